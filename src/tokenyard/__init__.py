@@ -51,6 +51,7 @@ __all__ = [
     "TraceWriter",
     "Why",
     "Workload",
+    "WorkloadBuilder",
     "WorkloadRequest",
     "__version__",
     "compare",
@@ -113,6 +114,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Workloads": {
         "tokenyard.sim.workload.load": ("load_workload",),
+        "tokenyard.sim.workload.builder": ("WorkloadBuilder",),
         "tokenyard.sim.workload.record": ("Workload", "WorkloadRequest"),
     },
     "Replays": {
@@ -191,6 +193,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.latency.load import load_latency
     from tokenyard.sim.replay import replay
     from tokenyard.sim.split import replay_split
+    from tokenyard.sim.workload.builder import WorkloadBuilder
     from tokenyard.sim.workload.load import load_workload
     from tokenyard.sim.workload.record import Workload, WorkloadRequest
     from tokenyard.trace.emit.recorder import TraceRecorder

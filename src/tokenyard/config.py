@@ -7,12 +7,13 @@ model and GPU, and :func:`hand_made_defaults` tells which of them stand at a def
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from tokenyard.errors import ConfigError
 from tokenyard.profiles import NEWEST, DecisionProfile
+from tokenyard.vocabulary.policy_names import is_known_policy, policy_hint
 
 __all__ = [
     "MAX_BLOCKS",
@@ -114,6 +115,17 @@ def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: given[field.name] for field in fields(config) if field.name in given}
 
 
+def _short(config: KVCacheGroup | CacheConfig | SchedulerConfig | SpeculativeConfig) -> str:
+    """The config with what differs from its defaults, as one would write it."""
+    given = [(field, getattr(config, field.name)) for field in fields(config)]
+    said = [
+        f"{field.name}={str(value)!r}" if isinstance(value, StrEnum) else f"{field.name}={value!r}"
+        for field, value in given
+        if field.default is MISSING or value != field.default
+    ]
+    return f"{type(config).__name__}({', '.join(said)})"
+
+
 class GroupKind(StrEnum):
     """Attention type of a group of layers."""
 
@@ -150,6 +162,10 @@ class KVCacheGroup:
     is_eagle: bool = False
     """Belongs to an EAGLE head; if no group does, all are treated so."""
 
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        return _short(self)
+
     def __post_init__(self) -> None:
         _require_member(self, "kind", GroupKind)
         require_int("block_size", self.block_size, 0, 1 << 20)
@@ -185,6 +201,10 @@ class CacheConfig:
     watermark: float = 0.0
     """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
     # Only while something runs: an idle engine admits whatever fits.
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        return _short(self)
 
     def __post_init__(self) -> None:
         _require_bools(self)
@@ -259,7 +279,7 @@ class SchedulerConfig:
     max_model_len: int = 8192
     """Most tokens (prompt + output) of one request."""
     policy: str = "fcfs"
-    """Order of the waiting queue and choice of the preemption victim, by registered name."""
+    """Order of the waiting queue and choice of the preemption victim, by registered name or ``FILE.py:CLASS``."""
     enable_chunked_prefill: bool = True
     """Split a prompt that exceeds the rest of a step's budget."""
     long_prefill_token_threshold: int = 0
@@ -292,6 +312,10 @@ class SchedulerConfig:
     """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their
     caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""
 
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        return _short(self)
+
     def __post_init__(self) -> None:
         _require_bools(self)
         if not isinstance(self.profile, DecisionProfile):
@@ -308,6 +332,8 @@ class SchedulerConfig:
             raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
         if not isinstance(self.policy, str) or not self.policy:
             raise ConfigError("policy", self.policy, "give the name of a policy, for example fcfs")
+        if not is_known_policy(self.policy):
+            raise ConfigError("policy", self.policy, policy_hint(self.policy))
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
             raise ConfigError(
                 "max_num_batched_tokens",
@@ -335,6 +361,10 @@ class SpeculativeConfig:
     """Most draft tokens per request and step."""
     method: SpeculativeMethod = SpeculativeMethod.NGRAM
     """Source of the drafts."""
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        return _short(self)
 
     def __post_init__(self) -> None:
         require_int("num_speculative_tokens", self.num_speculative_tokens, 1, 1024)

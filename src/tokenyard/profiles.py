@@ -6,7 +6,7 @@ chooses. ``docs/parity.md`` has a line for each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tokenyard.errors import ConfigError
 
@@ -118,6 +118,20 @@ class DecisionProfile:
     """A step also names the requests that a cache reset has preempted since the step before."""
     reports_common_prefix: bool = True
     """Steps can say how many leading blocks all requests share; vLLM without cascade attention never does."""
+
+    def __repr__(self) -> str:
+        """By its name, with the switches that were turned."""
+        named = PROFILES.get(self.vllm_version)
+        if self == named:
+            return f"decision_profile({self.vllm_version!r})"
+        usual = DecisionProfile() if named is None else named
+        turned = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if getattr(self, field.name) != getattr(usual, field.name)
+        ]
+        of = f"decision_profile({usual.vllm_version!r})"
+        return f"replace({of}, {', '.join(turned)})"
 
 
 VLLM_0_22 = DecisionProfile()

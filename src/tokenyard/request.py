@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +137,7 @@ class Request:
         "job_id",
         "kv_transfer_params",
         "lora_name",
+        "meta",
         "mm_features",
         "num_cached_tokens",
         "num_external_computed_tokens",
@@ -144,6 +145,7 @@ class Request:
         "num_prompt_tokens",
         "output_seed",
         "pooling_params",
+        "predicted_output_tokens",
         "prefix_hash",
         "priority",
         "prompt_embeds",
@@ -182,6 +184,8 @@ class Request:
         pooling_params: PoolingParams | None = None,
         trace_headers: Mapping[str, str] | None = None,
         kv_transfer_params: Mapping[str, object] | None = None,
+        predicted_output_tokens: int | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
 
@@ -191,7 +195,8 @@ class Request:
         ``kv_transfer_params`` tell a KV connector where the request's KV is, or who will want it.
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
         ``pooling_params`` make it a pooling request, which has no ``sampling_params`` and ends with its prompt.
-        ``trace_headers`` come back with its outputs. Raises RequestError if a field cannot work.
+        ``trace_headers`` come back with its outputs. ``predicted_output_tokens`` and ``meta`` are for policies and
+        observers of your own: nothing else reads them. Raises RequestError if a field cannot work.
         """
         params = _limits(str(request_id), sampling_params, pooling_params)
         prompt = token_array(str(request_id), prompt_token_ids)
@@ -210,8 +215,8 @@ class Request:
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
         self.prompt_embeds = prompt_embeds
         self.job_id, self.is_last_step, self.this_func_call = plain(job_id), is_last_step, plain(this_func_call)
-        self.output_seed = output_seed
-        self.client_index = client_index
+        self.output_seed, self.predicted_output_tokens = output_seed, predicted_output_tokens
+        self.client_index, self.meta = client_index, meta or {}
         self.resumable = resumable
 
         self.structured_output = structured_output

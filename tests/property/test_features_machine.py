@@ -41,12 +41,12 @@ from tokenyard.errors import RequestError
 from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
 from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, RequestStatus, SamplingParams
-from tokenyard.sched.policy import SHIPPED
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.vocabulary.policy_names import SHIPPED
 
 VOCABULARY = 8
 LONGEST_SILENCE = 300

@@ -20,7 +20,6 @@ from tokenyard.models.named import named_model
 from tokenyard.profiles import PROFILES
 from tokenyard.request import Request
 from tokenyard.sched.observer import Observers, ObserverWarning, RepeatedSteps, StepObserver
-from tokenyard.sched.policy import SHIPPED
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sim import replay as replays
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -32,6 +31,7 @@ from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.workload import HashedTokens, StreamTokens, TokenSource, Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import Segment
 from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.vocabulary.policy_names import SHIPPED
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -21,7 +21,8 @@ from tokenyard.policies.continuum.policy import Continuum
 from tokenyard.policies.continuum.ttl import FinishedTurn, Observations
 from tokenyard.policies.named import policy_maker
 from tokenyard.request import Request
-from tokenyard.sched.policy import SHIPPED, Policy
+from tokenyard.sched.policy import Policy
+from tokenyard.vocabulary.policy_names import SHIPPED
 
 JOBS = ("a", "b", "c", "d")
 FOREVER = 1e6

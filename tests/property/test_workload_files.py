@@ -31,6 +31,7 @@ from tokenyard.sim.workload import (
     WorkloadRequest,
     load_workload,
 )
+from tokenyard.sim.workload.builder import Text, WorkloadBuilder
 from tokenyard.sim.workload.clients import Clients
 from tokenyard.sim.workload.readers.plain import plain_lines
 from tokenyard.sim.workload.remarks import Remark
@@ -94,6 +95,19 @@ def _images(draw: st.DrawFn, num_tokens: int) -> tuple[MultiModalItem, ...]:
     return tuple(items)
 
 
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # A file is text: half a pair of surrogates is none.
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+_METAS = st.dictionaries(st.text(max_size=4), _JSON, max_size=3)
+
+
 @st.composite
 def _workloads(draw: st.DrawFn) -> Workload:
     requests: list[WorkloadRequest] = []
@@ -119,6 +133,8 @@ def _workloads(draw: st.DrawFn) -> Workload:
                 delay=draw(_SECONDS),
                 patience=draw(st.none() | _SECONDS),
                 output_seed=draw(_SEEDS),
+                predicted_output_tokens=draw(st.none() | st.integers(0, 2**31 - 1)),
+                meta=draw(_METAS),
             )
         )
     clients = st.builds(Clients, timeout=st.floats(0.1, 1e6), retries=st.integers(0, 5), wait=_SECONDS)
@@ -143,6 +159,7 @@ def test_every_field_of_a_request_is_drawn() -> None:
     assert drawn == {
         *("request_id", "prompt", "max_tokens", "arrival_time", "after", "gap", "spacing", "job_id", "is_last_step"),
         *("this_func_call", "priority", "lora_name", "cache_salt", "images", "delay", "patience", "output_seed"),
+        *("predicted_output_tokens", "meta"),
     }
 
 
@@ -204,6 +221,34 @@ _SOURCES: dict[str, Callable[[Path], Workload]] = {
     "clients who hang up": lambda _: load_workload("chat", limit=9).with_clients(Clients(timeout=3.0, retries=1)),
     "a way to the server": lambda _: load_workload("rag", limit=9).with_delays([0.01] * 9),
 }
+
+
+@st.composite
+def _built(draw: st.DrawFn) -> Workload:
+    """A few sessions and requests whose prompts share texts, ids and answers."""
+    w = WorkloadBuilder("built", seed=draw(st.integers(0, 3)))
+    texts: list[Text] = [w.text(100), w.text([3, 1, 4] * 11)]
+    words = st.integers(1, 70) | st.sampled_from(texts) | st.just([7] * 20)
+    for at in draw(st.lists(st.floats(0, 3), min_size=1, max_size=4)):
+        prefix = draw(st.none() | words)
+        if draw(st.booleans()):
+            prompt = texts[0] + texts[1] if prefix is None else prefix
+            w.request(
+                at=at, prompt=prompt, output=draw(st.integers(1, 20)), cache_salt=draw(st.sampled_from([None, "a"]))
+            )
+            continue
+        session = w.session(at=at, prefix=prefix, meta={"at": at})
+        for k in range(draw(st.integers(1, 4))):
+            session.turn(user=draw(words), output=draw(st.integers(1, 40)), think=draw(st.floats(0, 1)), meta={"k": k})
+        texts.append(session.text)
+    return w.build()
+
+
+@given(_built())
+def test_what_is_built_keeps_its_hits(tmp_path_factory: pytest.TempPathFactory, built: Workload) -> None:
+    again = _again(built, tmp_path_factory.getbasetemp())
+    assert _seen(again) == _seen(built)
+    assert _figures(again) == _figures(built)
 
 
 def _figures(workload: Workload) -> tuple[float, dict[str, float | None]]:

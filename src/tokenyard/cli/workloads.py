@@ -12,9 +12,9 @@ from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.models.named import MODELS
 from tokenyard.policies.named import policy_maker
-from tokenyard.sched.policy import SHIPPED, known_policies
 from tokenyard.sim.workload import FORMATS, GENERATORS
 from tokenyard.sim.workload.logs.kinds import LOGS
+from tokenyard.vocabulary.policy_names import SHIPPED, known_policies
 
 __all__ = ["execute"]
 

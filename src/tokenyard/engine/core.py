@@ -246,12 +246,21 @@ class EngineCore:
         """
         if not self._fill():
             return None
-        if self._ahead is not None:
-            self._run_ahead(self._ahead)
+        self._run_ahead()
         return self._take_in()
 
-    def _run_ahead(self, executor: RunsAhead) -> None:
-        """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen."""
+    @one_call
+    def run_ahead(self) -> None:
+        """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen.
+
+        Between :meth:`fill` and :meth:`take_in`; nothing with an executor that cannot (``Executor`` alone).
+        """
+        self._run_ahead()
+
+    def _run_ahead(self) -> None:
+        executor = self._ahead
+        if executor is None:
+            return
         most = self.scheduler.num_repeats()
         if not most or self._untold is not None or self._begun is not None:
             return

@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 OFFERED = {
-    "tokenyard.sched.policy": ("PolicyContext", "known_policies"),
+    "tokenyard.sched.policy": ("PolicyContext",),
+    "tokenyard.vocabulary.policy_names": ("known_policies",),
     "tokenyard.sched.queues.waiting": ("WaitingQueues", "RequestQueue", "FCFSQueue", "PriorityQueue"),
     "tokenyard.sched.features.pins": ("PinBoard",),
     "tokenyard.policies.continuum.policy": ("Continuum", "continuum_fixed", "continuum_ttl", "continuum_share"),
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from tokenyard.policies.continuum.tools import ToolReader
     from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload, TtlRule
     from tokenyard.sched.features.pins import PinBoard
-    from tokenyard.sched.policy import PolicyContext, known_policies
+    from tokenyard.sched.policy import PolicyContext
     from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
+    from tokenyard.vocabulary.policy_names import known_policies
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)

@@ -24,6 +24,8 @@ _MANY_PROGRAMS = 65_536
 class AttainedService(KeyedPolicy):
     """Orders by tokens that the request's job has been given, output counted twice; no job, no service."""
 
+    reads_tokens = False
+
     def __init__(self, ageing: float = 1000.0) -> None:
         if not 0 < ageing < inf:
             raise ConfigError("ageing", ageing, "give a number of tokens per second above 0")

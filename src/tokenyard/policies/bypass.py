@@ -36,6 +36,8 @@ class Bypass(Policy):
     ``looks`` bounds the requests that are passed over in one step, and with them what a step costs.
     """
 
+    reads_tokens = False
+
     def __init__(self, patience: float = 5.0, limit: int = 64, looks: int = 16) -> None:
         if not 0 <= patience < float("inf"):
             raise ConfigError("patience", patience, "give a number of seconds from 0 on")

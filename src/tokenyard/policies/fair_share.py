@@ -30,6 +30,7 @@ class FairShare(Policy):
     ``weights`` by user name: a user of weight 2 is given twice the tokens of one of weight 1 (the default).
     """
 
+    reads_tokens = False
     reorders = True
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:

@@ -17,5 +17,7 @@ __all__ = ["LeastComputed"]
 class LeastComputed(Policy):
     """First come, first served; the least computed running request is the victim, the youngest of equals."""
 
+    reads_tokens = False
+
     def victim(self, running: Sequence[Request]) -> int:
         return min(range(len(running)), key=lambda i: (running[i].num_computed_tokens, -i))

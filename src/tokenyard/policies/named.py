@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.plugin_file import class_from_file, made_by, split_spec
-from tokenyard.sched.policy import Policy, known_policies, make_policy
+from tokenyard.policies.plugin_file import class_from_file, made_by
+from tokenyard.sched.policy import Policy, make_policy
+from tokenyard.vocabulary.policy_names import file_and_class, is_known_policy, policy_hint
 
 __all__ = ["PolicyMaker", "policy_label", "policy_maker"]
 
@@ -20,10 +21,9 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
 
     Raises ConfigError, in the name of ``field``, if nobody knows the name or the file does not hold such a policy.
     """
-    file, _ = split_spec(spec)
-    if not file and spec not in known_policies():
-        known = ", ".join(known_policies())
-        raise ConfigError(field, spec, f"use one of: {known}; or FILE.py:CLASS for one of your own")
+    file, _ = file_and_class(spec)
+    if not is_known_policy(spec):
+        raise ConfigError(field, spec, policy_hint(spec))
     try:
         if file:
             return class_from_file(spec, Policy, field, "tokenyard.Policy")
@@ -36,4 +36,4 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
 
 def policy_label(spec: str) -> str:
     """A plain word for it, for names of files: the class, where ``spec`` names a file."""
-    return split_spec(spec)[1] or spec
+    return file_and_class(spec)[1] or spec

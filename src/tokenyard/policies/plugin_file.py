@@ -11,18 +11,11 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tokenyard.errors import LOADED_FROM_FILE, ConfigError, TokenyardError
+from tokenyard.vocabulary.policy_names import file_and_class
 
-__all__ = ["class_from_file", "made_by", "split_spec"]
+__all__ = ["class_from_file", "made_by"]
 
 T = TypeVar("T")
-
-
-def split_spec(spec: str) -> tuple[str, str]:
-    """File and class of ``FILE.py:CLASS``, both empty for a name."""
-    file, _, class_name = spec.rpartition(":")
-    if file.endswith(".py"):
-        return file, class_name
-    return (spec, "") if spec.endswith(".py") else ("", "")
 
 
 def class_from_file(spec: str, kind: type[Any], field: str, base: str) -> Callable[[], Any]:
@@ -30,7 +23,7 @@ def class_from_file(spec: str, kind: type[Any], field: str, base: str) -> Callab
 
     Raises ConfigError in the name of ``field``; ``base`` is what the class is to be derived from, in words.
     """
-    file, class_name = split_spec(spec)
+    file, class_name = file_and_class(spec)
     make = _class_of(Path(file), class_name, kind, field, spec, base)
     if not isinstance(made_by(make, field, spec), kind):
         raise ConfigError(field, spec, f"derive the class from {base}")

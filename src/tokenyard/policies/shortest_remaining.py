@@ -1,7 +1,9 @@
 """Shortest remaining work first, with ageing.
 
 Remaining work is what a request still has to compute: known tokens, plus its output up to ``max_tokens`` (twice, since
-each takes a step). ``max_tokens`` is all a scheduler knows; where all clients set it too high, prompts decide.
+each takes a step). ``max_tokens`` is all a scheduler knows; where all clients set it too high, prompts decide. A
+request with ``predicted_output_tokens`` is believed, up to ``max_tokens``; one that outlives its prediction has one
+token to go.
 Waiting is worth ``ageing`` tokens a second, so nobody starves: a request that arrives ``w / ageing`` seconds after one
 with ``w`` tokens more work does not go before it.
 """
@@ -22,12 +24,16 @@ __all__ = ["ShortestRemaining", "remaining_work"]
 def remaining_work(request: Request) -> int:
     """In input tokens; cache hits that it may find when it is admitted are not counted."""
     output = request.max_tokens - request.num_output_tokens
+    predicted = request.predicted_output_tokens
+    if predicted is not None:
+        output = min(output, max(predicted - request.num_output_tokens, 1))
     return request.num_tokens - request.num_computed_tokens + OUTPUT_WEIGHT * output
 
 
 class ShortestRemaining(KeyedPolicy):
     """Whoever has least to do goes first; the victim is the running request that has most to do."""
 
+    reads_tokens = False
     reads_max_tokens = True
 
     def __init__(self, ageing: float = 1000.0) -> None:

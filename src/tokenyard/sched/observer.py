@@ -16,6 +16,7 @@ from tokenyard.config import PauseState
 from tokenyard.errors import ConfigError, text_of
 from tokenyard.kv.events import KVEventBatch
 from tokenyard.request import Request
+from tokenyard.sched.hook_names import check_hook_names
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.outcomes import StepOutcomes
@@ -154,11 +155,16 @@ class RepeatedSteps(NamedTuple):
 class StepObserver:
     """Called synchronously by the scheduler: override what you want to know.
 
-    ``ts`` is the scheduler's clock in seconds.
+    ``ts`` is the scheduler's clock in seconds. A class with a method that is called almost as one of these is refused
+    when it is made (ConfigError).
     """
 
     reads_tokens: bool = True
     """It looks at token ids or block hashes of requests: else a replay need not make them."""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        check_hook_names(cls, "observer")
 
     def request_arrived(self, ts: float, request: Request) -> None:
         """``add_request`` accepted it."""

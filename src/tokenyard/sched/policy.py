@@ -7,28 +7,25 @@ fork is needed. ``fcfs`` and ``priority`` are vLLM's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.hook_names import check_hook_names
 from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.sched.steps.outcomes import Outcome
+from tokenyard.vocabulary.policy_names import (
+    ENTRY_POINT_GROUP,
+    SHIPPED,
+    file_and_class,
+    policy_hint,
+    registered_policies,
+)
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "FCFS",
-    "SHIPPED",
-    "Policy",
-    "PolicyContext",
-    "Priority",
-    "known_policies",
-    "make_policy",
-]
-
-ENTRY_POINT_GROUP = "tokenyard.policies"
+__all__ = ["FCFS", "Policy", "PolicyContext", "Priority", "looks_at_tokens", "make_policy"]
 
 
 class PolicyContext(NamedTuple):
@@ -45,7 +42,8 @@ class PolicyContext(NamedTuple):
 class Policy:
     """First come, first served, keeping nothing: override what your policy does otherwise.
 
-    It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``.
+    It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``. A class with a
+    method that is called almost as one of these is refused when it is made (ConfigError).
     """
 
     context: PolicyContext | None = None
@@ -55,6 +53,15 @@ class Policy:
 
     reads_max_tokens = False
     """It goes by ``max_tokens``: on a server a bound that clients set, in a replay the true length of the answer."""
+
+    reads_tokens = True
+    """It looks at token ids or block hashes of requests: a replay need not make them for a class that says False. Each
+    class speaks for itself: what its bases say of themselves is not inherited.
+    """
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        check_hook_names(cls, "policy")
 
     def bind(self, context: PolicyContext) -> None:
         """Once, before anything else happens: the scheduler that this policy serves. ConfigError the second time."""
@@ -116,12 +123,21 @@ class Policy:
         return False
 
 
+def looks_at_tokens(policy: Policy) -> bool:
+    """What the very class of the policy says in ``reads_tokens``: True if it says nothing."""
+    return type(policy) is not Policy and bool(vars(type(policy)).get("reads_tokens", True))
+
+
 class FCFS(Policy):
     """First come, first served: skipped requests first, the youngest running one is the victim."""
+
+    reads_tokens = False
 
 
 class Priority(Policy):
     """Lower ``priority`` first, then earlier arrival, then id; the worst running request is the victim."""
+
+    reads_tokens = False
 
     def new_queue(self) -> RequestQueue:
         return PriorityQueue()
@@ -141,23 +157,6 @@ class Priority(Policy):
 
 _BUILT_IN: dict[str, Callable[[], Policy]] = {"fcfs": FCFS, "priority": Priority}
 
-SHIPPED = {
-    "attained-service": "tokenyard.policies.attained_service:AttainedService",
-    "bypass": "tokenyard.policies.bypass:Bypass",
-    "continuum-fixed": "tokenyard.policies.continuum.policy:continuum_fixed",
-    "continuum-share": "tokenyard.policies.continuum.policy:continuum_share",
-    "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",
-    "fair-share": "tokenyard.policies.fair_share:FairShare",
-    "least-computed": "tokenyard.policies.least_computed:LeastComputed",
-    "shortest-remaining": "tokenyard.policies.shortest_remaining:ShortestRemaining",
-}
-"""Ours that are loaded when named: as in an entry point, and found without the package's metadata."""
-
-
-def known_policies() -> list[str]:
-    """Names that :func:`make_policy` accepts."""
-    return sorted({*_BUILT_IN, *SHIPPED, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
-
 
 def make_policy(name: str) -> Policy:
     """The policy registered under ``name``; ConfigError if there is none, or what was installed does not work."""
@@ -166,10 +165,12 @@ def make_policy(name: str) -> Policy:
     if name in SHIPPED:
         ours: Policy = EntryPoint(name, SHIPPED[name], ENTRY_POINT_GROUP).load()()
         return ours
-    for point in entry_points(group=ENTRY_POINT_GROUP):
+    for point in registered_policies():
         if point.name == name:
             return _installed(point)
-    raise ConfigError("policy", name, f"use one of: {', '.join(known_policies())}")
+    if file_and_class(name)[0]:
+        raise ConfigError("policy", name, "load it with tokenyard.policy_maker, and give the scheduler what that makes")
+    raise ConfigError("policy", name, policy_hint(name))
 
 
 def _installed(point: EntryPoint) -> Policy:

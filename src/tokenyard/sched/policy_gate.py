@@ -22,7 +22,7 @@ from tokenyard.sched.steps.outcomes import Outcome
 __all__ = ["PolicyGate", "named"]
 
 _QUEUE_METHODS = ("__len__", "__iter__", *(name for name in vars(RequestQueue) if not name.startswith("_")))
-_NO_QUESTIONS = ("bind", "context", "pins", "reorders")
+_NO_QUESTIONS = ("bind", "context", "pins", "reads_max_tokens", "reads_tokens", "reorders")
 _METHODS = tuple(name for name in vars(Policy) if not name.startswith("_") and name not in _NO_QUESTIONS)
 
 

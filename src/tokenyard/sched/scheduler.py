@@ -169,6 +169,15 @@ class Scheduler(SchedulerView):
     def _observe(self, observer: StepObserver | None) -> None:
         self.observer = None if observer is None else ObserverGate([observer])
 
+    def __repr__(self) -> str:
+        running, waiting = self.get_request_counts()
+        name = type(self.policy).__name__
+        free, total = self.num_free_blocks, self.num_total_blocks
+        return (
+            f"<Scheduler: {name}, step {self.step}, {running:,} running, {waiting:,} waiting, "
+            f"{free:,} of {total:,} blocks free>"
+        )
+
     # ---- arrivals
 
     @one_call

@@ -19,18 +19,23 @@ __all__ = [
     "Clients",
     "Comparison",
     "ConstantLatency",
+    "EndedBy",
     "EngineReport",
     "EngineState",
     "EngineUse",
     "Fleet",
+    "HashedTokens",
     "Interval",
+    "JoinedTokens",
     "KVLink",
     "KVTransfer",
     "LatencyFigures",
     "LatencyModel",
     "Link",
+    "ListedTokens",
     "LoadShape",
     "LogOptions",
+    "MakesConnector",
     "Metric",
     "ModelSpec",
     "Pace",
@@ -41,16 +46,22 @@ __all__ = [
     "RefusedRequest",
     "Remark",
     "ReplayResult",
+    "ReplayRows",
     "ReplaySettings",
     "ReplicaChange",
     "ReplicaFigures",
     "Router",
+    "RowTable",
+    "Segment",
+    "Session",
     "SimulatedConnector",
     "SimulatedSpeculation",
     "SimulatedTransfers",
     "SplitResult",
     "Stamp",
     "StepShape",
+    "StreamTokens",
+    "Text",
     "TimeUnit",
     "TokenSource",
     "Transfer",
@@ -58,10 +69,15 @@ __all__ = [
     "VirtualClock",
     "replay_parallel",
     "router_maker",
+    "seed_of",
 ]
 
 OFFERED = {
     "tokenyard.sim.replay": ("ReplayResult", "RefusedRequest", "Progress"),
+    "tokenyard.sim.extent": ("EndedBy",),
+    "tokenyard.sim.choices": ("MakesConnector",),
+    "tokenyard.sim.rows.rows": ("ReplayRows",),
+    "tokenyard.sim.rows.table": ("RowTable",),
     "tokenyard.sim.split": ("KVLink", "SplitResult", "EngineUse"),
     "tokenyard.sim.parallel.autoscaler": ("Autoscaling",),
     "tokenyard.explain.report.replicas": ("ReplicaChange", "ReplicaFigures"),
@@ -79,7 +95,16 @@ OFFERED = {
     "tokenyard.kv.sizing.gpus": ("GPU",),
     "tokenyard.models.spec": ("ModelSpec",),
     "tokenyard.sim.clock": ("VirtualClock",),
-    "tokenyard.sim.workload.tokens": ("TokenSource",),
+    "tokenyard.sim.workload.builder": ("Session", "Text"),
+    "tokenyard.sim.workload.tokens": (
+        "TokenSource",
+        "StreamTokens",
+        "Segment",
+        "seed_of",
+        "ListedTokens",
+        "HashedTokens",
+        "JoinedTokens",
+    ),
     "tokenyard.sim.workload.generators.random": ("RandomOptions",),
     "tokenyard.sim.workload.logs.logged": ("Stamp", "TimeUnit", "LogOptions"),
     "tokenyard.sim.workload.load": ("LoadShape",),
@@ -100,11 +125,13 @@ if TYPE_CHECKING:
     from tokenyard.explain.report.slo import SLO
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
+    from tokenyard.sim.choices import MakesConnector
     from tokenyard.sim.clock import VirtualClock
     from tokenyard.sim.compare.comparison import Cell, Comparison
     from tokenyard.sim.compare.intervals import Interval
     from tokenyard.sim.compare.measures import Metric
     from tokenyard.sim.drafts import SimulatedSpeculation
+    from tokenyard.sim.extent import EndedBy
     from tokenyard.sim.latency.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
     from tokenyard.sim.latency.pace import Pace
     from tokenyard.sim.parallel.autoscaler import Autoscaling
@@ -114,15 +141,26 @@ if TYPE_CHECKING:
     from tokenyard.sim.parallel.routers.router import EngineReport, EngineState, Router
     from tokenyard.sim.parallel.routers.vllm import Fleet
     from tokenyard.sim.replay import Progress, RefusedRequest, ReplayResult
+    from tokenyard.sim.rows.rows import ReplayRows
+    from tokenyard.sim.rows.table import RowTable
     from tokenyard.sim.settings import ReplaySettings
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers
     from tokenyard.sim.transfers.offload import KVTransfer, SimulatedConnector
+    from tokenyard.sim.workload.builder import Session, Text
     from tokenyard.sim.workload.clients import Clients
     from tokenyard.sim.workload.generators.random import RandomOptions
     from tokenyard.sim.workload.load import LoadShape
     from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit
     from tokenyard.sim.workload.remarks import Remark
-    from tokenyard.sim.workload.tokens import TokenSource
+    from tokenyard.sim.workload.tokens import (
+        HashedTokens,
+        JoinedTokens,
+        ListedTokens,
+        Segment,
+        StreamTokens,
+        TokenSource,
+        seed_of,
+    )
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)

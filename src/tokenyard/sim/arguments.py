@@ -9,16 +9,22 @@ from tokenyard.sim.workload.record import Workload
 
 __all__ = ["check_arguments"]
 
+_ORDER = "a replay takes workload, config, cache_config, latency, in this order"
+
 
 def check_arguments(workload: object, config: object, cache_config: object, latency: object) -> None:
     """Raise ConfigError for arguments that are something else, or in another order."""
+    if not isinstance(workload, Workload):
+        fix = f"give a Workload: load_workload() makes one of a name or a file, WorkloadBuilder in Python; {_ORDER}"
+        raise ConfigError("workload", workload, fix)
     for field, value, kind in (
-        ("workload", workload, Workload),
         ("config", config, SchedulerConfig),
         ("cache_config", cache_config, CacheConfig),
     ):
         if not isinstance(value, kind):
-            order = "a replay takes workload, config, cache_config, latency, in this order"
-            raise ConfigError(field, value, f"give a {kind.__name__}: {order}")
+            raise ConfigError(field, value, f"give a {kind.__name__}: {_ORDER}")
     if isinstance(latency, type) or not has_member(latency, "step_seconds"):
-        raise ConfigError("latency", latency, "give a latency model: an object with step_seconds (docs/latency.md)")
+        fix = (
+            "give a latency model, an object with step_seconds(): load_latency() makes one of a name (docs/latency.md)"
+        )
+        raise ConfigError("latency", latency, fix)

@@ -38,8 +38,8 @@ class ClockedEngine:
 
     @property
     def busy_seconds(self) -> float:
-        """Time in steps."""
-        return self._executor.busy_seconds
+        """Time in steps, until now."""
+        return self._executor.busy_before(self._clock.now())
 
     @property
     def is_due(self) -> bool:

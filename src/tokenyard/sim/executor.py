@@ -126,6 +126,11 @@ class SimulatedExecutor:
         """Steps without tokens since the last one with some."""
         self._most_empty = EMPTY_STEPS
 
+    def busy_before(self, moment: float) -> float:
+        """Of ``busy_seconds``, those before ``moment``, which is now: steps in flight may go on after it."""
+        ends_at = self._end.moment
+        return self.busy_seconds - max(ends_at - moment, 0.0) if ends_at < inf else self.busy_seconds
+
     @property
     def is_idle(self) -> bool:
         """Whether further steps would be without tokens as well, until something happens."""

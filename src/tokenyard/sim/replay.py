@@ -7,40 +7,51 @@ A step decides on what has arrived when it is scheduled; what arrives while it r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.engine.core import EngineCore
+from tokenyard.engine.executor import StepFuture
 from tokenyard.errors import RequestError
 from tokenyard.explain.report.clients import ClientFigures
 from tokenyard.kv.hybrid_coordinator import hash_block_size
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import FCFS, Policy, Priority, make_policy
+from tokenyard.sched.policy import Policy, looks_at_tokens
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.arguments import check_arguments
+from tokenyard.sim.choices import (
+    ConnectorChoice,
+    ObserverChoice,
+    PolicyChoice,
+    connector_of,
+    observer_of,
+    policy_maker_of,
+)
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
+from tokenyard.sim.executor import SimulatedExecutor, SimulatedStep, WorkerTransfers
+from tokenyard.sim.extent import Extent, Unfinished, shown_progress
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.latency.pace import Pace, PacedLatency
 from tokenyard.sim.numbering import NumberedBlocks, blank_tokens
 from tokenyard.sim.pipeline import executor_for
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
-from tokenyard.sim.transfers.offload import KVTransfer
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
+from tokenyard.sim.traffic import STEPS_PER_REPORT, OnProgress, Progress, RefusedRequest, Traffic, require_settled
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["Progress", "RefusedRequest", "ReplayResult", "replay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayResult:
+class ReplayResult(Unfinished):
     """What happened.
 
-    ``num_finished + num_aborted + len(refused) + num_left_out`` is the number of the workload's requests.
+    ``num_finished + num_aborted + len(refused) + num_left_out``, and of a replay that ended before its workload
+    ``len(unfinished) + num_not_arrived``, are the number of the workload's requests.
     """
 
     steps: int
@@ -61,6 +72,8 @@ class ReplayResult:
     """Requests whose clients went away before their end."""
     clients: ClientFigures | None = None
     """Of a workload whose clients ask again."""
+    rows: ReplayRows | None = None
+    """Tables of requests, steps and waits, and the report, with ``rows=True``."""
 
 
 def replay(
@@ -70,15 +83,30 @@ def replay(
     latency: LatencyModel,
     *,
     pace: Pace | None = None,
-    observer: StepObserver | None = None,
-    policy: Policy | None = None,
-    kv_transfer: KVTransfer | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    policy: PolicyChoice | None = None,
+    kv_transfer: ConnectorChoice | None = None,
     speculation: SimulatedSpeculation | None = None,
     skip_refused: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
     leaps: bool = True,
+    rows: bool = False,
+    warmup: float = 0.0,
+    until: float | None = None,
+    progress: bool = False,
 ) -> ReplayResult:
-    """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
+    """Run the workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
+
+    ``policy`` (default: the one that ``config`` names) is a registered name, ``FILE.py:CLASS``, a class, an object, or
+    a function that makes one; ``observer`` an object, a class, a function that makes one, a ``ReportBuilder``, or a
+    list of them; ``kv_transfer`` a ``KVTransfer``, anything with its ``make``, or a function with the arguments of
+    ``make``.
+
+    ``rows``: the result has tables of requests, steps and waits. ``warmup``: requests that arrive in the first so many
+    seconds of virtual time count neither there nor in a ``ReportBuilder``; they are replayed, and other observers see
+    them. ``until``: the replay ends at so many seconds of virtual time, and the result names what is unfinished then;
+    it also ends when ``on_progress``, which is called every 256 steps or so, returns ``"stop"``. ``progress`` shows a
+    line on standard error.
 
     With ``config.pipeline_parallel_size`` above 1 several steps are in flight, each in another stage; a step's time is
     that of all stages together.
@@ -93,24 +121,29 @@ def replay(
     arguments that are something else, or in another order.
 
     Steps that decide alike are taken in one stroke, and token ids and hashes are made only where somebody looks at
-    them; without ``leaps`` steps are taken one by one and everything is made, which gives the same.
+    them (``reads_tokens`` of the observer and the policy); without ``leaps`` steps are taken one by one and everything
+    is made, which gives the same.
     """
     check_arguments(workload, config, cache_config, latency)
-    clock = VirtualClock()
+    extent, clock = Extent.of(warmup, until), VirtualClock()
     if pace is not None:
         latency = PacedLatency(latency, pace, clock)
-    policy = make_policy(config.policy) if policy is None else policy
+    decides = policy_maker_of(policy, config)()
+    watch = observer_of(observer, config, cache_config, warmup=extent.warmup)
+    recorded = RowsOfEngine(config, cache_config, warmup=extent.warmup, policy=decides) if rows else None
+    watch = watch if recorded is None else recorded.beside(watch)
     blocks = None
-    if leaps and kv_transfer is None and speculation is None and _nobody_looks(cache_config, observer, policy):
+    if leaps and kv_transfer is None and speculation is None and _nobody_looks(cache_config, watch, decides):
         size = hash_block_size(cache_config)
         blocks = NumberedBlocks(workload, size) if NumberedBlocks.knows(workload, size) else None
-    connector, transfers = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)
+    transfer = connector_of(kv_transfer)
+    connector, transfers = transfer.make(cache_config, clock, latency) if transfer is not None else (None, None)
     scheduler = Scheduler(
         config,
         cache_config,
         clock=clock.now,
-        observer=observer,
-        policy=policy,
+        observer=watch,
+        policy=decides,
         kv_connector=connector,
         speculative_config=speculation.config if speculation is not None else None,
         prefill_seconds=prefill_seconds(latency),
@@ -128,14 +161,17 @@ def replay(
         silent=blocks is not None,
     )
     core = EngineCore(scheduler, executor)
-    traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
-    return _Loop(traffic, core, executor, clock, transfers, leaps=leaps, blank=blocks is not None).run()
+    with shown_progress(on_progress, len(workload), shown=progress) as told:
+        traffic = Traffic(workload, skip_refused=skip_refused, on_progress=told)
+        loop = _Loop(traffic, core, executor, clock, transfers, extent, leaps=leaps, blank=blocks is not None)
+        loop.run()
+        return loop.result(None if recorded is None else ReplayRows([recorded], warmup=extent.warmup))
 
 
 def _nobody_looks(cache_config: CacheConfig, observer: StepObserver | None, policy: Policy) -> bool:
     """Whether token ids and hashes of blocks decide nothing but which blocks are equal."""
     watched = observer is not None and observer.reads_tokens
-    return not watched and not cache_config.enable_kv_cache_events and type(policy) in (Policy, FCFS, Priority)
+    return not watched and not cache_config.enable_kv_cache_events and not looks_at_tokens(policy)
 
 
 class _Loop:
@@ -148,12 +184,15 @@ class _Loop:
         executor: SimulatedExecutor,
         clock: VirtualClock,
         transfers: WorkerTransfers | None,
+        extent: Extent,
         *,
         leaps: bool,
         blank: bool,
     ) -> None:
         """``blank``: prompts need no tokens."""
         self._leaps = leaps
+        self._extent = extent
+        self._out_of_time = False
         self._blank = blank
         self._report_at = 0
         self._traffic = traffic
@@ -164,35 +203,54 @@ class _Loop:
         self._clock = clock
         self._transfers = transfers
 
-    def run(self) -> ReplayResult:
-        core, executor, clock, traffic = self._core, self._executor, self._clock, self._traffic
-        while True:
+    def run(self) -> None:
+        """Until nothing is left that could happen, or it is to end."""
+        clock, traffic = self._clock, self._traffic
+        while not traffic.is_stopped and not self._ends_at(clock.now()):
             for moment, request in traffic.due(clock.now()):
                 self._arrive(moment, request)
             self._abort(traffic.leaving(clock.now()))
-            if executor.is_idle and core.num_in_flight:
-                step = core.oldest
-                self._took_in(core.take_in())
-                executor.taken_in(step, core.depth)
+            if self._acts():
                 continue
-            if not executor.is_idle:
-                step = core.oldest
-                if self._leaps:
-                    executor.runs_until = traffic.next_event
-                outputs = core.step()
-                if outputs is not None:
-                    self._took_in(outputs)
-                    if executor.is_idle:  # what came in may have changed that
-                        executor.taken_in(step, core.depth)
-                    continue
-                if core.num_in_flight:
-                    continue  # a further step can be scheduled before this one ends
             moment_next = self._next_moment()
             if moment_next is None:
                 break
-            clock.advance_to(moment_next)
-            executor.num_empty_steps = 0
-        return self._result()
+            clock.advance_to(min(moment_next, self._extent.until))
+            self._executor.num_empty_steps = 0
+        if self._out_of_time:
+            for moment, request in traffic.due(clock.now()):  # while the last step ran
+                self._arrive(moment, request)
+
+    def _acts(self) -> bool:
+        """Take in a step, or begin one; False: nothing can be done at this moment."""
+        core, executor = self._core, self._executor
+        step = core.oldest
+        if executor.is_idle:
+            if not core.num_in_flight:
+                return False
+        else:
+            if self._leaps:
+                executor.runs_until = min(self._traffic.next_event, self._extent.until)
+            if not core.fill():
+                return core.num_in_flight > 0  # a further step can be scheduled before this one ends
+            core.run_ahead()
+        if not self._goes_beyond(core.oldest):
+            self._took_in(core.take_in())
+            if executor.is_idle:  # what came in may have changed that
+                executor.taken_in(step, core.depth)
+        return True
+
+    def _ends_at(self, now: float) -> bool:
+        """Whether the replay's time is over."""
+        self._out_of_time = self._out_of_time or now >= self._extent.until
+        return self._out_of_time
+
+    def _goes_beyond(self, step: StepFuture | None) -> bool:
+        """Whether the oldest step in flight ends after the replay: the clock stands at its end then."""
+        if isinstance(step, SimulatedStep) and step.ends_at > self._extent.until:
+            self._clock.advance_to(self._extent.until)
+            self._out_of_time = True
+        return self._out_of_time
 
     def _next_moment(self) -> float | None:
         """When something happens by itself: an arrival and, if somebody waits, the end of a transfer or of a pin."""
@@ -226,19 +284,27 @@ class _Loop:
             self._report_at = outputs.step + STEPS_PER_REPORT
             self._traffic.report(self._clock.now(), self._scheduler)
 
-    def _result(self) -> ReplayResult:
+    def result(self, rows: ReplayRows | None) -> ReplayResult:
+        """What happened."""
         traffic, scheduler = self._traffic, self._scheduler
+        is_cut = self._out_of_time or traffic.is_stopped
+        ended_by = self._extent.ended_by(traffic, out_of_time=self._out_of_time)
         traffic.report(self._clock.now(), scheduler)
-        require_settled(scheduler)
-        traffic.require_whole()
+        if not is_cut:
+            require_settled(scheduler)
+            traffic.require_whole()
         return ReplayResult(
             steps=scheduler.step,
             seconds=self._clock.now(),
-            busy_seconds=self._executor.busy_seconds,
+            busy_seconds=self._executor.busy_before(self._clock.now()),
             num_finished=traffic.num_finished,
             refused=tuple(traffic.refused),
             num_left_out=traffic.num_left_out,
             output_tokens=traffic.output_tokens,
             num_aborted=traffic.num_aborted,
             clients=traffic.clients,
+            rows=rows,
+            ended_by=ended_by,
+            unfinished=traffic.unfinished,
+            num_not_arrived=traffic.num_not_arrived,
         )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
+from tokenyard.sim.choices import ConnectorChoice, RouterChoice, router_of
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.parallel.autoscaler import Autoscaling
 from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
-from tokenyard.sim.parallel.routers.named import RouterMaker
 from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
-from tokenyard.sim.replay import Progress, ReplayResult, replay
-from tokenyard.sim.transfers.offload import KVTransfer
+from tokenyard.sim.replay import ReplayResult, replay
+from tokenyard.sim.traffic import OnProgress
 from tokenyard.sim.workload.record import Workload
 
 __all__ = ["ReplaySettings", "replay_engines"]
@@ -33,14 +33,15 @@ class ReplaySettings(NamedTuple):
     """How long a step takes."""
     skip_refused: bool = False
     """Go on without requests that can never be served."""
-    kv_transfer: KVTransfer | None = None
+    kv_transfer: ConnectorChoice | None = None
     """KV kept elsewhere too; None: nowhere."""
     speculation: SimulatedSpeculation | None = None
     """Drafts, and how many of them are right; None: no drafts."""
     fleet: Fleet = Fleet(1)
     """The engines."""
-    router: RouterMaker = VLLMBalancing
-    """Who gets which request, if they are several."""
+    router: RouterChoice = VLLMBalancing
+    """Who gets which request, if they are several: a name, a class, or a function that makes one; an object serves one
+    replay."""
     autoscaling: Autoscaling | None = None
     """How many of the engines there are; None: all."""
 
@@ -56,7 +57,7 @@ def replay_engines(
     *,
     observers: Sequence[StepObserver | None],
     policies: Sequence[Policy | None],
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> ReplayResult | ParallelResult:
     """Run the workload on the engines of ``settings.fleet``; an observer and a policy for each.
 
@@ -82,7 +83,7 @@ def replay_engines(
         scheduler,
         cache,
         latency,
-        router(fleet),
+        router_of(router, fleet),
         data_parallel_size=fleet.num_engines,
         steps_together=fleet.steps_together,
         observers=observers,

@@ -10,31 +10,40 @@ may be of different sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
-from tokenyard.errors import RequestError
-from tokenyard.policies.named import PolicyMaker
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import Request
-from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.arguments import check_arguments
+from tokenyard.sim.choices import (
+    ObserverChoice,
+    PolicyChoice,
+    RouterChoice,
+    observer_of,
+    policy_maker_of,
+    router_of,
+    together,
+)
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import WorkerTransfers
+from tokenyard.sim.extent import Extent, Unfinished, shown_progress
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.parallel.group import ARRIVAL, EngineGroup, EngineParts, Event
 from tokenyard.sim.parallel.rank import RankUse
-from tokenyard.sim.parallel.routers.named import RouterMaker
+from tokenyard.sim.parallel.routers.router import Router
 from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
 from tokenyard.sim.prefill import prefill_seconds
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.traffic import (
     STEPS_PER_REPORT,
-    Progress,
+    OnProgress,
     RefusedRequest,
     Traffic,
     require_patience,
@@ -72,8 +81,12 @@ class EngineUse(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitResult:
-    """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
+class SplitResult(Unfinished):
+    """What happened.
+
+    ``num_finished + len(refused) + num_left_out``, and of a replay that ended before its workload ``len(unfinished) +
+    num_not_arrived``, are the number of the workload's requests.
+    """
 
     seconds: float
     prefill: EngineUse
@@ -86,6 +99,9 @@ class SplitResult:
     """Sent from one GPU of every prefill engine, added up."""
     link_busy_seconds: float
     """Of the wire of one prefill engine, on average."""
+    rows: ReplayRows | None = None
+    """Tables of requests, steps and waits, and the report, with ``rows=True``. Engines are counted from the first that
+    prefills to the last that decodes; requests are those of the decode engines, and those that did not get there."""
 
 
 def replay_split(
@@ -96,26 +112,31 @@ def replay_split(
     link: KVLink,
     *,
     fleet: Fleet | None = None,
-    router: RouterMaker = VLLMBalancing,
+    router: RouterChoice = VLLMBalancing,
     decode: ReplaySettings | None = None,
-    observers: tuple[Sequence[StepObserver | None], Sequence[StepObserver | None]] | None = None,
-    policy: PolicyMaker | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    observers: tuple[Sequence[ObserverChoice | None], Sequence[ObserverChoice | None]] | None = None,
+    policy: PolicyChoice | None = None,
     skip_refused: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
+    rows: bool = False,
+    warmup: float = 0.0,
+    until: float | None = None,
+    progress: bool = False,
 ) -> SplitResult:
-    """Run the whole workload on two fleets of engines of the same kind.
+    """Run the workload on two fleets of engines of the same kind.
 
     ``fleet`` (one engine, if it is None) and ``router`` are of each side. ``decode``: scheduler, cache, latency, fleet
     and router of the decode engines, where they are others than those of the prefill engines; blocks are as large.
-    ``observers`` watch the prefill engines and the decode engines, one each. ``policy`` makes one for each engine, in
-    place of the one that ``config`` names.
+    ``observers`` watch the prefill engines and the decode engines, one each, ``observer`` all of them. ``policy`` and
+    ``router`` are names, classes, or functions that make one: one is needed for each engine, and for each side. The
+    rest is as for :func:`~tokenyard.sim.replay.replay`.
 
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     check_arguments(workload, config, cache_config, latency)
-    clock = VirtualClock()
+    extent, clock = Extent.of(warmup, until), VirtualClock()
     require_patience(workload)
-    traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
     decode = prefill if decode is None else decode
     names = [f"prefill-{rank}" for rank in range(prefill.fleet.num_engines)]
@@ -125,16 +146,33 @@ def replay_split(
         for rank in range(decode.fleet.num_engines)
     }
 
+    if decode.router is prefill.router and isinstance(prefill.router, Router):
+        name = type(prefill.router).__name__
+        raise ConfigError("router", name, "each side needs one of its own: give the class, a function, or a name")
+    num_engines = len(sources) + len(targets)
+    recorded: list[RowsOfEngine] = []
+    make_policy = None if policy is None else policy_maker_of(policy, config)
+
     def group(
-        side: ReplaySettings, engines: Mapping[str, WorkerTransfers], watching: Sequence[StepObserver | None] | None
+        side: ReplaySettings, engines: Mapping[str, WorkerTransfers], watching: Sequence[ObserverChoice | None] | None
     ) -> EngineGroup:
-        def engine(name: str, transfers: WorkerTransfers, observer: StepObserver | None) -> EngineParts:
+        own_policy = policy_maker_of(None, side.scheduler) if make_policy is None else make_policy
+
+        def engine(name: str, transfers: WorkerTransfers, apart: ObserverChoice | None) -> EngineParts:
+            decides = own_policy()
+            watchers = [
+                observer_of(observer, side.scheduler, side.cache, engines=num_engines, warmup=extent.warmup),
+                observer_of(apart, side.scheduler, side.cache, warmup=extent.warmup),
+            ]
+            if rows:
+                recorded.append(RowsOfEngine(side.scheduler, side.cache, warmup=extent.warmup, policy=decides))
+                watchers.insert(0, recorded[-1].observer)
             scheduler = Scheduler(
                 side.scheduler,
                 side.cache,
                 clock=clock.now,
-                observer=observer,
-                policy=policy() if policy is not None else None,
+                observer=together(watchers),
+                policy=decides,
                 kv_connector=PrefillDecodeConnector(side.cache, name, clock.now),
                 prefill_seconds=prefill_seconds(side.latency),
             )
@@ -147,31 +185,42 @@ def replay_split(
         return EngineGroup(
             clock,
             side.latency,
-            side.router(side.fleet),
+            router_of(side.router, side.fleet),
             [engine(*each, watcher) for each, watcher in zip(engines.items(), watchers, strict=True)],
             on_refused=refuse,
             steps_together=side.fleet.steps_together,
         )
 
     watched = observers or (None, None)
-    loop = _Loop(traffic, group(prefill, sources, watched[0]), group(decode, targets, watched[1]), clock)
-    loop.run()
-    return loop.result([source.link for source in sources.values()])
+    with shown_progress(on_progress, len(workload), shown=progress) as told:
+        traffic = Traffic(workload, skip_refused=skip_refused, on_progress=told)
+        groups = group(prefill, sources, watched[0]), group(decode, targets, watched[1])
+        loop = _Loop(traffic, *groups, clock, extent)
+        loop.run()
+        tables = ReplayRows(recorded, warmup=extent.warmup, leave_out=len(sources)) if rows else None
+        return loop.result([source.link for source in sources.values()], tables)
 
 
 class _Loop:
     """State of one replay."""
 
-    def __init__(self, traffic: Traffic, prefill: EngineGroup, decode: EngineGroup, clock: VirtualClock) -> None:
+    def __init__(
+        self, traffic: Traffic, prefill: EngineGroup, decode: EngineGroup, clock: VirtualClock, extent: Extent
+    ) -> None:
         self._traffic = traffic
+        self._extent = extent
+        self._out_of_time = False
         self._prefill, self._decode = prefill, decode
         self._clock = clock
         self._here: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests being prefilled, with their arrivals."""
 
     def run(self) -> None:
-        """Until nothing is left that could happen. At one moment the prefill engines act before the decode engines."""
-        while (arrival := self._traffic.next_moment) is not None or self._prefill.has_work or self._decode.has_work:
+        """Until nothing is left that could happen, or it is to end. At one moment the prefill engines act before the
+        decode engines.
+        """
+        while not self._traffic.is_stopped and self._has_work:
+            arrival = self._traffic.next_moment
             first, then = self._prefill.next_event, self._decode.next_event
             events = [event for event in (first, then) if event is not None]
             if arrival is not None:
@@ -179,6 +228,10 @@ class _Loop:
             if not events:
                 return  # somebody waits for what never comes: result() says who
             event = min(events)
+            if not self._extent.reaches(event.moment, may_be_last=event.kind <= ARRIVAL):
+                self._clock.advance_to(self._extent.until)
+                self._out_of_time = True
+                return
             self._clock.advance_to(event.moment)
             if event.kind == ARRIVAL:
                 for moment, request in self._traffic.due(self._clock.now()):
@@ -187,6 +240,10 @@ class _Loop:
                 self._prefilled(self._prefill.happen(event))
             else:
                 self._decoded(self._decode.happen(event))
+
+    @property
+    def _has_work(self) -> bool:
+        return self._traffic.next_moment is not None or self._prefill.has_work or self._decode.has_work
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
         try:
@@ -220,14 +277,17 @@ class _Loop:
         if outputs.step % STEPS_PER_REPORT == 0:
             self._traffic.report(self._clock.now(), *self._prefill.schedulers, *self._decode.schedulers)
 
-    def result(self, links: Sequence[Link]) -> SplitResult:
-        """What happened, once nothing is left."""
+    def result(self, links: Sequence[Link], rows: ReplayRows | None) -> SplitResult:
+        """What happened."""
         traffic = self._traffic
         schedulers = *self._prefill.schedulers, *self._decode.schedulers
+        is_cut = self._out_of_time or traffic.is_stopped
+        ended_by = self._extent.ended_by(traffic, out_of_time=self._out_of_time)
         traffic.report(self._clock.now(), *schedulers)
-        for scheduler in schedulers:
-            require_settled(scheduler)
-        traffic.require_whole()
+        if not is_cut:
+            for scheduler in schedulers:
+                require_settled(scheduler)
+            traffic.require_whole()
         return SplitResult(
             seconds=self._clock.now(),
             prefill=_use(self._prefill),
@@ -238,6 +298,10 @@ class _Loop:
             output_tokens=traffic.output_tokens,
             kv_bytes=sum(link.num_bytes for link in links),
             link_busy_seconds=sum(link.busy_seconds for link in links) / len(links),
+            rows=rows,
+            ended_by=ended_by,
+            unfinished=traffic.unfinished,
+            num_not_arrived=traffic.num_not_arrived,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tokenyard.errors import RequestError, WorkloadError, shown
 from tokenyard.explain.report.clients import ClientFigures
@@ -16,10 +16,21 @@ from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.senders import Senders
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
-__all__ = ["STEPS_PER_REPORT", "Progress", "RefusedRequest", "Traffic", "require_patience", "require_settled"]
+__all__ = [
+    "STEPS_PER_REPORT",
+    "STOP",
+    "OnProgress",
+    "Progress",
+    "RefusedRequest",
+    "Traffic",
+    "require_patience",
+    "require_settled",
+]
 
 STEPS_PER_REPORT = 256
 """Steps between two reports of progress."""
+STOP = "stop"
+"""What ``on_progress`` returns to end the replay."""
 
 
 class Progress(NamedTuple):
@@ -34,6 +45,10 @@ class Progress(NamedTuple):
     num_waiting: int
 
 
+OnProgress: TypeAlias = Callable[[Progress], object]
+"""Told how far a replay has come, now and then; whatever returns ``"stop"`` ends it there."""
+
+
 class RefusedRequest(NamedTuple):
     """A request that the scheduler would not take."""
 
@@ -44,16 +59,19 @@ class RefusedRequest(NamedTuple):
 class Traffic:
     """A workload under way.
 
-    ``num_finished + num_aborted + len(refused) + num_left_out`` is in the end the number of its requests.
+    ``num_finished + num_aborted + len(refused) + num_left_out`` is in the end the number of its requests; of a replay
+    that ended earlier ``len(unfinished) + num_not_arrived`` make up the rest.
     """
 
-    def __init__(
-        self, workload: Workload, *, skip_refused: bool, on_progress: Callable[[Progress], None] | None = None
-    ) -> None:
+    def __init__(self, workload: Workload, *, skip_refused: bool, on_progress: OnProgress | None = None) -> None:
         self._num_requests = len(workload)
         self._skip_refused = skip_refused
         self._on_progress = on_progress
         self._arrivals = ArrivalQueue(workload)
+        self.is_stopped = False
+        """Whoever watches the progress has had enough."""
+        self._under_way: dict[str, None] = {}
+        """Requests that have arrived and not ended, as the workload calls them, in order."""
         self.refused: list[RefusedRequest] = []
         self._leaving: list[tuple[float, str]] = []
         """When clients of requests under way go away, those of ended ones included."""
@@ -96,6 +114,7 @@ class Traffic:
         """Requests that have arrived by ``now``, each with its moment, in order."""
         arrived = self._arrivals.due(now)
         for moment, request in arrived:
+            self._under_way[self._name(request.request_id)] = None
             if request.patience is not None:
                 heappush(self._leaving, (moment + request.patience, request.request_id))
             if self._senders is not None:
@@ -117,6 +136,7 @@ class Traffic:
                 self._arrivals.again(again, now=now)
                 continue
             self.num_aborted += 1
+            self._under_way.pop(self._name(request.request_id), None)
             self._arrivals.ended(self._name(request.request_id), arrived=request.arrival_time, now=now)
 
     def refuse(self, now: float, error: RequestError, request_id: str) -> None:
@@ -124,6 +144,7 @@ class Traffic:
         if not self._skip_refused:
             raise error
         self.refused.append(RefusedRequest(request_id, str(error)))
+        self._under_way.pop(self._name(request_id), None)
         self._arrivals.refused(self._name(request_id), now=now)
 
     def ended(self, outputs: EngineOutputs, now: float) -> None:
@@ -134,7 +155,18 @@ class Traffic:
             self.output_tokens += request.num_output_tokens
             if self._senders is not None:
                 self._senders.answered(request.request_id, now)
+            self._under_way.pop(self._name(request.request_id), None)
             self._arrivals.ended(self._name(request.request_id), arrived=request.arrival_time, now=now)
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Requests that have arrived and not ended, in order of their arrival."""
+        return tuple(self._under_way)
+
+    @property
+    def num_not_arrived(self) -> int:
+        """Requests that are still to come."""
+        return self._num_requests - self._num_done - len(self._under_way)
 
     def _name(self, request_id: str) -> str:
         """What the workload calls it."""
@@ -145,7 +177,8 @@ class Traffic:
         if self._on_progress is not None:
             running, waiting = (sum(each) for each in zip(*(s.get_request_counts() for s in schedulers), strict=True))
             done = self._num_done
-            self._on_progress(Progress(sum(s.step for s in schedulers), now, done, running, waiting))
+            said = self._on_progress(Progress(sum(s.step for s in schedulers), now, done, running, waiting))
+            self.is_stopped = self.is_stopped or said == STOP
 
     def require_whole(self) -> None:
         """Nothing was lost, once nothing is left that could happen."""

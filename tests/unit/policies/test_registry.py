@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.sched.policy import ENTRY_POINT_GROUP, SHIPPED, known_policies, make_policy
+from tokenyard.sched.policy import make_policy
+from tokenyard.vocabulary.policy_names import ENTRY_POINT_GROUP, SHIPPED, known_policies
 
 PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
 

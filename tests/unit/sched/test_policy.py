@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request
 
+from tokenyard.config import SchedulerConfig
 from tokenyard.errors import ConfigError
+from tokenyard.policies.keyed import KeyedPolicy
 from tokenyard.policies.named import policy_maker
 from tokenyard.request import Request
-from tokenyard.sched import policy as policies
-from tokenyard.sched.policy import ENTRY_POINT_GROUP, FCFS, Priority, known_policies, make_policy
+from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.policy import FCFS, Policy, Priority, make_policy
 from tokenyard.sched.queues.waiting import PriorityQueue, WaitingQueues
+from tokenyard.vocabulary import policy_names
+from tokenyard.vocabulary.policy_names import ENTRY_POINT_GROUP, known_policies
 
 
 class ShortestFirst(FCFS):
@@ -38,7 +42,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str) -> Sequence[EntryPoint]:
         return [point] if group == ENTRY_POINT_GROUP else []
 
-    monkeypatch.setattr(policies, "entry_points", entry_points)
+    monkeypatch.setattr(policy_names, "entry_points", entry_points)
 
 
 def test_built_in_policies_are_found_by_name() -> None:
@@ -52,8 +56,44 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigError, match=r"use one of: .*fcfs.*priority") as refusal:
         make_policy(name)
     assert (refusal.value.field, refusal.value.value) == ("policy", name)
-    with pytest.raises(ConfigError):
-        ToyEngine(policy=name)
+    with pytest.raises(ConfigError, match=r"use one of: .*fcfs.*priority"):
+        SchedulerConfig(policy=name)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("srtp", "shortest-remaining"), ("fair_share", "fair-share"), ("FCFS", "fcfs"), ("fifo", "fcfs")],
+)
+def test_the_nearest_name_is_said(written: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=f"policy = '{written}': did you mean {meant}[?] use one of: "):
+        SchedulerConfig(policy=written)
+
+
+def test_a_file_is_looked_at_when_it_is_needed() -> None:
+    config = SchedulerConfig(policy="nowhere.py:Mine")
+    with pytest.raises(ConfigError, match=r"load it with tokenyard\.policy_maker"):
+        make_policy(config.policy)
+
+
+# ---- misspelt hooks
+
+
+def test_a_misspelt_hook_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"policy = 'Mine\.victm': is no hook, .* did you mean victim[?]"):
+        type("Mine", (Policy,), {"victm": lambda self, running: 0})
+    with pytest.raises(ConfigError, match="did you mean reads_tokens"):
+        type("Mine", (Policy,), {"read_tokens": False})
+    with pytest.raises(ConfigError, match="did you mean step_decided"):
+        type("Mine", (StepObserver,), {"step_decide": lambda self: None})
+    with pytest.raises(ConfigError, match="did you mean key"):
+        type("Mine", (KeyedPolicy,), {"keys": lambda self, request: (0,)})
+
+
+def test_names_of_ones_own_are_not_hooks() -> None:
+    names = ("preferred", "_victm", "remaining", "score", "tau", "pin", "predict", "on_step", "summary")
+    kind = type("Mine", (Policy, StepObserver), dict.fromkeys(names, 1))
+    helper = type("Helper", (), {"victims": 3})
+    type("Both", (helper, kind), {"victims": 4})  # another base of its own knows the name
 
 
 @pytest.mark.usefixtures("registered")

@@ -44,7 +44,7 @@ def _goes_on(found: Sequence[str], word: str) -> bool:
     """Whether ``word`` names further policies."""
     if word.startswith("-"):
         return False
-    known = import_module("tokenyard.sched.policy").known_policies()
+    known = import_module("tokenyard.vocabulary.policy_names").known_policies()
     if not found or all(name in known or ".py:" in name for name in names_of([word])):
         return True
     is_compared = word in import_module("tokenyard.sim.workload.load").GENERATORS or os.path.exists(word)  # noqa: PTH110

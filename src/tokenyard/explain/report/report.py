@@ -13,6 +13,7 @@ from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
 from tokenyard.explain.report.clients import ClientFigures
 from tokenyard.explain.report.header import Header
+from tokenyard.explain.report.html import report_html
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.ranks import RankShare
 from tokenyard.explain.report.recorded_reasons import RecordedReason
@@ -147,3 +148,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Changes that were replayed and did not help."""
     tried_on: str | None = None
     """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        return report_html(self)

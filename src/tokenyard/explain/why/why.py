@@ -21,7 +21,7 @@ from tokenyard.trace.read.partial import Partial
 from tokenyard.trace.read.step_joiner import Step
 from tokenyard.vocabulary.waits import Place, WaitState
 
-__all__ = ["WHY_VERSION", "JobNamedError", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why"]
+__all__ = ["WHY_VERSION", "JobNamedError", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why", "why_of"]
 
 WHY_VERSION = 1
 _IDS_REMEMBERED = 10_000
@@ -114,7 +114,7 @@ def why(path: Path | str, request_id: str) -> Why:
             if timeline.request_id == request_id:
                 spans = _matching(timeline, watcher.spans)
                 partial = trace.partial if timeline.finished_us is None else None
-                return _answer(timeline, spans, reconstructed=trace.reconstructed, rank=rank, partial=partial)
+                return why_of(timeline, spans, reconstructed=trace.reconstructed, rank=rank, partial=partial)
             meant.look_at(timeline)
             if len(known) < _IDS_REMEMBERED:
                 known.append(timeline.request_id)
@@ -242,9 +242,10 @@ def _one_per_part(wait: Wait) -> list[Span]:
     return spans
 
 
-def _answer(
+def why_of(
     timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool, rank: int | None, partial: Partial | None
 ) -> Why:
+    """What is known of one request: its ``timeline``, and its waits step by step in ``spans``."""
     waited = timeline.waited_us
     spent: dict[Cause, int] = {}
     for wait in timeline.waits:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,9 +130,10 @@ def watch(
         scheduler.attach_observer(metrics)
         return
     start = describe_run(
-        replace(scheduler.config, policy=policy_label(policy)),
+        scheduler.config,
         scheduler.cache_config,
         host="engine",
+        policy=policy_label(policy),
         ts=scheduler.clock(),
         model=model,
         gpu=model_of(core).device,

@@ -6,15 +6,16 @@ easy or hard for everybody cancels out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.slo import SLO
-from tokenyard.policies.named import PolicyMaker, policy_maker
+from tokenyard.policies.named import PolicyMaker
 from tokenyard.sched.observer import Observers
+from tokenyard.sim.choices import PolicyChoice, policy_choices
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, MetricValues, measures_of
 from tokenyard.sim.replay import Progress
@@ -71,7 +72,7 @@ OnProgress = Callable[[str, float, int, Progress], None]
 
 
 def compare(
-    policies: Sequence[str],
+    policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice],
     workload: Callable[[int], Workload],
     settings: ReplaySettings,
     *,
@@ -83,19 +84,20 @@ def compare(
     """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own;
     ``slos`` are what goodput is counted by.
 
-    A policy is a registered name or ``FILE.py:CLASS``. Raises ConfigError for one that nobody knows, a list that is
-    empty or says a thing twice, or a load that is none.
+    A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a mapping says what each is
+    called. Intervals are of 95 %. Raises ConfigError for a policy that nobody knows, a list that is empty or says a
+    thing twice, or a load that is none.
     """
-    for field, values in (("policies", policies), ("loads", loads), ("seeds", seeds)):
+    makers = policy_choices(policies)
+    for field, values in (("loads", loads), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ConfigError(field, ",".join(map(str, values)), "name at least one, and none twice")
-    makers = {policy: policy_maker(policy, "policies") for policy in policies}
     made = {seed: workload(seed) for seed in seeds}
     cells: list[Cell] = []
     for load in loads:
         at_load = {seed: made[seed].with_rate(load) for seed in seeds}
         baseline: list[float] = []
-        for policy in policies:
+        for policy in makers:
             runs, refused = [], 0
             for seed in seeds:
                 listener = _listener(on_progress, policy, load, seed)
@@ -107,7 +109,7 @@ def compare(
             speedups = [_ratio(before, seconds) for before, seconds in zip(baseline, times, strict=True)]
             cells.append(_cell(policy, load, runs, speedups, refused))
     return Comparison(
-        workload=made[seeds[0]].name, policies=tuple(policies), loads=tuple(loads), seeds=tuple(seeds), cells=cells
+        workload=made[seeds[0]].name, policies=tuple(makers), loads=tuple(loads), seeds=tuple(seeds), cells=cells
     )
 
 

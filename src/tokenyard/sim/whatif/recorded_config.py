@@ -12,9 +12,9 @@ from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.profiles import decision_profile
-from tokenyard.sched.policy import known_policies
 from tokenyard.trace.format.deployment import deployment_of
 from tokenyard.trace.format.schema import TraceStart
+from tokenyard.vocabulary.policy_names import known_policies
 
 __all__ = ["RecordedConfig", "nearest_version", "recorded_config"]
 

@@ -10,9 +10,11 @@ A request arrives at a fixed moment, or when the turns it answers to have ended:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from tokenyard.config import MAX_COUNT, require_int
@@ -20,19 +22,22 @@ from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError,
 from tokenyard.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.sim.workload.clients import Clients, attempt_id
 from tokenyard.sim.workload.remarks import Remark, as_remarks
-from tokenyard.sim.workload.tokens import TokenSource
+from tokenyard.sim.workload.tokens import ListedTokens, TokenSource
 
 __all__ = ["Workload", "WorkloadRequest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRequest:
-    """One request to come. Its prompt takes no memory until it arrives."""
+    """One request to come. Its prompt takes no memory until it arrives.
+
+    Raises RequestError for a prompt that makes no tokens, or ``meta`` that is no JSON.
+    """
 
     request_id: str
     """Names the request; unique in the workload."""
     prompt: TokenSource
-    """Makes the prompt's token ids when the request arrives."""
+    """Makes the prompt's token ids when the request arrives; a list or an array of ids is taken as well."""
     max_tokens: int
     """Output tokens; the request always ends by length."""
     arrival_time: float = 0.0
@@ -62,7 +67,18 @@ class WorkloadRequest:
     patience: float | None = None
     """Seconds after its arrival at which its client goes away, if it has not ended; None: never."""
     output_seed: int = 0
-    """Stream of the output: see :func:`~tokenyard.sim.workload.tokens.output_tokens`."""
+    """Stream of the output: see :class:`~tokenyard.sim.workload.tokens.StreamTokens`."""
+    predicted_output_tokens: int | None = None
+    """What somebody predicts that the answer will have, for policies that go by it; ``max_tokens`` is what it has."""
+    meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Your own fields, by name: anything that JSON can say. Policies and observers find them in ``Request.meta``, a
+    replay's rows have a column for each."""
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.prompt, "tokens", None)):
+            object.__setattr__(self, "prompt", _listed(self.request_id, self.prompt))
+        if self.meta:
+            object.__setattr__(self, "meta", _checked_meta(self.request_id, self.meta))
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -91,11 +107,45 @@ class WorkloadRequest:
             cache_salt=self.cache_salt,
             mm_features=self.images,
             output_seed=self.output_seed,
+            predicted_output_tokens=self.predicted_output_tokens,
+            meta=self.meta,
         )
 
 
+def _listed(request_id: str, prompt: object) -> TokenSource:
+    """What was given in place of a source, if it is a list of token ids."""
+    fix = "give token ids from 0 to 2147483647 as a list, or a TokenSource (WorkloadBuilder makes them by length)"
+    if isinstance(prompt, str | bytes | Mapping) or not isinstance(prompt, Sequence | np.ndarray):
+        raise RequestError(request_id, "prompt", prompt, fix)
+    try:
+        return ListedTokens(prompt)
+    except ValueError:
+        raise RequestError(request_id, "prompt", prompt, fix) from None
+
+
+def _checked_meta(request_id: str, meta: object) -> dict[str, Any]:
+    """A copy as it comes back from a file."""
+    fix = "give a dictionary that JSON can say: names as texts; texts, finite numbers, booleans, None, lists of them"
+    try:
+        told = msgspec.json.decode(msgspec.json.encode(meta, enc_hook=_plain_number))
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        told = None
+    if not isinstance(told, dict) or told != meta:
+        raise RequestError(request_id, "meta", meta, fix)
+    return told
+
+
+def _plain_number(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(type(value))
+
+
 class Workload:
-    """A named list of requests, checked once."""
+    """A named list of requests, checked once.
+
+    Made by ``load_workload`` (files, logs, generators), by ``WorkloadBuilder``, or of ``WorkloadRequest`` objects.
+    """
 
     __slots__ = ("clients", "kind", "max_concurrency", "name", "remarks", "requests")
 
@@ -130,6 +180,15 @@ class Workload:
             if problem:
                 raise WorkloadError(name, 0, f"request {shown(request.request_id)}: {problem}")
             seen.add(request.request_id)
+
+    def __repr__(self) -> str:
+        arrivals = [each.arrival_time for each in self.requests if not each.after]
+        loop = "" if self.max_concurrency is None else f", at most {self.max_concurrency} at once"
+        return (
+            f"<Workload {shown(self.name)}: {len(self):,} requests in {self.num_jobs:,} jobs, "
+            f"{self.num_prompt_tokens:,} prompt and {self.num_output_tokens:,} output tokens, "
+            f"first arrivals from {min(arrivals):g} to {max(arrivals):g} s{loop}>"
+        )
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -263,14 +322,17 @@ def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
     for parent in request.after:
         if parent not in earlier:
             return f"comes after {shown(parent)}, which no earlier request is called"
-    for field in ("arrival_time", "gap", "spacing"):
-        value = getattr(request, field)
+    for name in ("arrival_time", "gap", "spacing"):
+        value = getattr(request, name)
         if not 0 <= value < math.inf:
-            return f"{field} = {value}: give a finite number of seconds, not negative"
+            return f"{name} = {value}: give a finite number of seconds, not negative"
     if request.patience is not None and not 0 <= request.patience < math.inf:
         return f"patience = {request.patience}: give a finite number of seconds, not negative, or leave it out"
     if not 1 <= request.max_tokens <= MAX_COUNT:
         return f"max_tokens = {request.max_tokens}: give a whole number from 1 to {MAX_COUNT}"
+    predicted = request.predicted_output_tokens
+    if predicted is not None and (isinstance(predicted, bool) or not isinstance(predicted, int) or predicted < 0):
+        return f"predicted_output_tokens = {shown(predicted)}: give a whole number from 0, or leave it out"
     if not len(request.prompt):
         return "has an empty prompt"
     return None

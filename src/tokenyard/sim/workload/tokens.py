@@ -20,6 +20,7 @@ from tokenyard.request import TokenIds
 
 __all__ = [
     "HashedTokens",
+    "JoinedTokens",
     "ListedTokens",
     "Segment",
     "StreamTokens",
@@ -34,22 +35,27 @@ Int64s = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_LARGEST_ID = 2**31 - 1
 _CHUNK = 1 << 15
 """Tokens expanded at once: the working set stays in the second-level cache."""
 
 
 class TokenSource(Protocol):
-    """A prompt that is not in memory yet."""
+    """A prompt that is not in memory yet: what a ``WorkloadRequest`` has in place of token ids.
+
+    Ours are :class:`StreamTokens`, :class:`ListedTokens`, :class:`HashedTokens` and :class:`JoinedTokens`. A source of
+    your own works as well; a replay then hashes its tokens, which costs some processor time.
+    """
 
     def __len__(self) -> int:
         """Number of tokens."""
 
     def tokens(self) -> TokenIds:
-        """The token ids, made anew at each call."""
+        """The token ids, shape ``[n]``, int32; the same at each call."""
 
 
 def seed_of(*parts: object) -> int:
-    """A signed 64-bit seed for a tuple of names and numbers; the same on every machine."""
+    """A signed 64-bit seed for a tuple of names and numbers, for a :class:`Segment`; the same on every machine."""
     return xxhash.xxh3_64_intdigest(repr(parts).encode()) - (1 << 63)
 
 
@@ -90,30 +96,60 @@ def output_tokens(seeds: Int64s, positions: Int64s) -> Int64s:
 
 
 class ListedTokens:
-    """Token ids that are there in full."""
+    """Token ids that are there in full. Raises ValueError for what is no list of ids from 0 to 2147483647."""
 
     __slots__ = ("_ids",)
 
-    def __init__(self, ids: TokenIds) -> None:
+    def __init__(self, ids: TokenIds | Sequence[int]) -> None:
+        if not isinstance(ids, np.ndarray) or ids.dtype != np.int32:
+            ids = _id_array(ids)
         self._ids = ids
 
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __repr__(self) -> str:
+        return f"ListedTokens({_some(self._ids.tolist())})"
+
     def tokens(self) -> TokenIds:
+        """The ids, shape ``[n]``; not to be changed."""
         return self._ids
+
+
+def _id_array(ids: object) -> TokenIds:
+    """Any sequence of whole numbers as int32."""
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        array = np.empty((1, 1))
+    is_whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+    if not is_whole or (array.size and not 0 <= int(array.min()) <= int(array.max()) <= _LARGEST_ID):
+        raise ValueError(f"give a list of whole numbers from 0 to {_LARGEST_ID}")
+    return array.astype(np.int32)
+
+
+def _some(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:3]))
+    return f"[{shown}]" if len(values) <= 3 else f"[{shown}, ... {len(values):,} in all]"
 
 
 class Segment(NamedTuple):
     """Positions ``start..stop-1`` of the stream of ``seed``."""
 
     seed: int
+    """Names the stream (:func:`seed_of`): equal seeds and positions are equal tokens."""
     start: int
+    """First position, from 0."""
     stop: int
+    """Position behind the last one, at most 2**32 - 1."""
 
 
 class StreamTokens:
-    """Pieces of streams, one after the other."""
+    """Pieces of streams of made-up tokens, one after the other.
+
+    What the simulated model answers is the stream of the request's ``output_seed`` from the position behind its prompt
+    on: the answer of ``n`` tokens to a prompt of ``p`` is ``Segment(output_seed, p, p + n)``.
+    """
 
     __slots__ = ("_length", "_segments")
 
@@ -129,12 +165,16 @@ class StreamTokens:
     def __len__(self) -> int:
         return self._length
 
+    def __repr__(self) -> str:
+        return f"StreamTokens({self._length:,} tokens in {len(self._segments)} pieces)"
+
     @property
     def segments(self) -> tuple[Segment, ...]:
         """The pieces, in order."""
         return self._segments
 
     def tokens(self) -> TokenIds:
+        """The token ids, shape ``[n]``, made anew at each call."""
         offsets, strides = stream_words(np.array([piece.seed for piece in self._segments], np.int64))
         out = np.empty(self._length, np.int32)
         at = 0
@@ -169,6 +209,9 @@ class HashedTokens:
     def __len__(self) -> int:
         return self._length
 
+    def __repr__(self) -> str:
+        return f"HashedTokens({self._length:,} tokens in blocks of {self._block_size})"
+
     @property
     def block_size(self) -> int:
         """Tokens of a block."""
@@ -199,6 +242,7 @@ class HashedTokens:
         return ids
 
     def tokens(self) -> TokenIds:
+        """The token ids, shape ``[n]``, made anew at each call."""
         size, length = self._block_size, self._length
         seeds = self.hash_ids().view(np.uint64) * _GOLDEN + np.array([self._scope], np.int64).view(np.uint64)
         offsets, strides = stream_words(seeds.view(np.int64))
@@ -213,3 +257,22 @@ class HashedTokens:
         if covered < length:
             out[covered:] = StreamTokens.unique(self._tail_seed, length - covered).tokens()
         return out
+
+
+class JoinedTokens:
+    """Several sources, one after the other."""
+
+    __slots__ = ("_sources",)
+
+    def __init__(self, *sources: TokenSource) -> None:
+        self._sources = sources
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sources))
+
+    def __repr__(self) -> str:
+        return f"JoinedTokens({', '.join(map(repr, self._sources))})"
+
+    def tokens(self) -> TokenIds:
+        """All token ids, shape ``[n]``."""
+        return np.concatenate([each.tokens() for each in self._sources], dtype=np.int32)

@@ -25,22 +25,25 @@ def describe_run(
     model: str | None = None,
     gpu: str | None = None,
     bytes_per_block: int | None = None,
+    policy: str | None = None,
     sections: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TraceStart:
     """A ``trace_start`` record for a scheduler of ours.
 
-    ``host`` is ``replay``, ``engine`` or ``vllm``; ``sections`` are further parts of the configuration (the
+    ``host`` is ``replay``, ``engine`` or ``vllm``; ``policy`` names the one that decides, where it is another than the
+    configuration names; ``sections`` are further parts of the configuration (the
     workload, the latency model) and stand beside ``scheduler`` and ``cache``. Without any the configuration counts as
     made by hand, and the header says which settings nobody chose.
     """
     if sections is None:
         sections = {SECTION: msgspec.to_builtins(_made_by_hand(scheduler, cache))}
-    config: dict[str, Any] = {"scheduler": asdict(scheduler), "cache": asdict(cache)}
+    policy = scheduler.policy if policy is None else policy
+    config: dict[str, Any] = {"scheduler": asdict(scheduler) | {"policy": policy}, "cache": asdict(cache)}
     config.update({name: dict(section) for name, section in sections.items()})
     return TraceStart(
         format_version=FORMAT_VERSION,
         ts=ts,
-        policy=scheduler.policy,
+        policy=policy,
         tokenyard_version=__version__,
         host=host,
         model=model,

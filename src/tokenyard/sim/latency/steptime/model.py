@@ -193,6 +193,14 @@ class CalibratedLatency:
         )
         self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
 
+    def __repr__(self) -> str:
+        asked = self._asked
+        sizes = (("tensor", asked.parallel.tensor), ("pipeline", self._stages), ("data", self._ranks))
+        said = [asked.spec.name, asked.gpu.name, *(f"{name} {size}" for name, size in sizes if size > 1)]
+        said += [f"KV {asked.kv_cache_dtype}"] if asked.kv_cache_dtype else []
+        said += [f"vLLM {asked.version}"] if asked.version else []
+        return f"<CalibratedLatency: {', '.join(said)}>"
+
     def known_error(self, load: Load | None = None, *, beside: CalibratedLatency | None = None) -> KnownError:
         """How well these step times are known, under a load as far as that is said.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.plugin_file import class_from_file, split_spec
+from tokenyard.policies.plugin_file import class_from_file
 from tokenyard.sim.parallel.routers.router import Router
 from tokenyard.sim.parallel.routers.simple import LeastLoaded, PrefixAffinity, RoundRobin
 from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
+from tokenyard.vocabulary.policy_names import file_and_class
 
 __all__ = ["ROUTERS", "RouterMaker", "router_maker"]
 
@@ -29,7 +30,7 @@ def router_maker(spec: str) -> RouterMaker:
 
     Raises ConfigError if nobody knows the name or the file does not hold such a router.
     """
-    file, _ = split_spec(spec)
+    file, _ = file_and_class(spec)
     if not file:
         if spec not in ROUTERS:
             raise ConfigError("router", spec, f"use one of: {', '.join(ROUTERS)}; or FILE.py:CLASS for one of your own")

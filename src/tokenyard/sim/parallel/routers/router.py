@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from tokenyard.request import Request
+from tokenyard.sched.hook_names import check_hook_names
 
 __all__ = ["EngineReport", "EngineState", "Router"]
 
@@ -47,7 +48,14 @@ class EngineReport(NamedTuple):
 
 
 class Router(ABC):
-    """Decides who serves a request, once, when it arrives. Derive from it for one of your own."""
+    """Decides who serves a request, once, when it arrives. Derive from it for one of your own.
+
+    A class with a method that is called almost as one of these is refused when it is made (ConfigError).
+    """
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        check_hook_names(cls, "router")
 
     @abstractmethod
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:

@@ -25,6 +25,8 @@
                       is_embed (which tokens are embeddings; default: all) and cross (an encoder-decoder model's input)
     lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
+    predicted_output_tokens  what somebody predicts that the answer will have, for policies (default: nobody does)
+    meta              an object of your own fields, for policies, observers and the rows of a replay
 
 The first line may say what is about all of them: ``{"workload": {...}}`` with time_unit ("s"), max_concurrency, clients
 (timeout, retries, wait) and notes. Any other field, or a field of another type, is an error that names the line.
@@ -36,7 +38,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,6 +91,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cache_salt: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     images: list[Length | _Image] = []
     output_seed: _Int64 | None = None
+    predicted_output_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    meta: dict[str, Any] = {}
 
 
 PLAIN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_Row))
@@ -179,6 +183,8 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             cache_salt=row.cache_salt,
             images=images,
             output_seed=own if row.output_seed is None else row.output_seed,
+            predicted_output_tokens=row.predicted_output_tokens,
+            meta=row.meta,
         )
 
 
@@ -328,6 +334,8 @@ def _written(request: WorkloadRequest) -> dict[str, object]:
         "cache_salt": request.cache_salt or None,
         "images": [_written_image(each) for each in request.images] or None,
         "output_seed": request.output_seed,
+        "predicted_output_tokens": request.predicted_output_tokens,
+        "meta": request.meta or None,
     }
     return row | {name: value for name, value in said.items() if value is not None}
 

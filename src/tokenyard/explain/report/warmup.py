@@ -1,0 +1,81 @@
+"""Figures of a run without its beginning: what arrives, and what is decided, before a moment is not counted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.format.step_facts import Drafts, FactSink, StepFacts
+
+__all__ = ["AfterWarmup"]
+
+
+class AfterWarmup:
+    """A ``FactSink`` that hands on the requests that arrive from ``warmup`` seconds on, and the steps from then on.
+
+    Requests of the beginning that still wait or run afterwards count in the steps, as they did there.
+    """
+
+    def __init__(self, sink: FactSink, warmup: float) -> None:
+        self._sink = sink
+        self._warmup = warmup
+        self._left_out: set[str | None] = set()
+        """Requests that arrived too early and have not ended."""
+        self._last: StepFacts | None = None
+        """The last step that was left out."""
+        self._first_step: int | None = None
+        """The first one that was handed on."""
+        self._told = False
+        """The last step that has completed was handed on."""
+
+    def trace_started(self, start: TraceStart) -> None:
+        """Hand on what runs."""
+        self._sink.trace_started(start)
+
+    def request_arrived(self, record: RequestArrived) -> None:
+        """Hand on, or leave out for good."""
+        moment = record.arrival_time if record.arrival_time is not None else record.ts
+        if moment is not None and moment < self._warmup:
+            self._left_out.add(record.req_id)
+        else:
+            self._sink.request_arrived(record)
+
+    def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
+        """Hand on the hits of a request that counts."""
+        if record.req_id not in self._left_out:
+            self._sink.prefix_looked_up(record)
+
+    def step_decided(self, facts: StepFacts) -> None:
+        """Hand on a step that is late enough."""
+        if facts.ts is not None and facts.ts < self._warmup:
+            self._last = facts
+            return
+        if self._first_step is None:
+            self._first_step = facts.step
+        self._sink.step_decided(facts)
+
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        """Hand on a step like the last one; the first that counts is told in full."""
+        if self._first_step is not None:
+            self._sink.step_repeated(step, ts, free_blocks)
+        elif ts >= self._warmup:
+            assert self._last is not None, "a step was decided before"
+            self.step_decided(msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=free_blocks))
+
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        """Hand on the end of a step that counts."""
+        self._told = self._first_step is not None and step >= self._first_step
+        if self._told:
+            self._sink.step_completed(step, ts, seconds, sampled)
+
+    def drafts_verified(self, drafts: Drafts) -> None:
+        """Hand on the drafts of a step that counts."""
+        if self._told:
+            self._sink.drafts_verified(drafts)
+
+    def request_finished(self, record: RequestFinished) -> None:
+        """Hand on the end of a request that counts."""
+        if record.req_id in self._left_out:
+            self._left_out.discard(record.req_id)
+        else:
+            self._sink.request_finished(record)

@@ -1,0 +1,259 @@
+"""The observer behind a replay's rows: a few numbers of every step, and of every request when it ends.
+
+It keeps 104 bytes a step and about a kilobyte a request (its ``meta`` aside), and no token. Steps that are taken in one
+stroke stay in one stroke, so that a replay with rows is nearly as fast as one without.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from math import inf, nan
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.explain.held_back.held_back import Cause, HeldBack
+from tokenyard.explain.why.until_seen import until_seen
+from tokenyard.request import FinishReason, Request
+from tokenyard.sched.observer import Counts, RepeatedSteps, SchedulerState, StepObserver
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sim.rows.causes import CauseLog, Piece
+from tokenyard.trace.emit.admission_outcome import outcome_record
+from tokenyard.trace.emit.fact_emitter import num_sampled_tokens
+from tokenyard.trace.format.request_timeline import PreemptionMoment, micros
+from tokenyard.trace.read.way_in import WayIn, way_in
+from tokenyard.vocabulary.waits import WaitState
+
+__all__ = ["STEP_COLUMNS", "RequestRow", "RowRecorder", "WaitRow"]
+
+Floats = npt.NDArray[np.float64]
+
+STEP_COLUMNS = (
+    *("step", "start_s", "scheduled_tokens", "scheduled_requests", "running", "waiting", "free_blocks"),
+    *("admitted", "resumed", "preempted"),
+)
+"""What is noted when a step is decided; counts of the queues and of blocks are those before it."""
+_ENDS = ("end_s", "seconds", "sampled_tokens")
+"""What is noted when it is over."""
+
+
+class WaitRow:
+    """A wait of a request: from a moment to another one, in microseconds, or still going on."""
+
+    __slots__ = ("cause", "end_us", "first_step", "last_step", "start_us", "state")
+
+    def __init__(self, state: WaitState, start_us: int, first_step: int, cause: Cause | None = None) -> None:
+        self.state, self.start_us, self.first_step, self.cause = state, start_us, first_step, cause
+        self.end_us: int | None = None
+        self.last_step: int | None = None
+
+
+class RequestRow:
+    """One request, from its arrival on."""
+
+    __slots__ = (
+        "added_us",
+        "finish_reason",
+        "finished",
+        "first_scheduled",
+        "num_cached",
+        "num_external",
+        "num_output",
+        "num_preemptions",
+        "preemptions",
+        "request",
+        "seen_by",
+        "waits",
+    )
+
+    def __init__(self, request: Request, added: float, seen_by: int) -> None:
+        self.request = request
+        """Alive until it ends; then only what does not change any more is read of it."""
+        self.added_us = micros(added)
+        """When the scheduler got it."""
+        self.seen_by = seen_by
+        """Which step, counted from 0, is the first that could see it."""
+        self.finished = self.first_scheduled = nan
+        self.finish_reason: str | None = None
+        self.num_output = self.num_cached = self.num_external = self.num_preemptions = 0
+        self.waits = [WaitRow(WaitState.QUEUED, micros(request.arrival_time), seen_by)]
+        self.preemptions: list[PreemptionMoment] = []
+
+    def note(self) -> None:
+        """Take over the counters of the request as they are now."""
+        request = self.request
+        self.num_output = request.num_output_tokens
+        self.num_cached = max(request.num_cached_tokens, 0)
+        self.num_external = request.num_external_computed_tokens
+        self.num_preemptions = request.num_preemptions
+
+    def end_wait(self, now_us: int, step: int | None) -> None:
+        """If it waits, it does so no longer."""
+        wait = self.waits[-1] if self.waits else None
+        if wait is not None and wait.end_us is None:
+            wait.end_us, wait.last_step = now_us, step
+
+
+class RowRecorder(StepObserver):
+    """Watches one engine. What it has seen is made into tables by ``ReplayRows``."""
+
+    reads_tokens = False
+
+    def __init__(self) -> None:
+        self.rows: list[RequestRow] = []
+        """In the order in which the scheduler got them."""
+        self._live: dict[str, RequestRow] = {}
+        self._decided = array("d")
+        self._ended = array("d")
+        self._num_steps = 0
+        self._in_flight: deque[float] = deque()
+        """When the steps in flight began."""
+        self._last_end = -inf
+        self._before = Counts(0, 0, 0, None)
+        self._causes = CauseLog()
+        self._holds = False
+        """The last step held somebody back."""
+        self._stalled: dict[str, Cause] = {}
+
+    # ---- what it is told
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        row = RequestRow(request, ts, self._num_steps)
+        self.rows.append(row)
+        self._live[request.request_id] = row
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self._in_flight.append(float(ts))
+        self._before = state.counts()
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        free, running, waiting, _ = self._before
+        num_scheduled, resumed = len(output.req_ids), len(output.admitted_resumed)
+        now = self._in_flight[-1]
+        numbers = (output.step, now, output.total_num_scheduled_tokens, num_scheduled, running, waiting, free)
+        admitted = num_scheduled - output.num_running - resumed
+        self._decided.extend((*numbers, admitted, resumed, len(output.preempted_req_ids)))
+        self._num_steps += 1
+        if num_scheduled > output.num_running:
+            now_us = micros(now)
+            for request_id in output.req_ids[output.num_running :]:
+                self._live[request_id].end_wait(now_us, output.step)
+        ended = outcomes.admission
+        holds = bool(
+            (ended is not None and ended.num_requests)
+            or (outcomes.skipped or outcomes.not_scheduled or outcomes.preemptions or output.preempted_req_ids)
+        )
+        if holds or self._holds:
+            self._hold(micros(now), output, outcomes)
+        self._holds = holds
+
+    def _hold(self, now_us: int, output: SchedulerOutput, outcomes: StepOutcomes) -> None:
+        """The step held somebody back, or the one before did."""
+        record = outcome_record(output.step, now_us / 1e6, None, outcomes, None)
+        held = HeldBack() if record is None else HeldBack.of(record)
+        held.preempt(output.preempted_req_ids, record)
+        self._causes.decided(now_us, held, record)
+        self._stall(now_us, output.step, held)
+        numbers = {each.request_id: each for each in outcomes.preemptions}
+        for request_id in output.preempted_req_ids:
+            row, victim = self._live.get(request_id), numbers.get(request_id)
+            if row is not None:
+                row.waits.append(WaitRow(WaitState.PREEMPTED, now_us, output.step))
+                row.preemptions.append(
+                    PreemptionMoment(
+                        step=output.step,
+                        us=now_us,
+                        for_request_id=None if victim is None else victim.for_request_id,
+                        lost_tokens=None if victim is None else victim.num_computed_tokens,
+                    )
+                )
+
+    def _stall(self, now_us: int, step: int, held: HeldBack) -> None:
+        """Running requests without tokens begin to wait, those with tokens go on."""
+        for request_id in self._stalled:
+            row = self._live.get(request_id)
+            if row is not None and held.stalled.get(request_id) != self._stalled[request_id]:
+                row.end_wait(now_us, step)
+        for request_id, cause in held.stalled.items():
+            row = self._live.get(request_id)
+            if row is not None and self._stalled.get(request_id) != cause:
+                row.waits.append(WaitRow(WaitState.STALLED, now_us, step, cause))
+        self._stalled = held.stalled
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        count, moments = len(steps.moments), np.array(steps.moments, np.float64)
+        like = np.array(self._decided[-len(STEP_COLUMNS) :])
+        rows = np.tile(like, (count, 1))
+        rows[:, STEP_COLUMNS.index("step")] = np.arange(steps.first, steps.first + count)
+        rows[:, STEP_COLUMNS.index("start_s")] = moments
+        rows[:, STEP_COLUMNS.index("free_blocks")] = steps.free_blocks
+        self._decided.frombytes(rows.tobytes())
+        self._num_steps += count
+        self._in_flight.extend(moments.tolist())
+        sampled = len(steps.like.req_ids)
+        for moment in moments.tolist():
+            self._end(moment, sampled)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self._end(float(ts), num_sampled_tokens(outputs))
+
+    def _end(self, ts: float, sampled: int) -> None:
+        """The oldest step in flight is over."""
+        self._ended.extend((ts, ts - max(self._in_flight.popleft(), self._last_end), sampled))
+        self._last_end = ts
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        row = self._live.pop(request.request_id, None)
+        if row is None:
+            return
+        reason = FinishReason.of(request.status)
+        row.finished = float(ts) if request.times.finished is None else request.times.finished
+        row.finish_reason = None if reason is None else reason.value
+        row.note()
+        row.end_wait(micros(row.finished), None)
+
+    # ---- what it has seen
+
+    @property
+    def steps(self) -> dict[str, Floats]:
+        """Columns of the steps so far; NaN where a step has not ended."""
+        decided = np.array(self._decided).reshape(-1, len(STEP_COLUMNS))
+        ends = np.full((len(decided), len(_ENDS)), nan)
+        told = np.array(self._ended).reshape(-1, len(_ENDS))
+        ends[: len(told)] = told
+        return dict(zip((*STEP_COLUMNS, *_ENDS), np.hstack((decided, ends)).T, strict=True))
+
+    def close(self) -> None:
+        """Nothing more will happen: take over what unfinished requests are like now."""
+        for row in self._live.values():
+            row.note()
+
+    def pieces_of(self, row: RequestRow, wait: WaitRow, until_us: int, steps: dict[str, Floats]) -> list[Piece]:
+        """What a wait is made of, in order of time; one that still goes on, until ``until_us``."""
+        end_us = until_us if wait.end_us is None else wait.end_us
+        start_us, request_id = wait.start_us, row.request.request_id
+        if wait.cause is not None:
+            return [Piece(wait.cause, start_us, end_us)] if end_us > start_us else []
+        found: list[Piece] = []
+        if wait.state is WaitState.QUEUED:
+            for cause, begin, end in until_seen(self._way_in(row, start_us, end_us, steps)):
+                if end > begin:
+                    found.append(Piece(cause, begin, end))
+                start_us = max(start_us, end)
+        return found + self._causes.pieces(request_id, start_us, end_us)
+
+    def _way_in(self, row: RequestRow, sent: int, end_us: int, steps: dict[str, Floats]) -> WayIn:
+        """The way of a request to the first step that saw it, or to its end."""
+        at, starts = row.seen_by, steps["start_s"]
+        was_seen = at < len(starts) and micros(starts[at]) <= end_us
+        before = None if at == 0 else micros(starts[at - 1])
+        over: int | None = sent
+        if at > 0:
+            end = steps["end_s"][at - 1]
+            over = None if np.isnan(end) else micros(end)
+        taken_in = row.added_us if was_seen and not steps["running"][at] else None
+        seen = micros(starts[at]) if was_seen else end_us
+        return way_in(sent, seen, before=before, over=over, taken_in=taken_in)

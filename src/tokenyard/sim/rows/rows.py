@@ -1,0 +1,342 @@
+"""What a replay was, row by row: made when somebody asks, of what the recorders have kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from math import nan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.html import report_html
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.explain.why.why import Span, Why, why_of
+from tokenyard.policies.named import policy_maker
+from tokenyard.sched.observer import Observers, StepObserver
+from tokenyard.sched.policy import Policy
+from tokenyard.sim.rows.causes import Piece
+from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
+from tokenyard.sim.rows.table import Column, RowTable, column_of
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitPart, micros
+from tokenyard.trace.format.start import describe_run
+from tokenyard.vocabulary.waits import WaitState
+
+__all__ = ["ReplayRows", "RowsOfEngine"]
+
+_CUT_SHORT = frozenset(("abort", "error"))
+"""Ends of requests that did not get what they asked for: they have no time per token, and none from end to end."""
+_COUNTS = (
+    *("step", "scheduled_tokens", "scheduled_requests", "running", "waiting", "free_blocks"),
+    *("admitted", "resumed", "preempted"),
+)
+
+
+class RowsOfEngine:
+    """What watches one engine of a replay with rows: the rows, and the report."""
+
+    def __init__(self, config: SchedulerConfig, cache: CacheConfig, *, warmup: float, policy: Policy) -> None:
+        self.recorder = RowRecorder()
+        self.builder = ReportBuilder()
+        start = describe_run(config, cache, host="replay", policy=_word_for(policy, config))
+        sink = AfterWarmup(self.builder, warmup) if warmup else self.builder
+        self.observer: StepObserver = Observers(self.recorder, TraceRecorder(None, sink, start=start))
+        """Both, as one observer."""
+
+    def beside(self, other: StepObserver | None) -> StepObserver:
+        """The same, with an observer that somebody has given."""
+        return self.observer if other is None else Observers(self.observer, other)
+
+
+class ReplayRows:
+    """Tables of a replay: ``requests``, ``steps``, ``waits``; gaps between tokens; the report; why one request waited.
+
+    Requests that arrive, and steps that begin, before ``warmup`` seconds are left out of tables, gaps and report.
+    """
+
+    def __init__(self, engines: Sequence[RowsOfEngine], *, warmup: float = 0.0, leave_out: int = 0) -> None:
+        """``leave_out``: of so many engines from the first on requests do not count with which others go on."""
+        self._engines = engines
+        self._warmup = warmup
+        self._leave_out = leave_out
+        for each in engines:
+            each.recorder.close()
+        self._steps = [each.recorder.steps for each in engines]
+
+    def __repr__(self) -> str:
+        return f"<ReplayRows: {len(self.requests):,} requests, {len(self.steps):,} steps>"
+
+    def _repr_html_(self) -> str:
+        return report_html(self.report)
+
+    @cached_property
+    def report(self) -> Report:
+        """The report of these requests and steps, as ``tokenyard run`` prints it; print it with ``print_report``."""
+        builders = [each.builder for each in self._engines[self._leave_out :]]
+        return (builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)).report()
+
+    @cached_property
+    def _rows(self) -> list[tuple[int, RequestRow]]:
+        """Requests that count, with their engines, by arrival."""
+        return [each for each in self._all_rows if each[1].request.arrival_time >= self._warmup]
+
+    @cached_property
+    def _all_rows(self) -> list[tuple[int, RequestRow]]:
+        """Those of the beginning, too."""
+        gone_on = {row.request.request_id for each in self._engines[self._leave_out :] for row in each.recorder.rows}
+        rows = [
+            (engine, row)
+            for engine, each in enumerate(self._engines)
+            for row in each.recorder.rows
+            if engine >= self._leave_out or row.request.request_id not in gone_on
+        ]
+        return sorted(rows, key=lambda item: item[1].request.arrival_time)
+
+    # ---- tables
+
+    @cached_property
+    def requests(self) -> RowTable:
+        """One row per request that the scheduler got, by arrival. Moments in seconds, latencies in milliseconds.
+
+        ``request_id``, ``job_id``, ``engine``; ``arrival_s``, ``first_scheduled_s``, ``first_token_s``,
+        ``finished_s``; ``prompt_tokens``, ``cached_tokens`` (of them, found in the cache at its first admission),
+        ``external_tokens`` (of these, brought by a connector), ``output_tokens``, ``preemptions``; ``queue_ms``,
+        ``ttft_ms``, ``tpot_ms``, ``e2e_ms``; ``finish_reason`` (None: unfinished), ``priority``, ``lora_name``,
+        ``predicted_output_tokens``; and a column for each name in the requests' ``meta`` (``meta.`` before it where a
+        column is called so already).
+        """
+        rows = [row for _, row in self._rows]
+        requests = [row.request for row in rows]
+        arrival = np.array([each.arrival_time for each in requests], np.float64)
+        scheduled, token = (
+            _moments([getattr(each.times, name) for each in requests]) for name in ("first_scheduled", "first_token")
+        )
+        finished = np.array([row.finished for row in rows], np.float64)
+        output = np.array([row.num_output for row in rows], np.int64)
+        whole = np.array([row.finish_reason not in _CUT_SHORT for row in rows], np.bool_)
+        per_token = np.where(whole & (output > 1), (finished - token) / np.maximum(output - 1, 1), nan)
+        columns: dict[str, Column] = {
+            "request_id": column_of([each.request_id for each in requests]),
+            "job_id": column_of([each.job_id for each in requests]),
+            "engine": np.array([engine for engine, _ in self._rows], np.int64),
+            "arrival_s": arrival,
+            "first_scheduled_s": scheduled,
+            "first_token_s": token,
+            "finished_s": finished,
+            "prompt_tokens": np.array([each.num_prompt_tokens for each in requests], np.int64),
+            "cached_tokens": np.array([row.num_cached for row in rows], np.int64),
+            "external_tokens": np.array([row.num_external for row in rows], np.int64),
+            "output_tokens": output,
+            "preemptions": np.array([row.num_preemptions for row in rows], np.int64),
+            "queue_ms": (scheduled - arrival) * 1e3,
+            "ttft_ms": (token - arrival) * 1e3,
+            "tpot_ms": per_token * 1e3,
+            "e2e_ms": np.where(whole, finished - arrival, nan) * 1e3,
+            "finish_reason": column_of([row.finish_reason for row in rows]),
+            "priority": np.array([each.priority for each in requests], np.int64),
+            "lora_name": column_of([each.lora_name for each in requests]),
+            "predicted_output_tokens": _moments([each.predicted_output_tokens for each in requests]),
+        }
+        for name in dict.fromkeys(name for each in requests for name in each.meta):
+            called = f"meta.{name}" if name in columns else name
+            columns[called] = column_of([each.meta.get(name) for each in requests])
+        return RowTable("requests", columns)
+
+    @cached_property
+    def steps(self) -> RowTable:
+        """One row per step, by engine and number.
+
+        ``engine``, ``step``; ``start_s``, ``seconds`` (of the model, as far as it did not overlap the step before; NaN:
+        it was not over when the replay ended); ``scheduled_tokens``, ``scheduled_requests``, ``sampled_tokens``;
+        before the step ``running``, ``waiting`` and ``free_blocks``; in it ``admitted`` (new), ``resumed``,
+        ``preempted``.
+        """
+        kept = [steps["start_s"] >= self._warmup for steps in self._steps]
+
+        def joined(name: str) -> npt.NDArray[np.float64]:
+            return np.concatenate([steps[name][keep] for steps, keep in zip(self._steps, kept, strict=True)])
+
+        engine = np.concatenate([np.full(int(keep.sum()), i, np.int64) for i, keep in enumerate(kept)])
+        counts = {name: joined(name).astype(np.int64) for name in _COUNTS}
+        step, scheduled, requests, *others = counts.values()
+        columns: dict[str, Column] = {
+            "engine": engine,
+            "step": step,
+            "start_s": joined("start_s"),
+            "seconds": joined("seconds"),
+            "scheduled_tokens": scheduled,
+            "scheduled_requests": requests,
+            "sampled_tokens": joined("sampled_tokens"),
+            **dict(zip(_COUNTS[3:], others, strict=True)),
+        }
+        return RowTable("steps", columns)
+
+    @cached_property
+    def waits(self) -> RowTable:
+        """One row per stretch of time in which a request got no tokens for one reason.
+
+        ``request_id``, ``engine``; ``state`` (queued, preempted, stalled), ``reason`` (``docs/reasons.md``), ``place``
+        (own, behind the head of the queue, all, outside the scheduler); ``from_s``, ``to_s``, ``seconds``. The seconds
+        of a request's rows are its waiting time.
+        """
+        found = [
+            (row.request.request_id, engine, wait.state.value, piece)
+            for engine, row in self._rows
+            for wait in row.waits
+            for piece in _merged(self._pieces(engine, row, wait))
+        ]
+        start = np.array([piece.start_us for *_, piece in found], np.float64) / 1e6
+        end = np.array([piece.end_us for *_, piece in found], np.float64) / 1e6
+        columns: dict[str, Column] = {
+            "request_id": column_of([each[0] for each in found]),
+            "engine": np.array([each[1] for each in found], np.int64),
+            "state": column_of([each[2] for each in found]),
+            "reason": column_of([str(piece.cause.reason) for *_, piece in found]),
+            "place": column_of([str(piece.cause.place) for *_, piece in found]),
+            "from_s": start,
+            "to_s": end,
+            "seconds": end - start,
+        }
+        return RowTable("waits", columns)
+
+    def token_gaps(self, request_id: str | None = None) -> npt.NDArray[np.float64]:
+        """Milliseconds between two tokens of an answer, of all answers one after the other, or of one.
+
+        Of answers that have ended and got a token in every step from their first on: as in the report's ``itl_ms``,
+        those that paused (preempted, passed over) or got several tokens at once are left out, since nothing notes when
+        each of their tokens came.
+        """
+        found = [
+            gaps
+            for engine, steps in enumerate(self._steps)
+            for gaps in self._gaps(engine, steps["end_s"][steps["sampled_tokens"] > 0], request_id)
+        ]
+        return np.concatenate(found) * 1e3 if found else np.zeros(0)
+
+    def _gaps(
+        self, engine: int, moments: npt.NDArray[np.float64], request_id: str | None
+    ) -> Iterator[npt.NDArray[np.float64]]:
+        between = np.diff(moments)
+        for at, row in self._rows:
+            token = row.request.times.first_token
+            counts = row.num_output > 1 and row.finish_reason not in (None, *_CUT_SHORT)
+            if token is None or at != engine or not counts or request_id not in (None, row.request.request_id):
+                continue
+            first, last = np.searchsorted(moments, np.array((token, row.finished)))
+            if last - first == row.num_output - 1:
+                yield between[first:last]
+
+    # ---- one request
+
+    def why(self, request_id: str) -> Why:
+        """Why one request waited, as ``tokenyard.why`` tells it of a trace; one of the warm-up, too.
+
+        ConfigError for an id that no request has which the scheduler got.
+        """
+        for engine, row in self._all_rows:
+            if row.request.request_id == request_id:
+                return self._why(engine, row)
+        known = [row.request.request_id for _, row in self._all_rows]
+        near = get_close_matches(request_id, known, 3, 0.5) or known[:3]
+        raise ConfigError("request_id", request_id, f"no request that came is called so; there is {', '.join(near)}")
+
+    def _why(self, engine: int, row: RequestRow) -> Why:
+        request, steps = row.request, self._steps[engine]
+        starts = np.floor(steps["start_s"] * 1e6 + 0.5)
+        until = micros(row.finished) if row.finish_reason is not None else self._until_us(engine)
+        token, scheduled = request.times.first_token, request.times.first_scheduled
+        timeline = RequestTimeline(
+            request_id=request.request_id,
+            job_id=request.job_id,
+            arrived_us=micros(request.arrival_time),
+            first_scheduled_us=None if scheduled is None else micros(scheduled),
+            first_scheduled_step=row.waits[0].last_step,
+            first_token_us=None if token is None else micros(token),
+            finished_us=until if row.finish_reason is not None else None,
+            until_us=until,
+            finish_reason=row.finish_reason,
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=row.num_output,
+            local_hit_tokens=row.num_cached - row.num_external,
+            external_hit_tokens=row.num_external,
+            preemptions=row.preemptions,
+        )
+        spans: list[Span] = []
+        for wait in row.waits:
+            pieces = self._pieces(engine, row, wait)
+            if pieces:
+                timeline.waits.append(_wait_of(wait, pieces))
+                spans += [_span(wait.state, piece, starts, steps["step"]) for piece in pieces]
+        rank = engine if len(self._engines) > 1 else None
+        return why_of(timeline, spans, reconstructed=False, rank=rank, partial=None)
+
+    def _pieces(self, engine: int, row: RequestRow, wait: WaitRow) -> list[Piece]:
+        return self._engines[engine].recorder.pieces_of(row, wait, self._until_us(engine), self._steps[engine])
+
+    def _until_us(self, engine: int) -> int:
+        """The last moment that is known of an engine."""
+        steps = self._steps[engine]
+        known = [float(np.nanmax(each)) for each in (steps["start_s"], steps["end_s"]) if not np.isnan(each).all()]
+        return micros(max(known, default=0.0))
+
+
+def _word_for(policy: Policy, config: SchedulerConfig) -> str:
+    """What the report calls the policy: the configuration's name for it, or the name of its class."""
+    return config.policy if type(policy) is type(policy_maker(config.policy)()) else type(policy).__name__
+
+
+def _moments(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    return np.array([nan if value is None else value for value in values], np.float64)
+
+
+def _merged(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours that have the same cause are one, whoever stood at the head of the queue."""
+    merged: list[Piece] = []
+    for piece in pieces:
+        if merged and merged[-1].cause == piece.cause and merged[-1].end_us == piece.start_us:
+            merged[-1] = merged[-1]._replace(end_us=piece.end_us)
+        else:
+            merged.append(piece)
+    return merged
+
+
+def _wait_of(wait: WaitRow, pieces: list[Piece]) -> Wait:
+    spent: dict[tuple[str, Any], int] = {}
+    for piece in pieces:
+        spent[piece.cause] = spent.get(piece.cause, 0) + piece.end_us - piece.start_us
+    parts = [WaitPart(reason, place, us) for (reason, place), us in spent.items()]
+    return Wait(
+        state=wait.state,
+        start_us=pieces[0].start_us,
+        end_us=pieces[-1].end_us,
+        first_step=wait.first_step,
+        last_step=wait.last_step,
+        parts=sorted(parts, key=lambda part: (-part.us, part.reason, part.place)),
+    )
+
+
+def _span(state: WaitState, piece: Piece, starts: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Span:
+    """A piece with the steps that decided it."""
+    first = int(np.searchsorted(starts, piece.start_us))
+    last = max(int(np.searchsorted(starts, piece.end_us)) - 1, first)
+    number = [int(numbers[min(i, len(numbers) - 1)]) if len(numbers) else 0 for i in (first, last)]
+    return Span(
+        state=state,
+        reason=piece.cause.reason,
+        place=piece.cause.place,
+        head=piece.head,
+        first_step=number[0],
+        last_step=number[1],
+        steps=number[1] - number[0] + 1,
+        start_us=piece.start_us,
+        end_us=piece.end_us,
+        kv=piece.kv,
+        smallest_need=piece.smallest_need,
+    )

@@ -1,0 +1,154 @@
+"""A table of columns, and its way into Arrow, pandas and polars.
+
+Numbers are NumPy columns, NaN where there is no number; texts are columns of objects, None where there is no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from importlib import import_module
+from math import isnan
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.files.arrow import arrow
+
+__all__ = ["Column", "RowTable", "column_of"]
+
+Column = npt.NDArray[Any]
+_SHOWN = 10
+"""Rows in a notebook."""
+
+
+class RowTable:
+    """Columns of equal length, by name.
+
+    ``table["ttft_ms"]`` is a NumPy array, read-only; ``len(table)`` counts rows. Whatever takes the Arrow PyCapsule
+    interface (polars, duckdb, pyarrow, pandas from 3.0 on) takes the table as it is, if pyarrow is installed.
+    """
+
+    __slots__ = ("_columns", "name")
+
+    def __init__(self, name: str, columns: Mapping[str, Column]) -> None:
+        self.name = name
+        """What the rows are."""
+        self._columns = dict(columns)
+        for column in self._columns.values():
+            column.flags.writeable = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(self._columns)
+
+    def __getitem__(self, column: str) -> Column:
+        """A column, shape ``[rows]``. ConfigError for a name that is none."""
+        if column not in self._columns:
+            raise ConfigError("column", column, f"use one of: {', '.join(self._columns)}")
+        return self._columns[column]
+
+    def __contains__(self, column: object) -> bool:
+        return column in self._columns
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Row by row, as dictionaries."""
+        columns = [column.tolist() for column in self._columns.values()]
+        return (dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True))
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self):,} rows of {', '.join(self._columns)}>"
+
+    def _repr_html_(self) -> str:
+        """The first rows, for a notebook."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self._columns)
+        rows = [
+            "".join(f"<td>{escape(_cell(value))}</td>" for value in row)
+            for row in zip(*(column[:_SHOWN].tolist() for column in self._columns.values()), strict=True)
+        ]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        more = f", the first {_SHOWN}" if len(self) > _SHOWN else ""
+        return (
+            f"<table><caption>{escape(self.name)}: {len(self):,} rows{more}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+    # ---- into other libraries
+
+    def to_numpy(self) -> dict[str, Column]:
+        """The columns by name."""
+        return dict(self._columns)
+
+    def to_arrow(self) -> Any:
+        """A ``pyarrow.Table``; what is missing is null. MissingExtraError without pyarrow (extra ``analysis``)."""
+        pa = arrow()
+        types = {name: pa.string() for name in self._texts}
+        return pa.table(
+            {name: pa.array(column, types.get(name), from_pandas=True) for name, column in self._columns.items()}
+        )
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``. TokenyardError if pandas is not installed."""
+        return _library("pandas").DataFrame({name: column.copy() for name, column in self._columns.items()})
+
+    def to_polars(self) -> Any:
+        """A ``polars.DataFrame``; what is missing is null. TokenyardError if polars is not installed."""
+        columns = {
+            name: column.tolist() if column.dtype == object else column.copy() for name, column in self._columns.items()
+        }
+        pl = _library("polars")
+        return pl.DataFrame(columns, nan_to_null=True, schema_overrides=dict.fromkeys(self._texts, pl.String))
+
+    @property
+    def _texts(self) -> list[str]:
+        """Columns of texts: they are that even if all texts are missing."""
+        return [
+            name
+            for name, column in self._columns.items()
+            if column.dtype == object and not any(isinstance(value, bool) for value in column)
+        ]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface. MissingExtraError without pyarrow (extra ``analysis``)."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise TokenyardError(f"{name} is not installed: run  pip install {name}") from None
+
+
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return ""
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+def column_of(values: Sequence[Any]) -> Column:
+    """Values of any kind, None where there is none, as the plainest column that holds them all.
+
+    Whole numbers, numbers (a missing one is NaN), booleans or texts; what else there is, and mixtures, become JSON.
+    """
+    kinds = {type(value) for value in values}
+    given = kinds - {type(None)}
+    if kinds == {bool}:
+        return np.array(values, np.bool_)
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in values):
+        return np.array(values, np.int64)
+    if given and given <= {int, float}:
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    column = np.empty(len(values), object)
+    if given <= {str} or given == {bool}:
+        column[:] = values
+    else:
+        column[:] = [None if value is None else msgspec.json.encode(value).decode() for value in values]
+    return column
