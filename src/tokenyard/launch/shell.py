@@ -24,7 +24,9 @@ _END_OF_LINE = re.compile(r"\\[ \t]*\r?(?:\n|\Z)")
 _PLAIN = re.compile(r"[^\s\\'\"$`#;&|<>]+")
 _IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?[-=](.*))?", re.DOTALL)
+_BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+)(?::?[-=](.*))?", re.DOTALL)
+_WHOLE_ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[[@*]\]")
+_ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=(?=\()")
 _REDIRECTION = re.compile(r"[0-9]*&?(?:>>|>&|>\||>|<<<|<<|<(?=\s))[ \t]*(?:&?[0-9-](?=\s|\Z)|[^\s;&|]*)")
 _OPENING = re.compile(r"[(){}'\"\\`]")
 _DEEPEST = 10
@@ -45,6 +47,10 @@ class Piece(NamedTuple):
     default: str | None = None
     """What a variable is where nobody sets it, as it is written."""
     is_quoted: bool = False
+    items: tuple[list[Piece], ...] | None = None
+    """Of an array that is set, its words."""
+    is_array: bool = False
+    """Whether it stands for all words of an array, ``${NAME[@]}``."""
 
 
 Word = list[Piece]
@@ -81,6 +87,8 @@ def expanded(word: Word, environment: Mapping[str, str], *, most: int = MOST_CHA
     """
     if all(piece.name is None for piece in word):
         return ["".join(piece.text for piece in word)]
+    if any(piece.is_array for piece in word):
+        return ["".join(piece.text for piece in word)]
     words, begun, left = [""], bool(word), most
     for piece in word:
         value = _value(piece, environment, left, _DEEPEST)
@@ -114,9 +122,10 @@ def _value(piece: Piece, environment: Mapping[str, str], most: int, levels: int)
 class _Lexer:
     """One pass over a text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, has_arrays: bool = True) -> None:
         self._text = text
         self._at = 0
+        self._has_arrays = has_arrays
 
     def commands(self) -> Iterator[list[Word]]:
         text = self._text
@@ -132,7 +141,8 @@ class _Lexer:
                     yield command
                 command = []
             elif not self._skip(_REDIRECTION):
-                command.append(self._word())
+                array = _ARRAY.match(text, self._at) if self._has_arrays else None
+                command.append(self._word() if array is None else [self._array(array)])
         if command:
             yield command
 
@@ -227,6 +237,13 @@ class _Lexer:
                 self._at += 1
         return word
 
+    def _array(self, begun: re.Match[str]) -> Piece:
+        """``NAME=(WORD ...)``: one piece, whose text ends at the equals sign."""
+        end = self._closing(begun.end(), "(", ")")
+        within = _Lexer(self._text[begun.end() + 1 : end - 1], has_arrays=False)
+        self._at = end
+        return Piece(begun[0], items=tuple(word for command in within.commands() for word in command))
+
     def _ends_at(self, at: int) -> bool:
         """An ampersand that no word follows; those within a URL are left where they are."""
         return self._text[at] == "&" and (at + 1 == len(self._text) or self._text[at + 1] in "& \t\r\n;|>")
@@ -272,6 +289,9 @@ class _Lexer:
         if text.startswith("${", at):
             self._at = self._closing(at + 1, "{", "}")
             raw = text[at : self._at]
+            array = _WHOLE_ARRAY.fullmatch(raw[2:-1])
+            if array is not None:
+                return Piece(raw, array[1], None, is_quoted, is_array=True)
             found = _BRACED.fullmatch(raw[2:-1])
             return Piece(raw, is_quoted=is_quoted) if found is None else Piece(raw, found[1], found[2], is_quoted)
         found = _NAME.match(text, at + 1)

@@ -14,7 +14,16 @@ from tokenyard.redaction import hidden_beginning
 
 __all__ = ["Expander", "script_started", "words_started"]
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(?!=)")
+_DECLARES = ("export", "exec", "declare", "local", "readonly", "typeset")
+_OPENS = ("if", "case", "for", "while", "until", "select")
+_CLOSES = ("fi", "esac", "done")
+_BEFORE_COMMANDS = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "!", "time")
+_TESTS = ("[", "[[", "test")
+_SPEAKS_OF = frozenset(
+    ("echo", "printf", "logger", "grep", "egrep", "pgrep", "pkill", "killall", "kill", "ps", "awk", "sed", "which")
+)
+"""Commands that name others, and do not run them."""
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.openai.run_server")
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
@@ -28,6 +37,8 @@ _SWITCHES = frozenset(
     )
 )  # fmt: skip
 """Options of ``docker run`` that no value follows."""
+_NOT_READ = "is changed under a condition: that change is not read"
+_TAKEN = "is set under a condition: taken, as nothing else sets it"
 _DEEPEST = 3
 """Scripts that a command hands to a shell, within each other."""
 
@@ -37,28 +48,63 @@ class Expander:
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self.environment = dict(environment or {})
+        self.arrays: dict[str, list[str]] = {}
+        self.assumed: dict[str, str] = {}
+        """Variables of which something else may hold, and why."""
         self._left = MOST_CHARACTERS
+        self._used: set[str] = set()
 
     def words(self, command: Sequence[Word]) -> list[str]:
         """The words of one command, with the variables that are set. Raises ShellError."""
         return [text for word in command for text in self._expanded(word)]
 
-    def assigned(self, command: list[Word]) -> list[Word]:
-        """What follows the assignments in front of a command, which are noted."""
+    def assigned(self, command: list[Word], *, may_not_run: bool = False) -> list[Word]:
+        """What follows the assignments in front of a command, which are noted.
+
+        One that ``may_not_run`` sets what nothing has set before, and changes nothing else.
+        """
         for i, word in enumerate(command):
             found = _ASSIGNMENT.match(word[0].text) if word and not _is_variable(word[0]) else None
             if found is None:
                 return command[i:]
-            value = [
-                Piece(word[0].text[found.end() :], is_quoted=True),
-                *(p._replace(is_quoted=True) for p in word[1:]),
-            ]
-            self.environment[found[1]] = "".join(self._expanded(value))
+            self._assign(found[1], word, found.end(), adds=bool(found[2]), may_not_run=may_not_run)
         return []
+
+    def notes(self) -> tuple[Found, ...]:
+        """What is to be said of the variables that were used."""
+        return tuple(Found(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
+
+    def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
+        if may_not_run:
+            is_set = name in self.environment or name in self.arrays
+            self.assumed[name] = _NOT_READ if is_set or adds else _TAKEN
+            if is_set or adds:
+                return
+        items = word[0].items
+        if items is not None:
+            words = [text for each in items for text in self._expanded(each)]
+            self.arrays[name] = [*(self.arrays.get(name, []) if adds else ()), *words]
+            return
+        value = [Piece(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
+        text = "".join(self._expanded(value))
+        before = self.environment.get(name, "") if adds else ""
+        self._spend(len(before))
+        self.environment[name] = before + text
+
+    def _spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise ShellError(f"stands for more than {MOST_CHARACTERS:,} characters, its variables written out")
 
     def _expanded(self, word: Word) -> list[str]:
         if all(piece.name is None for piece in word):
             return expanded(word, {})
+        self._used.update(piece.name for piece in word if piece.name is not None)
+        whole = [piece for piece in word if piece.text]
+        if len(whole) == 1 and whole[0].is_array and whole[0].name in self.arrays:
+            found = self.arrays[str(whole[0].name)]
+            self._spend(sum(map(len, found)) + len(found))  # words may be empty
+            return list(found)
         words = expanded(word, self.environment, most=self._left)
         self._left -= sum(map(len, words))
         return words
@@ -85,17 +131,51 @@ def words_started(words: Sequence[str], source: str, environment: Mapping[str, s
 
 
 def _script(text: str, expander: Expander, levels: int) -> Started | None:
+    found: list[Started] = []
+    depth, tested = 0, False
     for command in commands(text):
-        is_prefixed = [piece.text for piece in command[0]] in (["export"], ["exec"], ["declare"])
-        rest = expander.assigned(command[1:] if is_prefixed else command)
-        found = _command(expander.words(rest), expander, levels) if rest else None
-        if found is not None:
-            return found
-    return None
+        first = _text(command[0])
+        depth += (first in _OPENS) - (first in _CLOSES)
+        bare = _bare(command)
+        rest = expander.assigned(bare, may_not_run=depth > 0 or tested)
+        tested = bool(bare) and _text(bare[0]) in _TESTS
+        started = _command(expander.words(rest), expander, levels) if rest else None
+        if started is None or (found and _text(rest[0]).startswith("--")):
+            continue
+        if not any(started.words == each.words for each in found):
+            kept = dict(started.environment)  # what the script sets afterwards does not hold for it
+            found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
+    if len(found) > 1:
+        raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
+    return found[0] if found else None
+
+
+def _bare(command: list[Word]) -> list[Word]:
+    """Without what a shell's own grammar puts in front of a command."""
+    at = 0
+    while at < len(command) and _is_grammar(_text(command[at])):
+        at += 1
+    if at < len(command) and _text(command[at]) in _DECLARES:
+        at += 1
+        while at < len(command) and _text(command[at]).startswith("-") and len(command) > at + 1:
+            at += 1
+    return command[at:]
+
+
+def _is_grammar(text: str) -> bool:
+    is_case = text.endswith(")") and "(" not in text
+    return text in _BEFORE_COMMANDS or text.endswith("()") or is_case
+
+
+def _text(word: Word) -> str:
+    """A word as it is written."""
+    return "".join(piece.text for piece in word)
 
 
 def _command(words: list[str], expander: Expander, levels: int) -> Started | None:
     """What a command starts; None if it is another one."""
+    if words and words[0].rsplit("/", 1)[-1] in _SPEAKS_OF:
+        return None
     if words and words[0].startswith("--"):
         return Started(words=words, environment=expander.environment)
     in_container = _container(words, expander, levels)
@@ -132,11 +212,11 @@ def _container(words: list[str], expander: Expander, levels: int) -> Started | N
     """What ``docker run`` of an image starts: the words behind the image follow its entry point, ``vllm serve``."""
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
-    environment, notes = dict(expander.environment), list[Found]()
-    at = _options(words, words.index("run") + 1, environment, notes)
+    environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
+    at = _options(words, words.index("run") + 1, environment, notes, entry)
     if at == len(words):
         return None
-    image, behind = words[at], words[at + 1 :]
+    image, behind = words[at], [*entry, *words[at + 1 :]]
     inner = Expander(environment)
     is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in _SHELLS
     found = _command(behind, inner, levels - 1) if levels and behind and not behind[0].startswith("--") else None
@@ -147,7 +227,7 @@ def _container(words: list[str], expander: Expander, levels: int) -> Started | N
     return replace(found, version=found.version or version_of_image(image), notes=(*notes, *found.notes))
 
 
-def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found]) -> int:
+def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:
     """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
@@ -163,6 +243,8 @@ def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: 
             variable, equals, set_to = value.partition("=")
             if equals:
                 environment[variable] = set_to
+        elif name == "--entrypoint":
+            entry[:] = [value] if value else []
         elif name == "--env-file":
             notes.append(Found(name, value, "variables in it are not read"))
     return min(at, len(words))

@@ -17,6 +17,7 @@ from typing import Any
 from tokenyard.errors import ConfigError
 from tokenyard.launch.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.launch.texts.command import Expander, script_started, words_started
+from tokenyard.launch.texts.compose import interpolated, is_compose
 from tokenyard.launch.texts.gpu_labels import gpu_of_labels, labels_of_pod
 from tokenyard.launch.texts.images import version_of_image
 from tokenyard.launch.texts.started import Found, Said, Started
@@ -25,8 +26,10 @@ from tokenyard.redaction import hidden_beginning
 __all__ = ["containers_started", "environment_of", "is_word", "words_of"]
 
 _WORDS = ("entrypoint", "command", "args")
+_REPLICAS = {"replicas": "replicas of the manifest", "replicaCount": "replicaCount of the values"}
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _DEEPEST = 60
 """Levels of a manifest that are looked into."""
 
@@ -37,11 +40,13 @@ class _Around:
 
     replicas: Said | None = None
     pod: Mapping[str, Any] | None = None
+    is_compose: bool = False
 
 
 def containers_started(document: Any) -> list[Started]:
     """What the containers in a document start, those that have nothing to do with vLLM aside. Raises ConfigError."""
-    found = (_started_in(container, around) for container, around in _containers(document, _Around(), _DEEPEST))
+    around = _Around(is_compose=is_compose(document))
+    found = (_started_in(container, around) for container, around in _containers(document, around, _DEEPEST))
     return [each for each in found if each is not None]
 
 
@@ -57,10 +62,10 @@ def _containers(value: Any, around: _Around, levels: int) -> Iterator[tuple[Mapp
             yield from _containers(each, around, levels - 1)
     elif isinstance(value, Mapping):
         if any(isinstance(value.get(name), list | str) for name in _WORDS) or isinstance(value.get("image"), str):
-            yield value, _with_replicas(around, value.get("deploy")) if "deploy" in value else _scaled(around, value)
+            yield value, around
             return
         around = _with_replicas(around, value)
-        if isinstance(value.get("containers"), list):
+        if isinstance(value.get("containers"), list) or isinstance(value.get("nodeSelector"), Mapping):
             around = replace(around, pod=value)
         for each in value.values():
             if isinstance(each, Mapping) or (isinstance(each, list) and any(isinstance(one, Mapping) for one in each)):
@@ -68,18 +73,24 @@ def _containers(value: Any, around: _Around, levels: int) -> Iterator[tuple[Mapp
 
 
 def _with_replicas(around: _Around, value: Any) -> _Around:
-    count = value.get("replicas") if isinstance(value, Mapping) else None
-    if isinstance(count, bool) or not isinstance(count, int):
-        return around
-    return replace(around, replicas=Said(str(count), "replicas of the manifest"))
+    for name, where in _REPLICAS.items() if isinstance(value, Mapping) else ():
+        count = _count(value.get(name))
+        if count is not None:
+            return replace(around, replicas=Said(count, where))
+    return around
 
 
-def _scaled(around: _Around, service: Mapping[str, Any]) -> _Around:
-    """Compose's older ``scale``."""
-    count = service.get("scale")
-    if isinstance(count, bool) or not isinstance(count, int):
-        return around
-    return replace(around, replicas=Said(str(count), "scale of the service"))
+def _scaled(around: _Around, container: Mapping[str, Any]) -> _Around:
+    """With the replicas of a service of Compose; ``scale`` is the older name."""
+    if "deploy" in container:
+        return _with_replicas(around, container["deploy"])
+    count = _count(container.get("scale"))
+    return around if count is None else replace(around, replicas=Said(count, "scale of the service"))
+
+
+def _count(value: Any) -> str | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)) else None
 
 
 def is_word(value: Any) -> bool:
@@ -90,9 +101,12 @@ def is_word(value: Any) -> bool:
 def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> Started | None:
     """What one container starts; None if it is not vLLM's. Raises ConfigError."""
     around = around or _Around()
+    notes: tuple[Found, ...] = ()
+    if around.is_compose:
+        container, notes = interpolated(container)
+    around = _scaled(around, container)
     environment = environment_of(container.get("env") or container.get("environment"))
-    image = container.get("image")
-    image = image if isinstance(image, str) else ""
+    image = _image(container)
     words = _resolved([word for name in _WORDS for word in words_of(container.get(name))], environment)
     found = _run(words, environment, image, says_nothing="image" not in container)
     if found is None:
@@ -103,8 +117,16 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
         version=found.version or version_of_image(image),
         gpu=found.gpu or gpu,
         replicas=around.replicas,
-        notes=(*found.notes, *_notes(container)),
+        notes=(*found.notes, *notes, *_notes(container)),
     )
+
+
+def _image(container: Mapping[str, Any]) -> str:
+    """The image; values of a chart write name and tag apart."""
+    image, name, tag = (container.get(key) for key in ("image", "repository", "tag"))
+    if isinstance(image, str):
+        return image
+    return "" if not isinstance(name, str) else f"{name}:{tag}" if is_word(tag) else name
 
 
 def _run(words: list[str], environment: dict[str, str], image: str, *, says_nothing: bool) -> Started | None:

@@ -6,10 +6,13 @@ import re
 
 from tokenyard.launch.texts.started import Said
 
-__all__ = ["is_vllm_image", "version_of_image"]
+__all__ = ["is_vllm_image", "version_installed", "version_of_image"]
 
 _VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Versions of vLLM begin with 0; other tags (25.11-py3, 3.0) count something else."""
+_AMONG_OTHERS = re.compile(r"vllm[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
+"""Within a tag that counts something else first: ``rocm6.4.1_vllm_0.9.1_20250715``."""
+_INSTALLED = re.compile(r"(?<![\w.-])vllm(?:\[[\w,-]{1,60}\])?(?:==|@)v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])")
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
 
@@ -26,9 +29,15 @@ def version_of_image(image: str) -> Said | None:
     name, tag = _parts(image)
     if not tag or "vllm" not in name:
         return None
-    found = _VERSION.match(tag)
+    found = _VERSION.match(tag) or _AMONG_OTHERS.search(tag)
     short = image if len(image) <= 100 else f"{image[:100]}..."
     return Said(found[1] if found else tag, f"the tag of the image {short}")
+
+
+def version_installed(text: str) -> Said | None:
+    """What a script installs, ``vllm==0.22.1``; None where it names none, or several."""
+    versions = {found[1] for found in _INSTALLED.finditer(text)}
+    return Said(version := versions.pop(), f"vllm=={version} in the text") if len(versions) == 1 else None
 
 
 def _parts(image: str) -> tuple[str, str]:

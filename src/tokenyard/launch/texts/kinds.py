@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
 from tokenyard.launch.shell import MOST_CHARACTERS
 from tokenyard.launch.texts.command import script_started
+from tokenyard.launch.texts.config_maps import with_config_maps
 from tokenyard.launch.texts.containers import containers_started
+from tokenyard.launch.texts.images import version_installed
 from tokenyard.launch.texts.kserve import is_inference_service, predictors_started
 from tokenyard.launch.texts.production_stack import engines_of_values, is_values
-from tokenyard.launch.texts.started import Started
+from tokenyard.launch.texts.skypilot import is_task, task_started
+from tokenyard.launch.texts.started import Found, Started
 from tokenyard.launch.texts.startup_log import is_startup_log, log_started
 from tokenyard.launch.texts.systemd import is_unit, unit_started
 from tokenyard.launch.yaml_text import YAMLError, yaml_documents
@@ -24,6 +28,8 @@ _MODEL = "model"
 _BY_CONFIG = "a file of flags, as `vllm serve --config` takes it, is given by --config"
 MOST_OF_A_LOG = 1 << 22
 """Characters of a log that are looked through: a start is at its beginning."""
+_MANIFEST = frozenset(("apiVersion", "kind", "services"))
+_AROUND = Found("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
 _MANIFEST_STARTS = ("[", "{")
 
 
@@ -49,6 +55,7 @@ _TEXTS = (
 )
 _DOCUMENTS = (
     _DocumentKind("production-stack values", is_values, engines_of_values),
+    _DocumentKind("SkyPilot task", is_task, task_started),
     _DocumentKind("InferenceService", is_inference_service, predictors_started),
     _DocumentKind("containers", lambda document: isinstance(document, dict | list), containers_started),
 )
@@ -60,12 +67,20 @@ def started_by(text: str, source: str = "serve") -> Started:
 
     Raises ConfigError naming ``source`` for a text that holds no start of vLLM, more than one, or more than is read.
     """
+    started = _started_by(text, source)
+    if started.version is None:
+        started = replace(started, version=version_installed(text[:MOST_OF_A_LOG]))
+    return started
+
+
+def _started_by(text: str, source: str) -> Started:
     for kind in _TEXTS:
         if kind.is_one(text[:MOST_OF_A_LOG]):
             return _only(
                 kind.read(text[:MOST_OF_A_LOG]), text, source, f"the {kind.name} starts no vLLM that can be read"
             )
     documents, problem = _documents(text)
+    documents = with_config_maps(documents)
     found: list[Started] = []
     for document in documents:
         kind_of = next((each for each in _DOCUMENTS if each.is_one(document)), None)
@@ -79,6 +94,8 @@ def started_by(text: str, source: str = "serve") -> Started:
         is_config = any(isinstance(each, dict) and _MODEL in each for each in documents)
         how = _BY_CONFIG if is_config else HOW
         raise ConfigError(source, hidden_beginning(text.strip()), f"holds no `vllm serve`: {how}")
+    if any(isinstance(each, dict) and not _MANIFEST.isdisjoint(each) for each in documents):
+        started = replace(started, notes=(*started.notes, _AROUND))
     return started
 
 

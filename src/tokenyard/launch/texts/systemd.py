@@ -1,4 +1,4 @@
-"""Units of systemd: ``ExecStart=`` and the variables that the unit sets."""
+"""Units of systemd: ``ExecStart=`` (in Podman's, ``Image=`` and ``Exec=``) and the variables that the unit sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenyard.redaction import hidden_beginning
 __all__ = ["is_unit", "unit_started"]
 
 _SECTION = re.compile(r"^[ \t]*\[(?:Service|Container)\][ \t\r]*$", re.MULTILINE)
-_EXEC = re.compile(r"^[ \t]*ExecStart[ \t]*=", re.MULTILINE)
+_EXEC = re.compile(r"^[ \t]*(?:ExecStart|Exec)[ \t]*=", re.MULTILINE)
 _PREFIXES = "@-:+!|"
 
 
@@ -28,6 +28,7 @@ def unit_started(text: str) -> list[Started]:
     environment: dict[str, str] = {}
     notes: list[Found] = []
     commands: list[str] = []
+    image = in_container = ""
     for line in _joined(text):
         name, equals, value = line.partition("=")
         name, value = name.strip(), value.strip()
@@ -37,8 +38,14 @@ def unit_started(text: str) -> list[Started]:
             environment.update(_assignments(value) if value else {})
         elif name == "EnvironmentFile":
             notes.append(Found(name, value, "variables in it are not read"))
+        elif name == "Image":
+            image = value
+        elif name == "Exec":
+            in_container = value
         elif name == "ExecStart":
             commands = [*commands, value.lstrip(_PREFIXES)] if value else []
+    if image and in_container:  # of Podman's quadlets: words that follow the image's entry point
+        commands = [f"podman run {image} {in_container}"]
     found = [script_started(command, "serve", environment) for command in commands]
     return [replace(each, notes=(*notes, *each.notes)) for each in found if each is not None]
 
