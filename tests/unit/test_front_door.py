@@ -15,6 +15,7 @@ import pytest
 
 import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
+from tokenyard.questions import Plan, SweepResult
 from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
 
 NAMES = {
@@ -22,8 +23,8 @@ NAMES = {
 CacheConfig ConfigError DecisionProfile Deployment DraftTokens EngineCore EngineOutputs Executor FinishReason
 KVCacheGroup KVConnector KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request
 RequestError RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver
-StepOutcomes TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare
-compare_traces decision_profile describe_run load_latency load_workload make_policy policy_maker print_report
+StepOutcomes TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__
+compare compare_traces decision_profile describe_run load_latency load_workload make_policy policy_maker print_report
 plan replay replay_split ResolvedDeployment run RunResult summarize sweep whatif why
 """,
     "tokenyard.deploy": """
@@ -152,8 +153,8 @@ _UNDER_TYPE_CHECKING = {
     "RepetitionDetectionParams": RepetitionDetectionParams,
     "Workload": tokenyard.Workload,
     "RunResult": tokenyard.RunResult,
-    "SweepResult": tokenyard.questions.SweepResult,
-    "Plan": tokenyard.questions.Plan,
+    "SweepResult": SweepResult,
+    "Plan": Plan,
 }
 """What modules know for their type checker only, or a class on which one of another module is built."""
 
