@@ -1,6 +1,6 @@
 """A deployment from its command line: what it comes to, what traffic does on it, and what would be better.
 
-    python examples/deployment.py
+python examples/deployment.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> None:
     fp8 = deployment.with_(kv_cache_dtype="fp8")
     for name, each in (("as it is", deployment), ("KV in fp8", fp8)):
         resolved = each.resolve()
-        print(f"\n{name}: {resolved.plan.num_tokens:,} tokens of KV, {resolved.scheduler.max_num_seqs} requests at once")
+        print(f"{name}: {resolved.plan.num_tokens:,} tokens of KV, {resolved.scheduler.max_num_seqs} requests at once")
 
     # The same traffic on both.
     for name, each in (("as it is", deployment), ("KV in fp8", fp8)):

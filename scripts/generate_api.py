@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import Any, ForwardRef
 
 import tokenyard
-from tokenyard.deploy.field_docs import attribute_docs, field_docs
+from tokenyard.cli.support.field_docs import attribute_docs, field_docs
 from tokenyard.derived import derived
 from tokenyard.vocabulary.reasons import REASONS, Reason
 

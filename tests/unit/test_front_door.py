@@ -15,6 +15,7 @@ import pytest
 
 import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
+from tokenyard.questions import Plan, SweepResult
 from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
 
 OFFERED = {"tokenyard": tuple(tokenyard.__all__), **{each: public_names(each) for each in tokenyard.NAMESPACES}}
@@ -105,8 +106,8 @@ _UNDER_TYPE_CHECKING = {
     "RepetitionDetectionParams": RepetitionDetectionParams,
     "Workload": tokenyard.Workload,
     "RunResult": tokenyard.RunResult,
-    "SweepResult": tokenyard.questions.SweepResult,
-    "Plan": tokenyard.questions.Plan,
+    "SweepResult": SweepResult,
+    "Plan": Plan,
 }
 """What modules know for their type checker only, or a class on which one of another module is built."""
 

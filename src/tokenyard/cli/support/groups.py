@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import tyro.conf
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
+from tokenyard.cli.support.field_docs import field_docs
 from tokenyard.cli.support.numbers import number_rule
-from tokenyard.deploy.field_docs import field_docs
 from tokenyard.deploy.same_as import NO_SETTING, OFF_UNLESS_NAMED, Help, SameAs, Settings
 
 __all__ = ["registry"]
