@@ -342,6 +342,8 @@ class NestedCallError(TokenyardError):
     A hook: a policy, connector, grammar, observer, clock or executor. Also raised for a call in a second thread.
     """
 
+    code = "nested_call"
+
     def __init__(self, owner: object, method: str, outer: str, hook: str | None) -> None:
         """``outer`` is the method under way, ``hook`` the function that it had called; None: in another thread."""
         name = type(owner).__name__
