@@ -17,6 +17,7 @@ import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
 from tokenyard.questions import Plan, SweepResult
 from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
+from tokenyard.sim import EndedBy
 
 OFFERED = {"tokenyard": tuple(tokenyard.__all__), **{each: public_names(each) for each in tokenyard.NAMESPACES}}
 LAZY = [name for name in OFFERED if hasattr(import_module(name), "OFFERED")]
@@ -102,6 +103,7 @@ OF_TRACES = {"Traces", "Answers from traces"}
 
 _UNDER_TYPE_CHECKING = {
     "StructuredOutput": StructuredOutput,
+    "EndedBy": EndedBy,
     "Mapping": Mapping,
     "RepetitionDetectionParams": RepetitionDetectionParams,
     "Workload": tokenyard.Workload,
