@@ -23,7 +23,7 @@ from tokenyard.cli.support.flags import Run
 from tokenyard.deploy.settings import HardwareSettings, SchedulerSettings, TraceSettings
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.query import Limits, ask
-from tokenyard.trace.read.files import find_trace
+from tokenyard.trace.files import find_trace
 
 STEPS = 1_000_000
 LIMITS = Limits(seconds=120, memory_mb=4_096)

@@ -25,17 +25,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tokenyard.engine.async_llm import AsyncLLM
-from tokenyard.engine.demo_model import make_demo_model
-from tokenyard.engine.generation import GenerationParams, OutputKind
-from tokenyard.engine.loading import load_core
-from tokenyard.sched.observer import StepObserver
-from tokenyard.server.openai.assembly import unix_clock, watch
-from tokenyard.sim.whatif.ask import replay_as_it_was
-from tokenyard.sim.whatif.driven import drive
-from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.questions.recorded.ask import drive, replay_as_it_was
+from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
+from tokenyard.record.writer import TraceWriter
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.generation import GenerationParams, OutputKind
+from tokenyard.serve.openai.assembly import unix_clock, watch
+from tokenyard.serve.served_model import load_core, make_demo_model
+from tokenyard.trace.config import TraceConfig
 
 __all__ = ["Asked", "Prediction", "main", "predicted", "recorded", "traffic"]
 

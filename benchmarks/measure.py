@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from workload import EngineShape, LongPrompt, PrefillMix, RequestSpec, Scenario, SteadyDecode
 
 if TYPE_CHECKING:
-    from tokenyard.trace.emit.writer import TraceWriter
+    from tokenyard.record.writer import TraceWriter
 
 __all__ = ["Build", "Engine", "Measured", "Steps", "measure", "reach_steady_decode", "writer_seconds"]
 

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from measure import writer_seconds
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.settings import MAX_IDS_PER_STEP
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
 from worker import serve
 from workload import VOCAB, EngineShape, RequestSpec
 
 if TYPE_CHECKING:
-    from tokenyard.sched.observer import StepObserver
+    from tokenyard.core.sched.observer import StepObserver
 
 __all__ = ["FullyTracedEngine", "OurEngine", "RecordsEngine", "TracedEngine"]
 

@@ -23,12 +23,11 @@ from tokenyard.cli.plan import make_plan
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import Plan
 from tokenyard.cli.support.parsing import parse
-from tokenyard.questions.identity import measuring_for, subject_of
-from tokenyard.questions.space import space_of
-from tokenyard.sim.plan.goal import Goal, best_of, value_of
-from tokenyard.sim.plan.search import search
-from tokenyard.sim.sweep.row import Row, key_of, words_of
-from tokenyard.sim.sweep.running import measured
+from tokenyard.questions.kept import measuring_for, space_of, subject_of
+from tokenyard.questions.planning.answer import Goal, best_of, value_of
+from tokenyard.questions.planning.search import search
+from tokenyard.questions.sweeping.rows import Row, key_of, words_of
+from tokenyard.questions.sweeping.variants import measured
 
 __all__ = ["main"]
 

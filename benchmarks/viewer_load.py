@@ -22,7 +22,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 REPO = Path(__file__).resolve().parent.parent
-PAGE = REPO / "src/tokenyard/server/static/viewer.html"
+PAGE = REPO / "src/tokenyard/web/static/viewer.html"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 WORKLOAD = [
     *["chat", "--limit", "290", "--rate-scale", "20", "--gpu", "a10", "--max-model-len", "16384", "--skip-refused"],

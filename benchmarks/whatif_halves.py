@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.sim.accuracy.measured_run import MeasuredRun, RequestTimes, calibrated, read_run, replay_run
-from tokenyard.sim.latency.model import StepShape, TransferDirection
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.questions.accuracy.measured_run import MeasuredRun, RequestTimes, calibrated, read_run, replay_run
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.model import StepShape, TransferDirection
 
 __all__ = ["main"]
 

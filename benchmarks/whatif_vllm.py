@@ -28,9 +28,9 @@ from tests.vllm.tiny_models import make_model  # noqa: E402
 
 from tokenyard.explain.report.report import Report  # noqa: E402
 from tokenyard.explain.report.summary import summarize  # noqa: E402
-from tokenyard.sim.whatif.ask import answer, replay_as_it_was  # noqa: E402
-from tokenyard.sim.whatif.recorded_run import read_run  # noqa: E402
-from tokenyard.sim.whatif.settings import read_variant  # noqa: E402
+from tokenyard.questions.recorded.ask import answer, replay_as_it_was  # noqa: E402
+from tokenyard.questions.recorded.recorded_run import read_run  # noqa: E402
+from tokenyard.questions.recorded.variants import read_variant  # noqa: E402
 
 __all__ = ["main"]
 

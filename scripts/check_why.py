@@ -20,19 +20,19 @@ from pathlib import Path
 from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.spec import open_trace
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.request import Request
-from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import replay
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.request_timeline import micros
-from tokenyard.vocabulary.waits import Place, WaitState
+from tokenyard.trace.facts import micros
+from tokenyard.vocabulary import Place, WaitState
 
 __all__ = ["StopWatch", "check", "main"]
 

@@ -27,8 +27,8 @@ from config_oracle.compare import Outcome, judge
 from config_oracle.draw import Case, as_text, draw, each_method, recorded
 from config_oracle.ours import Ours
 from config_oracle.theirs import Refused, Theirs
-from tokenyard.kv.sizing.gpus import GPUS
-from tokenyard.launch.quantization import ONLINE
+from tokenyard.deploy.vllm_serve.models import ONLINE
+from tokenyard.models.gpus import GPUS
 
 __all__ = ["main"]
 

@@ -27,20 +27,20 @@ import numpy.typing as npt
 from known_ranges import Held, deployments_of, errors_of, errors_of_models, held, summary
 from left_out import LeftOut, left_out
 from step_time_fit import Fit, Priors, Sheet, Target
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
-from tokenyard.sim.accuracy.points import read_points
-from tokenyard.sim.latency.estimates import LATENCY as ALL_REDUCE_FLOOR
-from tokenyard.sim.latency.lss import load_lss
-from tokenyard.sim.latency.model import StepShape, StepWork
-from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.questions.accuracy.points import read_points
+from tokenyard.steptime.formula import Parallelism
+from tokenyard.steptime.model import StepShape, StepWork
+from tokenyard.steptime.table_sources import load_lss
+from tokenyard.steptime.tables import LATENCY as ALL_REDUCE_FLOOR
 
 __all__ = ["main"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-TARGET = Path(__file__).resolve().parent.parent / "src/tokenyard/sim/latency/steptime/constants.json"
+TARGET = Path(__file__).resolve().parent.parent / "src/tokenyard/steptime/constants.json"
 PROVENANCE = (
     "{points} measured points of vLLM 0.11 to 0.19 on {gpus} (ai-dynamo/aiconfigurator, Apache-2.0; InferenceX's runs"
     " among them) and kernel timings of {profiled} (LLMServingSim, MIT); fitted by scripts/fit_latency.py"

@@ -18,13 +18,11 @@ import numpy as np
 
 from tokenyard.cli.accuracy import compare_files
 from tokenyard.cli.support.flags import Accuracy
-from tokenyard.launch.defaults import KNOWN_VERSIONS
-from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Quantity, Row
-from tokenyard.sim.accuracy.points import Point, read_points
-from tokenyard.sim.accuracy.predict import predict
-from tokenyard.sim.accuracy.source import HOW_TO_GET
-from tokenyard.sim.latency.steptime.constants import shipped_constants
-from tokenyard.sim.latency.steptime.known_error import LEFT_OUT
+from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
+from tokenyard.questions.accuracy.comparison import AccuracyReport, Errors, Quantity, Row, predict
+from tokenyard.questions.accuracy.points import HOW_TO_GET, Point, read_points
+from tokenyard.steptime.constants import shipped_constants
+from tokenyard.steptime.known_error import LEFT_OUT
 
 __all__ = ["main"]
 
@@ -82,8 +80,9 @@ A table of points holds one load per row: `model_path`, `system`, `precision`, `
 `moe_tp_size`, `moe_ep_size`, `silicon_ttft_ms` and `silicon_tpot_ms` at least (aiconfigurator's columns). Each is
 predicted by a closed loop: so many users, each with one request in flight, on a scheduler with the limits that the
 server had. Those limits, KV formats and the lengths of prompts are not in the table; for InferenceX's points they are
-taken from its public scripts ([`recipes.py`](../src/tokenyard/sim/accuracy/recipes.py)), for others vLLM's defaults
-are assumed. What the closed loop decides does not depend on step times, so points of one load share one schedule.
+taken from its public scripts ([`deployments.py`](../src/tokenyard/questions/accuracy/deployments.py)), for others
+vLLM's defaults are assumed. What the closed loop decides does not depend on step times, so points of one load share
+one schedule.
 
 """
 UNSEEN = """

@@ -19,9 +19,9 @@ from types import FunctionType
 from typing import Any, ForwardRef
 
 import tokenyard
-from tokenyard.cli.support.field_docs import attribute_docs, field_docs
-from tokenyard.derived import derived
-from tokenyard.vocabulary.reasons import REASONS, Reason
+from tokenyard.cli.support.groups import attribute_docs, field_docs
+from tokenyard.core.basics import derived
+from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = ["main", "page", "public_names"]
 
@@ -39,15 +39,15 @@ This page is written by `scripts/generate_api.py` from the docstrings; `make lin
 
 
 ALIASES = {
-    "IntArray": "tokenyard.columns",
-    "Int32Array": "tokenyard.columns",
-    "TokenIds": "tokenyard.params",
-    "Blocks": "tokenyard.kv.new_blocks",
-    "KVEvent": "tokenyard.kv.events",
-    "ExpertIds": "tokenyard.sched.steps.aux_output",
+    "IntArray": "tokenyard.core.basics",
+    "Int32Array": "tokenyard.core.basics",
+    "TokenIds": "tokenyard.core.params",
+    "Blocks": "tokenyard.core.kv.allocation",
+    "KVEvent": "tokenyard.core.kv.events",
+    "ExpertIds": "tokenyard.core.sched.outputs",
     "Address": "tokenyard.connectors.plan",
-    "Tensors": "tokenyard.connectors.memory",
-    "Key": "tokenyard.policies.keyed",
+    "Tensors": "tokenyard.connectors.tier_worker",
+    "Key": "tokenyard.policies.simple",
     "PolicyMaker": "tokenyard.policies.named",
 }
 """Short names for types in signatures, which programs write out."""

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.cuda_graphs import MOST_CAPTURED, sizes_up_to
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
-from tokenyard.kv.sizing.step_memory import activation_bytes, step_memory
+from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
+from tokenyard.memory.room import MOST_CAPTURED, activation_bytes, sizes_up_to, step_memory
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS
 
 REPO = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ from typing import Any
 
 from sample_logs.catalogue import CATALOGUE, Sample
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload.load import LoadShape, load_workload
-from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.logs.logged import LogOptions
 
 REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "docs" / "logs.md"

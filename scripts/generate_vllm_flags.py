@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenyard.launch.flag import Effect, VLLMFlag
-from tokenyard.launch.flag_table import VERSIONS, flag_table
+from tokenyard.deploy.vllm_serve.flags import VERSIONS, Effect, VLLMFlag, flag_table
 
 __all__ = ["document"]
 
@@ -49,7 +48,8 @@ scheduled ahead; the header names other variables of vLLM's as passed over.
 of them with what a replay takes.
 
 The lists are recorded from vLLM {versions} by `scripts/record_vllm_flags.py`; this page is made by
-`scripts/generate_vllm_flags.py`, from `src/tokenyard/launch/flags.toml`. Defaults are those of the version that
+`scripts/generate_vllm_flags.py`, from
+`src/tokenyard/deploy/vllm_serve/flags.toml`. Defaults are those of the version that
 `--vllm-version` names.
 """
 

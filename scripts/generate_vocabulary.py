@@ -15,9 +15,13 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.advice.rule_book import rule_book
-from tokenyard.trace.format.schema import STEP_EVENTS
-from tokenyard.vocabulary import buckets, families, reasons, waits, wording
+from tokenyard import vocabulary as buckets
+from tokenyard import vocabulary as families
+from tokenyard import vocabulary as reasons
+from tokenyard import vocabulary as waits
+from tokenyard import vocabulary as wording
+from tokenyard.explain.advice.rules import rule_book
+from tokenyard.trace.schema import STEP_EVENTS
 
 __all__ = ["generated_files"]
 

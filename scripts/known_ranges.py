@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from left_out import LeftOut
-from tokenyard.sim.accuracy.points import Point
-from tokenyard.sim.accuracy.predict import load_of
-from tokenyard.sim.latency.steptime.constants import FEWEST_POINTS, Constants, minor_version, model_key
-from tokenyard.sim.latency.steptime.known_error import Asked, known_error, plain_kv_dtype
-from tokenyard.sim.latency.steptime.rates import generation
+from tokenyard.questions.accuracy.comparison import load_of
+from tokenyard.questions.accuracy.points import Point
+from tokenyard.steptime.constants import FEWEST_POINTS, Constants, minor_version, model_key
+from tokenyard.steptime.formula import generation
+from tokenyard.steptime.known_error import Asked, known_error, plain_kv_dtype
 
 __all__ = ["Held", "deployments_of", "errors_of", "errors_of_models", "held", "summary"]
 

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from step_time_fit import Fit, Target
-from tokenyard.sim.accuracy.points import Point
-from tokenyard.sim.latency.steptime.constants import MeasuredDeployment, model_key
-from tokenyard.sim.latency.steptime.rates import generation
+from tokenyard.questions.accuracy.points import Point
+from tokenyard.steptime.constants import MeasuredDeployment, model_key
+from tokenyard.steptime.formula import generation
 
 __all__ = ["Fold", "LeftOut", "folds_of", "left_out", "load_of"]
 

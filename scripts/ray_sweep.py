@@ -24,12 +24,10 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import Sweep
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.report.slo import read_slos
-from tokenyard.questions.identity import subject_of
-from tokenyard.sim.sweep.journal import Journal
-from tokenyard.sim.sweep.measuring import Measuring
-from tokenyard.sim.sweep.row import Row, Settings
-from tokenyard.sim.sweep.running import LOCAL_RAY, Job, measured, measured_on_ray
-from tokenyard.sim.sweep.variants import Grid
+from tokenyard.questions.kept import subject_of
+from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.rows import Journal, Row, Settings
+from tokenyard.questions.sweeping.variants import LOCAL_RAY, Grid, Job, measured, measured_on_ray
 
 __all__ = ["grid_of", "job_of", "main", "on_dying_cluster", "table_of"]
 

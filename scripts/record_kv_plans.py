@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
-from tokenyard.kv.sizing.gpus import GPUS
+from tokenyard.models.gpus import GPUS
 
 REPO = Path(__file__).resolve().parent.parent
 CONFIGS = REPO / "src" / "tokenyard" / "models" / "configs"

@@ -1,9 +1,9 @@
 """Record which flags `vllm serve` has: `PYTHON scripts/record_vllm_flags.py`, where PYTHON has vLLM installed.
 
-Writes src/tokenyard/launch/recorded/VERSION.json (0.33.json for vLLM 0.33.0): of every flag its names, how its value is
-written, the values it may have and its default. What each of them means to a replay stands in
-src/tokenyard/launch/flags.toml; a test checks that it covers exactly what is recorded here. No GPU is needed, and no
-text of vLLM's is kept.
+Writes src/tokenyard/deploy/vllm_serve/recorded/VERSION.json (0.33.json for vLLM 0.33.0): of every flag
+its names, how its value is written, the values it may have and its default. What each of them means to a replay stands
+in src/tokenyard/deploy/vllm_serve/flags.toml; a test checks that it covers exactly what is recorded here.
+No GPU is needed, and no text of vLLM's is kept.
 """
 
 from __future__ import annotations

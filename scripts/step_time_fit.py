@@ -19,16 +19,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.accuracy.closed_loop import Schedule
-from tokenyard.sim.accuracy.points import Point
-from tokenyard.sim.accuracy.predict import Schedules, loop_of
-from tokenyard.sim.latency.steptime.amounts import Amounts, Parallelism, amounts
-from tokenyard.sim.latency.steptime.constants import GROUPS, model_key
-from tokenyard.sim.latency.steptime.formula import StepFormula
-from tokenyard.sim.latency.steptime.model import StepColumns, columns_of
-from tokenyard.sim.latency.steptime.rates import generation
+from tokenyard.questions.accuracy.closed_loop import Schedule
+from tokenyard.questions.accuracy.comparison import Schedules, loop_of
+from tokenyard.questions.accuracy.points import Point
+from tokenyard.steptime.calibrated import StepColumns, columns_of
+from tokenyard.steptime.constants import GROUPS, model_key
+from tokenyard.steptime.formula import Amounts, Parallelism, StepFormula, amounts, generation
 
 __all__ = ["Fit", "Priors", "Sheet", "Target"]
 

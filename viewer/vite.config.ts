@@ -4,7 +4,7 @@ import { defineConfig } from "vitest/config";
 
 // The page is one file that ships inside the Python package. TOKENYARD_VIEWER_OUT builds it somewhere else, for work in
 // progress and for comparing a fresh build with the committed one.
-const output = process.env["TOKENYARD_VIEWER_OUT"] ?? resolve(__dirname, "../src/tokenyard/server/static");
+const output = process.env["TOKENYARD_VIEWER_OUT"] ?? resolve(__dirname, "../src/tokenyard/web/static");
 
 const UNUSED = /^\.\/(?:variant|wkb|geoparquet)\.js$/;
 

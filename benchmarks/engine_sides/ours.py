@@ -9,7 +9,7 @@ import torch
 
 from engine_sides.serving import serve, setup
 from tokenyard import SamplingParams
-from tokenyard.engine import LLM
+from tokenyard.serve import LLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

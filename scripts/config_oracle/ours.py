@@ -13,8 +13,8 @@ from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import AUTO
 from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.deploy.vllm_serve.given import Asked
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
-from tokenyard.launch.asked import Asked
 from tokenyard.questions.traffic import workload_from
 
 __all__ = ["Answer", "Ours"]

@@ -15,8 +15,8 @@ from tests.property import test_features_machine as features
 from tests.support.machines import TALLIES
 from tests.support.plans import KeptPlans
 
-from tokenyard.config import PauseState
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import PauseState
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 __all__ = ["fuzz_steps"]
 

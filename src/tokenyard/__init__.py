@@ -85,50 +85,56 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.questions.sweep": ("sweep",),
     },
     "Scheduling": {
-        "tokenyard.sched.scheduler": ("Scheduler",),
-        "tokenyard.config": ("SchedulerConfig", "CacheConfig", "KVCacheGroup", "SpeculativeConfig"),
-        "tokenyard.profiles": ("DecisionProfile", "decision_profile"),
-        "tokenyard.request": ("Request", "SamplingParams", "FinishReason"),
+        "tokenyard.core.sched.scheduler": ("Scheduler",),
+        "tokenyard.core.config": ("SchedulerConfig", "CacheConfig", "KVCacheGroup", "SpeculativeConfig"),
+        "tokenyard.core.profiles": ("DecisionProfile", "decision_profile"),
+        "tokenyard.core.request": ("Request", "SamplingParams", "FinishReason"),
     },
     "What a step decided, and what came of it": {
-        "tokenyard.sched.steps.scheduler_output": ("SchedulerOutput",),
-        "tokenyard.sched.steps.model_output": ("ModelOutput", "DraftTokens"),
-        "tokenyard.sched.steps.engine_outputs": ("EngineOutputs", "RequestOutput"),
+        "tokenyard.core.sched.scheduler_output": ("SchedulerOutput",),
+        "tokenyard.core.sched.outputs": (
+            "ModelOutput",
+            "DraftTokens",
+            "EngineOutputs",
+            "RequestOutput",
+        ),
     },
     "A step loop": {
-        "tokenyard.engine.core": ("EngineCore",),
-        "tokenyard.engine.executor": ("Executor",),
+        "tokenyard.core.engine": (
+            "EngineCore",
+            "Executor",
+        ),
     },
     "Why somebody waited": {
-        "tokenyard.sched.observer": ("StepObserver",),
-        "tokenyard.sched.steps.outcomes": ("StepOutcomes", "Reason"),
+        "tokenyard.core.sched.observer": ("StepObserver",),
+        "tokenyard.core.sched.outcomes": ("StepOutcomes", "Reason"),
     },
     "Policies": {
-        "tokenyard.sched.policy": ("Policy", "make_policy"),
+        "tokenyard.core.sched.policy": ("Policy", "make_policy"),
         "tokenyard.policies.named": ("policy_maker",),
-        "tokenyard.policies.keyed": ("KeyedPolicy",),
+        "tokenyard.policies.simple": ("KeyedPolicy",),
     },
     "KV kept elsewhere": {
-        "tokenyard.sched.connector": ("KVConnector",),
+        "tokenyard.core.sched.connector": ("KVConnector",),
         "tokenyard.connectors.config": ("KVTransferConfig",),
     },
     "Workloads": {
-        "tokenyard.sim.workload.load": ("load_workload",),
-        "tokenyard.sim.workload.builder": ("WorkloadBuilder",),
-        "tokenyard.sim.workload.record": ("Workload", "WorkloadRequest"),
+        "tokenyard.workload.load": ("load_workload",),
+        "tokenyard.workload.builder": ("WorkloadBuilder",),
+        "tokenyard.workload.record": ("Workload", "WorkloadRequest"),
     },
     "Replays": {
-        "tokenyard.sim.latency.load": ("load_latency",),
+        "tokenyard.steptime.load": ("load_latency",),
         "tokenyard.sim.replay": ("replay",),
         "tokenyard.sim.split": ("replay_split",),
-        "tokenyard.sim.compare.comparison": ("compare",),
+        "tokenyard.questions.compare": ("compare",),
     },
     "Traces": {
-        "tokenyard.trace.format.config": ("TraceConfig",),
-        "tokenyard.trace.format.start": ("describe_run",),
-        "tokenyard.trace.emit.writer": ("TraceWriter",),
-        "tokenyard.trace.emit.recorder": ("TraceRecorder",),
-        "tokenyard.trace.read.reader": ("TraceReader",),
+        "tokenyard.trace.config": ("TraceConfig",),
+        "tokenyard.trace.start": ("describe_run",),
+        "tokenyard.record.writer": ("TraceWriter",),
+        "tokenyard.record.recorder": ("TraceRecorder",),
+        "tokenyard.trace.reader": ("TraceReader",),
     },
     "Answers from traces": {
         "tokenyard.explain.report.builder": ("ReportBuilder",),
@@ -150,8 +156,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
 NAMESPACES = {
     "tokenyard.deploy": "Settings of deployments",
     "tokenyard.questions": "Answers of questions",
-    "tokenyard.sched": "Steps in full: settings, state, refusals and records",
-    "tokenyard.engine": "Pieces of a step loop",
+    "tokenyard.core": "Steps in full: settings, state, refusals and records",
+    "tokenyard.serve": "Pieces of a step loop",
     "tokenyard.policies": "For policies of your own, and CONTINUUM",
     "tokenyard.connectors": "The connectors, and for those of your own",
     "tokenyard.sim": "Settings and results of replays, latency models",
@@ -160,12 +166,20 @@ NAMESPACES = {
 """Packages with names of their own that programs may rely on -> what for."""
 
 if TYPE_CHECKING:
-    from tokenyard.config import CacheConfig, KVCacheGroup, SchedulerConfig, SpeculativeConfig
     from tokenyard.connectors.config import KVTransferConfig
+    from tokenyard.core.config import CacheConfig, KVCacheGroup, SchedulerConfig, SpeculativeConfig
+    from tokenyard.core.engine import EngineCore, Executor
+    from tokenyard.core.profiles import DecisionProfile, decision_profile
+    from tokenyard.core.request import FinishReason, Request, SamplingParams
+    from tokenyard.core.sched.connector import KVConnector
+    from tokenyard.core.sched.observer import StepObserver
+    from tokenyard.core.sched.outcomes import Reason, StepOutcomes
+    from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, RequestOutput
+    from tokenyard.core.sched.policy import Policy, make_policy
+    from tokenyard.core.sched.scheduler import Scheduler
+    from tokenyard.core.sched.scheduler_output import SchedulerOutput
     from tokenyard.deploy.deployment import Deployment
     from tokenyard.deploy.spec import ResolvedDeployment
-    from tokenyard.engine.core import EngineCore
-    from tokenyard.engine.executor import Executor
     from tokenyard.errors import ConfigError, RequestError, TokenyardError
     from tokenyard.explain.compare.comparison import compare_traces
     from tokenyard.explain.render.report import print_report
@@ -173,35 +187,25 @@ if TYPE_CHECKING:
     from tokenyard.explain.report.report import Report
     from tokenyard.explain.report.summary import summarize
     from tokenyard.explain.why.why import Why, why
-    from tokenyard.policies.keyed import KeyedPolicy
     from tokenyard.policies.named import policy_maker
-    from tokenyard.profiles import DecisionProfile, decision_profile
+    from tokenyard.policies.simple import KeyedPolicy
+    from tokenyard.questions.compare import compare
     from tokenyard.questions.plan import plan
     from tokenyard.questions.run import RunResult, run
     from tokenyard.questions.sweep import sweep
     from tokenyard.questions.whatif import whatif
-    from tokenyard.request import FinishReason, Request, SamplingParams
-    from tokenyard.sched.connector import KVConnector
-    from tokenyard.sched.observer import StepObserver
-    from tokenyard.sched.policy import Policy, make_policy
-    from tokenyard.sched.scheduler import Scheduler
-    from tokenyard.sched.steps.engine_outputs import EngineOutputs, RequestOutput
-    from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-    from tokenyard.sched.steps.outcomes import Reason, StepOutcomes
-    from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-    from tokenyard.sim.compare.comparison import compare
-    from tokenyard.sim.latency.load import load_latency
+    from tokenyard.record.recorder import TraceRecorder
+    from tokenyard.record.writer import TraceWriter
     from tokenyard.sim.replay import replay
     from tokenyard.sim.split import replay_split
-    from tokenyard.sim.workload.builder import WorkloadBuilder
-    from tokenyard.sim.workload.load import load_workload
-    from tokenyard.sim.workload.record import Workload, WorkloadRequest
-    from tokenyard.trace.emit.recorder import TraceRecorder
-    from tokenyard.trace.emit.writer import TraceWriter
-    from tokenyard.trace.format.config import TraceConfig
-    from tokenyard.trace.format.start import describe_run
-    from tokenyard.trace.read.reader import TraceReader
+    from tokenyard.steptime.load import load_latency
+    from tokenyard.trace.config import TraceConfig
+    from tokenyard.trace.reader import TraceReader
+    from tokenyard.trace.start import describe_run
     from tokenyard.version import __version__
+    from tokenyard.workload.builder import WorkloadBuilder
+    from tokenyard.workload.load import load_workload
+    from tokenyard.workload.record import Workload, WorkloadRequest
 else:
     _BY_MODULE = dict(entry for modules in OFFERED.values() for entry in modules.items())
     __getattr__, __dir__ = lazy_names(__name__, _BY_MODULE, submodules=NAMESPACES)

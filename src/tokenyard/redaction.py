@@ -1,8 +1,4 @@
-"""Keys, tokens and passwords in what people paste: each is replaced where it is read, so that nothing later holds it.
-
-What is secret is told by the name of a setting (``--api-key``, ``HF_TOKEN``, ``{"password": ...}``) and, where there is
-no name, by what such a value looks like. A name that only resembles one loses its value too: a report can do without.
-"""
+"""What may be shown: text of strangers made printable, and secrets replaced as they are read."""
 
 from __future__ import annotations
 
@@ -24,7 +20,19 @@ __all__ = [
     "hidden_users",
     "hidden_words",
     "is_secret_name",
+    "plain",
+    "plain_lines",
+    "valid_text",
+    "with_valid_text",
 ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keys, tokens and passwords in what people paste: each is replaced where it is read, so that nothing later holds it.
+#
+# What is secret is told by the name of a setting (``--api-key``, ``HF_TOKEN``, ``{"password": ...}``) and, where
+# there is no name, by what such a value looks like. A name that only resembles one loses its value too: a report can
+# do without.
 
 HIDDEN = "***"
 """Stands in the place of a value."""
@@ -239,3 +247,35 @@ def hidden_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: str(hidden(name, value)) if name.startswith(_OF_VLLM) else HIDDEN for name, value in environment.items()
     }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Foreign text as it can be shown and written: ids, file names and query results may hold anything.
+
+
+def plain(text: str) -> str:
+    """``text`` with a mark in the place of every character that steers a terminal or turns the line around."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def plain_lines(text: str) -> str:
+    """The same for text of several lines: line feeds stay."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+def valid_text(text: str) -> str:
+    """``text`` as UTF-8 can hold it: a lone surrogate, as of a file name that is no UTF-8, becomes '?'."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def with_valid_text(value: Any) -> Any:
+    """``value``, of lists and dictionaries, with every text in it made valid."""
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, dict):
+        return {with_valid_text(key): with_valid_text(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_valid_text(item) for item in value]
+    return value

@@ -12,7 +12,7 @@ import pytest
 from tests.browser.conftest import ARRIVED_MS
 
 from tokenyard.trace.export.page import EMBEDDED_ID, embed
-from tokenyard.trace.read.files import find_trace
+from tokenyard.trace.files import find_trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

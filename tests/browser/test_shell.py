@@ -11,7 +11,7 @@ import pytest
 from tests.browser.conftest import until
 
 from tokenyard.explain.report.summary import summarize
-from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.reader import TraceReader
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

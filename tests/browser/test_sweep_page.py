@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tokenyard.sim.sweep.page import page as page_of
-from tokenyard.sim.sweep.row import Row
+from tokenyard.questions.sweeping.page import page as page_of
+from tokenyard.questions.sweeping.rows import Row
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tokenyard.explain.held_back.classifier import classify
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.reader import TraceReader
+from tokenyard.explain.held_back import classify
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.steps import facts_of
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

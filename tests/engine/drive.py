@@ -9,8 +9,8 @@ from typing import Any
 from tests.engine.sizes import BLOCK_SIZE, MAX_MODEL_LEN
 from tests.engine.tiny_models import Checkpoint
 
-from tokenyard.engine.torch.load import load_engine
-from tokenyard.request import FinishReason, Request, SamplingParams
+from tokenyard.core.request import FinishReason, Request, SamplingParams
+from tokenyard.serve.torch.load import load_engine
 
 __all__ = ["Run", "generate", "load", "serve"]
 

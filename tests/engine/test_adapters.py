@@ -13,8 +13,8 @@ from tests.engine.adapters import ALL_LINEAR, make_adapter, merged
 from tests.engine.drive import GREEDY, Run, load, serve
 from tests.engine.tiny_models import Checkpoint
 
+from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import Request, SamplingParams
 
 PREFIX = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 50, 12, 33, 21, 17, 2]
 PROMPTS = [[*PREFIX, 1, 2, 3], [*PREFIX, 9, 9], [5] * 23, [11, 12], [*PREFIX, 1, 2, 3, 60, 59]]

@@ -8,8 +8,8 @@ import pytest
 import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 
 from engine_replay import predicted, recorded, traffic
-from tokenyard.engine.demo_model import make_demo_model
-from tokenyard.sim.whatif.driven import drive
+from tokenyard.questions.recorded.ask import drive
+from tokenyard.serve.served_model import make_demo_model
 
 
 @pytest.mark.smoke

@@ -11,9 +11,9 @@ import pytest
 from tests.engine.drive import serve
 from tests.engine.needs_torch import torch, transformers
 
-from tokenyard.engine import GrammarCompiler, load_engine
+from tokenyard.core.request import FinishReason, Request, SamplingParams
 from tokenyard.errors import ConfigError, FileError
-from tokenyard.request import FinishReason, Request, SamplingParams
+from tokenyard.serve import GrammarCompiler, load_engine
 
 pytest.importorskip("llguidance", reason="grammars need llguidance: make test-engine brings it")
 tokenizers: Any = pytest.importorskip("tokenizers", reason="grammars need tokenizers: make test-engine brings it")

@@ -15,11 +15,11 @@ from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import FAMILIES, MAX_MODEL_LEN, VOCABULARY
 from tests.engine.tiny_models import Checkpoint
 
-from tokenyard.engine import load_engine
-from tokenyard.engine.torch import memory
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.params import MultiModalItem
-from tokenyard.request import Request, SamplingParams
+from tokenyard.serve import load_engine
+from tokenyard.serve.torch import load as memory
 
 PROMPT = [5, 4, 3, 2, 1, 6, 7, 8]
 
@@ -75,7 +75,7 @@ def test_blocks_fill_what_the_largest_step_leaves(
         asked.append((device, share))
         return 1_000_000
 
-    monkeypatch.setattr("tokenyard.engine.torch.parts.left_for_blocks", left)
+    monkeypatch.setattr("tokenyard.serve.torch.load.left_for_blocks", left)
     for family in FAMILIES:
         target = checkpoints(family)
         run = generate(target, [PROMPT], 5, num_gpu_blocks_override=None, gpu_memory_utilization=0.3, max_num_seqs=4)

@@ -14,11 +14,11 @@ from tests.engine.drive import GREEDY, load, serve
 from tests.engine.needs_torch import torch
 from tests.engine.tiny_models import Checkpoint
 
-from tokenyard.engine import LLM, AsyncLLM
-from tokenyard.engine.generation import Turn
+from tokenyard.core.params import PoolingParams
+from tokenyard.core.request import FinishReason, Request, SamplingParams
 from tokenyard.errors import RequestError
-from tokenyard.params import PoolingParams
-from tokenyard.request import FinishReason, Request, SamplingParams
+from tokenyard.serve import LLM, AsyncLLM
+from tokenyard.serve.generation import Turn
 
 PREFIX = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 50, 12, 33, 21, 17, 2]
 PROMPTS = [[*PREFIX, 1, 2, 3], [*PREFIX, 9, 9], [5] * 23, [11], [*PREFIX, 1, 2, 3, 60, 59, 58]]

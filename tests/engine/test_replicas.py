@@ -16,8 +16,8 @@ import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 import torch
 from transformers import AutoModelForCausalLM
 
-from tokenyard.engine.demo_model import make_demo_model
-from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.serve.served_model import make_demo_model
+from tokenyard.serve.text import TextTokenizer
 
 ray: Any = pytest.importorskip("ray", reason="several replicas need Ray: pip install 'tokenyard[ray]'")
 
@@ -42,7 +42,7 @@ class Served(NamedTuple):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     from ray import serve
 
-    from tokenyard.server.replicas.application import app
+    from tokenyard.serve.replicas.application import app
 
     folder = make_demo_model(tmp_path_factory.mktemp("demo"))
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -13,10 +13,8 @@ from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import VOCABULARY
 from tests.engine.tiny_models import Checkpoint
 
-from tokenyard.engine.torch.sampling.draws import uniform
-from tokenyard.engine.torch.sampling.penalties import LogitRow, adjust, apply_bitmask
-from tokenyard.engine.torch.sampling.sampler import accepted, sample, token_logprobs
-from tokenyard.request import Request, SamplingParams
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.serve.torch.sampling import LogitRow, accepted, adjust, apply_bitmask, sample, token_logprobs, uniform
 
 PROMPT = [7, 3, 9, 1, 4, 4, 8, 2, 6]
 

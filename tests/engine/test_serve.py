@@ -18,19 +18,12 @@ from tests.engine.adapters import make_adapter, merged
 from tests.engine.tiny_models import Checkpoint
 from transformers import AutoModelForCausalLM
 
-from tokenyard.engine import (
-    LLM,
-    AsyncLLM,
-    GenerationParams,
-    GrammarCompiler,
-    StructuredOutputsParams,
-    load_engine,
-)
-from tokenyard.engine.demo_model import make_demo_model
-from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import RequestError
-from tokenyard.server.openai.app import make_api
-from tokenyard.server.openai.context import ServerContext
+from tokenyard.serve import LLM, AsyncLLM, GenerationParams, GrammarCompiler, StructuredOutputsParams, load_engine
+from tokenyard.serve.openai.app import make_api
+from tokenyard.serve.openai.asking import ServerContext
+from tokenyard.serve.served_model import make_demo_model
+from tokenyard.serve.text import TextTokenizer
 
 PROMPTS = ["hello", "a longer prompt, which has some more tokens than a block", "größer 🦊"]
 SETTINGS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "max_model_len": 512, "num_gpu_blocks_override": 60}

@@ -15,8 +15,8 @@ from tests.engine.test_token_exact import PREFIX
 from tests.engine.tiny_models import Checkpoint
 
 from tokenyard.connectors import OfferExchange
+from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
-from tokenyard.request import Request, SamplingParams
 
 FAMILIES = ("llama", "qwen3", "mixtral")
 """With one full-attention group: what connectors need."""

@@ -10,7 +10,7 @@ from typing import Any
 from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import BLOCK_SIZE, MAX_MODEL_LEN, VOCABULARY, WINDOW
 
-from tokenyard.kv.sizing.plan import plan_kv_cache
+from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.reading.read import read_model_file
 
 __all__ = ["Checkpoint", "make_checkpoint"]

@@ -137,7 +137,7 @@ def test_refused_requests_are_mentioned(tmp_path: Path) -> None:
 
 
 NEWEST_FIRST = """
-from tokenyard.policies.keyed import KeyedPolicy
+from tokenyard.policies.simple import KeyedPolicy
 
 
 class Newest(KeyedPolicy):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.integration.command import call
 
-from tokenyard.files.locks import FolderLock
-from tokenyard.sim.sweep.replaying import replayed
+from tokenyard.files import FolderLock
+from tokenyard.questions.sweeping.measuring import replayed
 
 FLAGS = ("--limit", "6", "--rate-scale", "30", "--max-model-len", "8192")
 BLOCKS = ("--num-gpu-blocks-override", "900", "--latency", "constant:0.02", "--no-async-scheduling")
@@ -208,7 +208,7 @@ def test_an_interrupted_plan_shows_the_best_so_far_and_goes_on_when_asked_again(
             raise KeyboardInterrupt
         return replayed(*arguments, **named)
 
-    monkeypatch.setattr("tokenyard.sim.sweep.measuring.replayed", interrupted)
+    monkeypatch.setattr("tokenyard.questions.sweeping.measuring.replayed", interrupted)
     handler = signal.getsignal(signal.SIGINT)
     stopped = call(*words, cwd=tmp_path)
     signal.signal(signal.SIGINT, handler)

@@ -36,7 +36,7 @@ from tokenyard.cli.main import main
 try:
     main([*sys.argv[1:], "--help"])
 except SystemExit as left:
-    heavy = sorted({"numpy", "xxhash", "tokenyard.sched", "tokenyard.sim"} & set(sys.modules))
+    heavy = sorted({"numpy", "xxhash", "tokenyard.core", "tokenyard.sim"} & set(sys.modules))
     print("loaded:", heavy)
     raise
 """
@@ -254,7 +254,7 @@ def test_export_makes_no_folders_unasked(tmp_path: Path) -> None:
 def test_a_policy_that_answers_nonsense_is_named_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "w.jsonl").write_text(ONE_REQUEST)
     (tmp_path / "mine.py").write_text(
-        "from tokenyard.policies.keyed import KeyedPolicy\n"
+        "from tokenyard.policies.simple import KeyedPolicy\n"
         "class Mine(KeyedPolicy):\n"
         "    def key(self, request): return None\n"
     )

@@ -63,7 +63,7 @@ def test_the_same_sources_make_the_same_wheel(wheel: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_the_wheel_holds_the_viewer_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert "tokenyard/server/static/viewer.html" in names
+    assert "tokenyard/web/static/viewer.html" in names
     assert "tokenyard/py.typed" in names
     assert not [name for name in names if not name.startswith(("tokenyard/", "tokenyard-"))]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.integration.command import call, environment
 
-from tokenyard.trace.emit.line_file import LineFile, Lines
+from tokenyard.record.writer import LineFile, Lines
 
 BUCKETS = {
     "tok-budget",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.sim.workload import Workload, load_workload
-from tokenyard.sim.workload.load import LoadShape
-from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.load import LoadShape
+from tokenyard.workload.logs.logged import LogOptions
 
 REPO = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(REPO / "scripts"))

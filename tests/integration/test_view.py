@@ -121,9 +121,9 @@ def test_ctrl_c_does_not_wait_for_a_thread_that_is_stuck(trace: Path, tmp_path: 
     stuck = tmp_path / "sitecustomize.py"
     stuck.write_text(
         "import threading\n"
-        "import tokenyard.server.web.files as files\n"
+        "import tokenyard.web.files as files\n"
         "files.serve_file = lambda *_: threading.Event().wait()\n"
-        "import tokenyard.server.web.app as app\n"
+        "import tokenyard.web.app as app\n"
         "app.serve_file = files.serve_file\n"
     )
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

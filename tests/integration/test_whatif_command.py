@@ -10,9 +10,9 @@ import pytest
 from tests.integration.command import call
 
 from tokenyard.explain.render.units import milliseconds
-from tokenyard.kv.sizing.gpus import GPUS
+from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.steptime.calibrated import CalibratedLatency
 
 FLAGS = ("--limit", "6", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-num-seqs", "2")
 SAME_TIMES = ("--latency", "constant:0.02", "--no-async-scheduling", "--max-model-len", "8192", "--advice", "none")

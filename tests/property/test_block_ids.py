@@ -8,8 +8,8 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.trace.emit import block_ids
-from tokenyard.trace.emit.block_ids import BlockIds
+from tokenyard.record import request_records as block_ids
+from tokenyard.record.request_records import BlockIds
 
 PROMPTS = st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=12)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from tokenyard.trace.columnar import reading, writing
-from tokenyard.trace.columnar.columns import columns_of
 from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.rows import columns_of
 from tokenyard.trace.columnar.writing import ColumnarWriter
-from tokenyard.trace.format.schema import STEP_EVENTS
+from tokenyard.trace.schema import STEP_EVENTS
 
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra: analysis)")
 

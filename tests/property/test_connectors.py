@@ -18,19 +18,18 @@ from tests.support.connector_engine import ConnectorEngine, DigestMemory
 from tests.support.examples import examples
 from tests.support.worker import Worker
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.connectors.cpu_tier import CPUTier
-from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
-from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
+from tokenyard.connectors.tier_worker import BlockMemory, BlockStore, HostMemory, Tensors, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
-from tokenyard.engine.core import EngineCore
-from tokenyard.request import FinishReason, Request, RequestStatus
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.connectors.tiers import CPUTier
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.request import FinishReason, Request, RequestStatus
+from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 

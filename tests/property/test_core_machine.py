@@ -22,18 +22,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.toy_connector import ToyConnector
 
-from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
-from tokenyard.engine.core import EngineCore, PauseMode
+from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.engine import EngineCore, PauseMode
+from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33
+from tokenyard.core.request import FinishReason, Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import EngineDeadError, GrammarError, RequestError
-from tokenyard.profiles import VLLM_0_22, VLLM_0_33
-from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.features.grammars import GrammarOutput
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.aux_output import ModelAuxOutput
-from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 VOCABULARY = 8
 SEEDS = st.integers(0, 2**32 - 1)

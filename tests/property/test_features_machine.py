@@ -27,7 +27,7 @@ from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import Watcher
 from tests.support.worker import StatelessWorker, Worker
 
-from tokenyard.config import (
+from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
     KVCacheGroup,
@@ -37,16 +37,15 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
+from tokenyard.core.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
+from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, RequestStatus, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.aux_output import ModelAuxOutput
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.vocabulary.policy_names import SHIPPED
+from tokenyard.vocabulary import SHIPPED
 
 VOCABULARY = 8
 LONGEST_SILENCE = 300

@@ -12,26 +12,26 @@ from hypothesis import example, given, note, reject
 from hypothesis import strategies as st
 from tests.property.test_features_machine import draw_cache, draw_settings, draw_speculation
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.profiles import PROFILES
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import Observers, ObserverWarning, RepeatedSteps, StepObserver
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.profiles import PROFILES
-from tokenyard.request import Request
-from tokenyard.sched.observer import Observers, ObserverWarning, RepeatedSteps, StepObserver
-from tokenyard.sched.scheduler import Scheduler
+from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim import replay as replays
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency
-from tokenyard.sim.latency.pace import Pace
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.numbering import NumberedBlocks
 from tokenyard.sim.replay import ReplayResult
-from tokenyard.sim.workload import HashedTokens, StreamTokens, TokenSource, Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import Segment
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.vocabulary.policy_names import SHIPPED
+from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.pace import Pace
+from tokenyard.vocabulary import SHIPPED
+from tokenyard.workload import HashedTokens, StreamTokens, TokenSource, Workload, WorkloadRequest
+from tokenyard.workload.record import Segment
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.sim.test_replay import CONFIG, Recorder, request
 
-from tokenyard.config import CacheConfig
-from tokenyard.profiles import decision_profile
-from tokenyard.sim.latency import ConstantLatency
-from tokenyard.sim.parallel.replay import replay_parallel
-from tokenyard.sim.parallel.routers.named import ROUTERS, router_maker
-from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.core.config import CacheConfig
+from tokenyard.core.profiles import decision_profile
+from tokenyard.sim.parallel import replay_parallel
 from tokenyard.sim.replay import replay
-from tokenyard.sim.workload import Workload
+from tokenyard.sim.routers import ROUTERS, Fleet, router_maker
+from tokenyard.steptime import ConstantLatency
+from tokenyard.workload import Workload
 
 VERSIONS = st.sampled_from(["0.22", "0.33"])
 REQUESTS = st.lists(

@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.examples import examples
 from tests.support.toy_engine import ToyEngine, prompt_of
 
+from tokenyard.core.request import Request
+from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import RequestError
 from tokenyard.policies.continuum.policy import Continuum
 from tokenyard.policies.continuum.ttl import FinishedTurn, Observations
 from tokenyard.policies.named import policy_maker
-from tokenyard.request import Request
-from tokenyard.sched.policy import Policy
-from tokenyard.vocabulary.policy_names import SHIPPED
+from tokenyard.vocabulary import SHIPPED
 
 JOBS = ("a", "b", "c", "d")
 FOREVER = 1e6

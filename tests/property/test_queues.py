@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.support.examples import examples
 
-from tokenyard.request import Request
-from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
+from tokenyard.core.request import Request
+from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 
 NAMES = st.sampled_from("abcdefgh")
 ORDER = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 1.0]))

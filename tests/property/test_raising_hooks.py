@@ -15,11 +15,11 @@ from tests.property import test_features_machine
 from tests.property.test_features_machine import SEEDS, FeaturesMachine
 from tests.support.machines import Floor, machine_test
 
-from tokenyard.request import Request
-from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler import Scheduler
 
 _HOW_OFTEN = 0.05
 

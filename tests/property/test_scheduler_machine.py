@@ -24,7 +24,7 @@ from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.toy_engine import Watcher, snapshot
 from tests.support.worker import StatelessWorker, Worker
 
-from tokenyard.config import (
+from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
     HashAlgo,
@@ -35,15 +35,15 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
-from tokenyard.engine.core import EngineCore
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import MultiModalItem, Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
-from tokenyard.sched.features.grammars import GrammarOutput
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 EOS, STOP, VOCABULARY = 0, 1, 12
 LONGEST_SILENCE = 300

@@ -13,7 +13,7 @@ from tests.support.examples import examples
 
 from tokenyard.cli.main import main
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.sweep.row import figures_of
+from tokenyard.questions.sweeping.rows import figures_of
 
 FLAGS = ("--limit", "3", "--rate-scale", "40", "--max-model-len", "8192", "--num-gpu-blocks-override", "900")
 BOUNDS = ("--slo", "ttft:800", "tpot:25")

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.profiles import VLLM_0_33
+from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.profiles import VLLM_0_33
-from tokenyard.request import MultiModalItem
-from tokenyard.sim.latency.model import ConstantLatency
+from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.replay import replay
-from tokenyard.sim.workload import (
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload import (
     GENERATORS,
     HashedTokens,
     ListedTokens,
@@ -31,11 +32,9 @@ from tokenyard.sim.workload import (
     WorkloadRequest,
     load_workload,
 )
-from tokenyard.sim.workload.builder import Text, WorkloadBuilder
-from tokenyard.sim.workload.clients import Clients
-from tokenyard.sim.workload.readers.plain import plain_lines
-from tokenyard.sim.workload.remarks import Remark
-from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.workload.builder import Text, WorkloadBuilder
+from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.record import Clients, Remark
 
 _UNSEEN = {"prompt", "arrival_time", "gap", "spacing", "lora_name", "cache_salt"}
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import SpeculativeConfig
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import FinishReason
-from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.steps.aux_output import ModelAuxOutput
-from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.outcomes import Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import SpeculativeConfig
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import FinishReason
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 
 def pressed(**settings: Any) -> ToyEngine:

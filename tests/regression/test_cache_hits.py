@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
 
 EAGLE = SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.EAGLE)
 NGRAM = SpeculativeConfig(num_speculative_tokens=2)

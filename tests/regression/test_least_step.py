@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.params import MultiModalItem
-from tokenyard.profiles import decision_profile
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 
 METHODS = (SpeculativeMethod.NGRAM, SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
 

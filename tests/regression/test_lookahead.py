@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.servable import must_be_accepted, must_be_refused
 
-from tokenyard.config import (
+from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
     KVCacheGroup,
@@ -13,11 +13,11 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 
 
 def _serve(scheduler: Scheduler, drafts: int) -> int:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import GroupKind, KVCacheGroup
+from tokenyard.core.config import GroupKind, KVCacheGroup
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
 from tokenyard.errors import RequestError
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.steps.outcomes import Reason
 
 
 class Grammar:

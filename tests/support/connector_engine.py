@@ -10,16 +10,15 @@ import numpy as np
 from tests.support.toy_engine import Watcher, make_request
 from tests.support.worker import Worker
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import ConnectorWorker
-from tokenyard.request import Request
-from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.steps.outcomes import Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.connectors.tier_worker import BlockMemory, Tensors
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import ConnectorOutput, EngineOutputs, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 __all__ = ["ConnectorEngine", "DigestMemory"]
 

@@ -12,20 +12,17 @@ from typing import Any
 import msgspec
 from tests.support.headless import HeadlessViewer, TraceLines
 
-from tokenyard.explain.compare.alignment import align_jobs
-from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, first_difference
-from tokenyard.explain.held_back.classifier import classify
-from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
+from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, align_jobs, first_difference
+from tokenyard.explain.held_back import classify
+from tokenyard.explain.report.figures import LatencyFigures, StepFigures
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.explain.why.why import why
-from tokenyard.trace.format.held_back import main_reason
-from tokenyard.trace.format.request_timeline import RequestTimeline, micros
-from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.vocabulary.wording import meaning_of
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, main_reason, micros
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.steps import facts_of
+from tokenyard.vocabulary import meaning_of
 
 __all__ = ["differences", "figures_of_package", "figures_of_viewer"]
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from tests.support.toy_engine import make_request
 
-from tokenyard.config import CacheConfig
-from tokenyard.kv.blocks.prefix_index import PrefixIndex
-from tokenyard.kv.hybrid_coordinator import GroupLimits
-from tokenyard.kv.manager import KVCacheManager
-from tokenyard.kv.new_blocks import Blocks
-from tokenyard.kv.shortage import KVShortage
-from tokenyard.request import Request
-from tokenyard.table import RequestTable
+from tokenyard.core.config import CacheConfig
+from tokenyard.core.kv.allocation import Blocks, KVShortage
+from tokenyard.core.kv.block_pool import PrefixIndex
+from tokenyard.core.kv.hybrid_coordinator import GroupLimits
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.request import Request
+from tokenyard.core.table import RequestTable
 
 __all__ = ["Memory"]
 

@@ -7,7 +7,7 @@ import pickle
 from collections import deque
 from typing import NamedTuple
 
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 __all__ = ["KeptPlans", "contents"]
 

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tokenyard.params import RepetitionDetectionParams, SamplingParams
-from tokenyard.request import FinishReason, Request
-from tokenyard.sched.steps.engine_outputs import RequestOutput
+from tokenyard.core.params import RepetitionDetectionParams, SamplingParams
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.outputs import RequestOutput
 
 __all__ = ["Ledger", "SessionPiece"]
 

@@ -17,8 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig, SpeculativeConfig
-from tokenyard.request import Request
+from tokenyard.core.config import (
+    CacheConfig,
+    GroupKind,
+    KVCacheGroup,
+    MambaCacheMode,
+    SchedulerConfig,
+    SpeculativeConfig,
+)
+from tokenyard.core.request import Request
 
 __all__ = ["Need", "blocks_needed", "has_room_to_answer", "must_be_accepted", "must_be_refused"]
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from tests.support.worker import Worker
 
-from tokenyard.kv.new_blocks import Blocks
-from tokenyard.request import Request
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.steps.model_output import ConnectorOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.kv.allocation import Blocks
+from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.outputs import ConnectorOutput
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 __all__ = ["Load", "ToyConnector"]
 

@@ -7,17 +7,16 @@ from dataclasses import fields
 from typing import Any
 from zlib import crc32
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.observer import SchedulerState, StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.observer import SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import Outcome, StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs, ModelOutput
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 __all__ = ["ToyEngine", "Watcher", "make_request", "prompt_of", "snapshot"]
 

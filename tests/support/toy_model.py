@@ -19,18 +19,15 @@ import tokenizers
 from tests.support.worker import Worker
 from tokenizers import decoders, models, pre_tokenizers
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.engine.core import EngineCore
-from tokenyard.engine.executor import StepFuture
-from tokenyard.engine.text.chat_template import ChatTemplate
-from tokenyard.engine.text.tokenizer import TextTokenizer
-from tokenyard.sched.features.grammars import GrammarOutput
-from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.aux_output import ModelAuxOutput, TokenLogprobs
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.engine import EngineCore, StepFuture
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput, TokenLogprobs
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.serve.text import ChatTemplate, TextTokenizer
 
 __all__ = [
     "BOS",

@@ -17,8 +17,8 @@ from tests.support.toy_model import toy_core, toy_tokenizer
 
 from tokenyard.cli.main import main
 from tokenyard.cli.support.model_server import loading
-from tokenyard.engine.core import EngineCore
-from tokenyard.server.openai import assembly
+from tokenyard.core.engine import EngineCore
+from tokenyard.serve.openai import assembly
 
 _TAKEN = ("max_num_seqs", "max_num_batched_tokens")
 

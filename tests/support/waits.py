@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from tokenyard.request import Request
-from tokenyard.sched.observer import SchedulerState, StepObserver
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.format.request_timeline import micros
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.trace.facts import micros
 
 __all__ = ["CountedWaits"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
-from tokenyard.request import Request
-from tokenyard.sched.steps.scheduler_output import NewRequestData, SchedulerOutput
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
+from tokenyard.core.request import Request
+from tokenyard.core.sched.scheduler_output import NewRequestData, SchedulerOutput
 
 __all__ = ["Sampler", "StatelessWorker", "Task", "Worker"]
 

@@ -12,13 +12,13 @@ from tests.support.toy_engine import make_request
 from tests.support.worker import Worker
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.config import GroupKind, KVCacheGroup, PauseState, SpeculativeConfig
+from tokenyard.core.config import GroupKind, KVCacheGroup, PauseState, SpeculativeConfig
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.params import MultiModalItem
-from tokenyard.sched.observer import Observers, StepObserver
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.format.step_facts import FactSink
+from tokenyard.trace.facts import FactSink
 
 __all__ = ["WORKLOADS", "TracedWorkload"]
 

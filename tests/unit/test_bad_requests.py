@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request, snapshot
 
-from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.request import MultiModalItem, Request, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import MultiModalItem, Request, SamplingParams
-from tokenyard.sched.steps.model_output import ModelOutput
 
 
 def _refused(field: str, *args: Any, **options: Any) -> RequestError:

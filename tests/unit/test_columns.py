@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.columns import ONE, anywhere, constant, total
+from tokenyard.core.basics import ONE, anywhere, constant, total
 
 
 @given(st.lists(st.booleans(), max_size=40))

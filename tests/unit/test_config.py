@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenyard.config import (
+from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
     HashAlgo,

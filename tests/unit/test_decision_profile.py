@@ -11,25 +11,23 @@ import pytest
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard import ConfigError, SchedulerConfig, decision_profile
-from tokenyard.config import CacheConfig, GroupKind, HashAlgo, KVCacheGroup, MambaCacheMode
-from tokenyard.engine import load_engine
-from tokenyard.kv.blocks.free_queue import FreeQueue
-from tokenyard.kv.blocks.pool import BlockPool, append_freed, unhashed_first
-from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
-from tokenyard.kv.groups.local_attention import SlidingWindowManager
-from tokenyard.kv.groups.mamba import MambaManager
-from tokenyard.kv.groups.retention import Reachable, Retention
-from tokenyard.kv.lookahead_hashing import LookaheadBlockHasher
-from tokenyard.launch.defaults import DEFAULT_VERSION, known_version
-from tokenyard.params import MultiModalItem
-from tokenyard.profiles import NEWEST, PROFILES, VLLM_0_22, VLLM_0_33, DecisionProfile
-from tokenyard.request import Request, RequestStatus, SamplingParams
-from tokenyard.sched.features.block_alignment import StateAlignment
-from tokenyard.sched.passes.budget import StepBudget
-from tokenyard.sched.passes.rows import Rows
-from tokenyard.sched.queues.waiting import FCFSQueue, HoldersFirstQueues
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.update.acceptance import stop_status
+from tokenyard.core.config import CacheConfig, GroupKind, HashAlgo, KVCacheGroup, MambaCacheMode
+from tokenyard.core.kv.block_pool import BlockPool, FreeQueue, append_freed, unhashed_first
+from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
+from tokenyard.core.kv.groups import Reachable, Retention, SlidingWindowManager
+from tokenyard.core.kv.hashing import LookaheadBlockHasher
+from tokenyard.core.kv.mamba import MambaManager
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.profiles import NEWEST, PROFILES, VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.request import Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.features.per_slot import StateAlignment
+from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
+from tokenyard.core.sched.running import Rows
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.update import stop_status
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, known_version
+from tokenyard.serve import load_engine
 from tokenyard.sim import Fleet
 
 PARITY = Path(__file__).resolve().parent.parent.parent / "docs" / "parity.md"

@@ -8,7 +8,7 @@ import pytest
 
 from tokenyard import errors
 from tokenyard.errors import ConfigError, NotModelledError, RequestError, TokenyardError
-from tokenyard.kv.sizing.plan import plan_kv_cache
+from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.named import MODELS
 from tokenyard.models.reading.read import model_from_config
 

@@ -15,8 +15,8 @@ import pytest
 
 import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
+from tokenyard.core import RepetitionDetectionParams, StructuredOutput
 from tokenyard.questions import Plan, SweepResult
-from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
 from tokenyard.sim import EndedBy
 
 OFFERED = {"tokenyard": tuple(tokenyard.__all__), **{each: public_names(each) for each in tokenyard.NAMESPACES}}
@@ -163,7 +163,7 @@ def test_any_other_name_is_refused_and_submodules_still_import() -> None:
 
 
 def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
-    program = "import tokenyard; print(tokenyard.connectors.Match(4), tokenyard.engine.PauseMode.KEEP)"
+    program = "import tokenyard; print(tokenyard.connectors.Match(4), tokenyard.serve.PauseMode.KEEP)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "Match(num_tokens=4, is_async=False) keep\n"
 
@@ -173,8 +173,11 @@ def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
     [
         ("", "numpy msgspec rich tyro typing tokenyard.errors"),
         ("tokenyard.__version__", "numpy msgspec rich tyro tokenyard.cli"),
-        ("tokenyard.TraceReader, tokenyard.summarize", "rich tyro tokenyard.cli tokenyard.sched tokenyard.kv"),
-        ("tokenyard.connectors", "numpy msgspec rich tyro tokenyard.sched tokenyard.kv"),
+        (
+            "tokenyard.TraceReader, tokenyard.summarize",
+            "rich tyro tokenyard.cli tokenyard.core.sched tokenyard.core.kv",
+        ),
+        ("tokenyard.connectors", "numpy msgspec rich tyro tokenyard.core.sched tokenyard.core.kv"),
         ("tokenyard.Scheduler", "rich tyro tokenyard.cli tokenyard.sim tokenyard.explain"),
     ],
 )

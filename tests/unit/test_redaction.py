@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenyard.launch.flag_table import flag_table
+from tokenyard.deploy.vllm_serve.flags import flag_table
 from tokenyard.redaction import (
     hidden,
     hidden_beginning,

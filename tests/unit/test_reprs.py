@@ -20,7 +20,7 @@ from tokenyard import (
     load_latency,
     replay,
 )
-from tokenyard.sched import GroupKind, HashAlgo
+from tokenyard.core import GroupKind, HashAlgo
 from tokenyard.sim import ConstantLatency, ReplayRows
 
 

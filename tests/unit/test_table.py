@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.toy_engine import make_request
 
-from tokenyard.request import Request, SamplingParams
-from tokenyard.table import _COLUMNS, NO_TOKEN, RequestTable
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.table import _COLUMNS, NO_TOKEN, RequestTable
 
 
 @pytest.fixture

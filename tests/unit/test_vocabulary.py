@@ -12,11 +12,27 @@ from typing import Any
 
 import pytest
 
-from tokenyard.vocabulary.buckets import BUCKETS, STEP_REASONS, Bucket, StepReason
-from tokenyard.vocabulary.families import FAMILIES, Family
-from tokenyard.vocabulary.reasons import REASONS, Reason
-from tokenyard.vocabulary.waits import GAPS, PHASES, PLACES, WAIT_STATES, Gap, Phase, Place, WaitState
-from tokenyard.vocabulary.wording import UNKNOWN_REASON, meaning_of, reason_meaning
+from tokenyard.vocabulary import (
+    BUCKETS,
+    FAMILIES,
+    GAPS,
+    PHASES,
+    PLACES,
+    REASONS,
+    STEP_REASONS,
+    UNKNOWN_REASON,
+    WAIT_STATES,
+    Bucket,
+    Family,
+    Gap,
+    Phase,
+    Place,
+    Reason,
+    StepReason,
+    WaitState,
+    meaning_of,
+    reason_meaning,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES: list[tuple[type[StrEnum], dict[Any, Any]]] = [

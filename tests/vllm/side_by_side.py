@@ -18,14 +18,13 @@ from recorder.drive import Recording
 from recorder.plan import Scenario
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import _Replay
-from tokenyard.parity.setup import unsupported_features
-from tokenyard.parity.vector import GoldenVector
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.schema import AdmissionOutcome
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.parity.vector import GoldenVector, unsupported_features
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.schema import AdmissionOutcome
+from tokenyard.trace.steps import Step
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
 
 __all__ = ["Runs", "difference", "run_all"]

@@ -15,8 +15,8 @@ from tests.vllm.serving import Asked, Server, ask_all, served
 from tests.vllm.tiny_models import make_model
 
 import tokenyard
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.vocabulary.policy_names import ENTRY_POINT_GROUP
+from tokenyard.trace.reader import TraceReader
+from tokenyard.vocabulary import ENTRY_POINT_GROUP
 
 pytestmark = needs_engine
 

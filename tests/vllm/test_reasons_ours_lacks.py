@@ -19,9 +19,9 @@ from recorder import host
 from recorder.drive import Recording
 from recorder.plan import Engine, Plan, Planned, Scenario
 from recorder.scenarios import SCENARIOS
-from tokenyard.trace.format.schema import AdmissionOutcome
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.schema import AdmissionOutcome
+from tokenyard.trace.steps import Step
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
 from tokenyard.vllm.versions import installed_version, version_tuple
 

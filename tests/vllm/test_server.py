@@ -18,8 +18,8 @@ from tests.vllm.tiny_models import make_model
 from tests.vllm.traffic import LEAVING, LIMITS, STREAMS, Served, served_traffic
 
 from tokenyard.explain.report.summary import summarize
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.steps import Step
 
 pytestmark = needs_engine
 

@@ -18,7 +18,7 @@ from recorder import host
 from recorder.drive import Recording
 from recorder.plan import Engine, Scenario
 from recorder.scenarios import SCENARIOS
-from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.reader import TraceReader
 from tokenyard.vllm import AsyncTracingScheduler, FastScheduler, TracingScheduler, versions
 
 pytestmark = pytest.mark.smoke

@@ -17,7 +17,7 @@ from tests.vllm.tiny_models import make_model
 from tests.vllm.traffic import LIMITS
 
 import tokenyard
-from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.reader import TraceReader
 
 pytestmark = needs_engine
 

@@ -12,20 +12,26 @@ from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Accuracy as Flags
+from tokenyard.core.profiles import DecisionProfile, decision_profile
+from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.launch.defaults import known_version
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import model_spec
-from tokenyard.profiles import DecisionProfile, decision_profile
-from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
-from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Row, row_of, row_of_run, together
-from tokenyard.sim.accuracy.measured_run import compare_run, read_run
-from tokenyard.sim.accuracy.points import Point, Unread, read_points
-from tokenyard.sim.accuracy.predict import predict
-from tokenyard.sim.accuracy.source import HOW_TO_GET, PACKAGE, installed_points
-from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.constants import Constants, shipped_constants
-from tokenyard.sim.latency.steptime.known_error import LEFT_OUT
+from tokenyard.questions.accuracy.comparison import AccuracyReport, Errors, Row, predict, row_of, row_of_run, together
+from tokenyard.questions.accuracy.measured_run import compare_run, read_run
+from tokenyard.questions.accuracy.points import (
+    HOW_TO_GET,
+    PACKAGE,
+    Engine,
+    Point,
+    Unread,
+    installed_points,
+    read_bench_result,
+    read_points,
+)
+from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.formula import Parallelism
+from tokenyard.steptime.known_error import LEFT_OUT
 
 __all__ = ["compare_files", "execute"]
 

@@ -12,24 +12,19 @@ from rich.console import Console
 from rich.table import Table
 
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn
 from tokenyard.cli.support.flags import Compare
-from tokenyard.cli.support.notes import say_notes
-from tokenyard.config import require_int
+from tokenyard.core.config import require_int
 from tokenyard.deploy.header import with_idle_policies, with_oracles
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
-from tokenyard.explain.render.deployment import deployment_table
-from tokenyard.explain.render.tables import print_section
+from tokenyard.explain.render.parts import deployment_table, print_section
 from tokenyard.explain.report.slo import read_slos
-from tokenyard.sim.compare.comparison import Cell, Comparison, compare
-from tokenyard.sim.compare.intervals import Interval
-from tokenyard.sim.compare.measures import Metric
-from tokenyard.sim.compare.plot import draw
+from tokenyard.questions.compare import Cell, Comparison, Interval, Metric, compare, draw
 from tokenyard.sim.replay import Progress
-from tokenyard.sim.workload.record import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = ["execute"]
 

@@ -12,7 +12,7 @@ from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Convert
 from tokenyard.errors import ConfigError
 from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, twin_of
-from tokenyard.trace.read.files import PACKINGS, find_trace
+from tokenyard.trace.files import PACKINGS, find_trace
 
 __all__ = ["execute"]
 

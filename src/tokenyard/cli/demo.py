@@ -15,8 +15,8 @@ from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
 from tokenyard.cli.support.flags import Demo, Run
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
-from tokenyard.launch.asked import Asked
-from tokenyard.questions.settings import TrafficSettings
+from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.questions.traffic import TrafficSettings
 
 __all__ = ["execute"]
 

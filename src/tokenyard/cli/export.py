@@ -14,14 +14,13 @@ from rich.markup import escape
 from tokenyard.cli.support.console import errors, warn
 from tokenyard.cli.support.flags import Export
 from tokenyard.errors import ConfigError, TraceError
-from tokenyard.explain.why.drawing import draw
-from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.explain.why.why import draw
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.export.spans import SpanSender, send_spans
-from tokenyard.trace.read.ranks import RankTrace, find_ranks
-from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.reader import RankTrace, TraceReader, find_ranks
 
 __all__ = ["execute"]
 

@@ -11,14 +11,13 @@ from statistics import fmean
 from rich.table import Table
 from rich.text import Text
 
-from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.console import print_json, results, say_notes
 from tokenyard.cli.support.flags import Import
-from tokenyard.cli.support.notes import say_notes
 from tokenyard.errors import ConfigError
-from tokenyard.printable import plain
 from tokenyard.questions.traffic import workload_from
-from tokenyard.sim.workload import Workload
-from tokenyard.sim.workload.readers.plain import plain_lines
+from tokenyard.redaction import plain
+from tokenyard.workload import Workload
+from tokenyard.workload.readers.plain import plain_lines
 
 __all__ = ["execute"]
 

@@ -15,11 +15,10 @@ from tokenyard.cli.support.console import PlainConsole, errors, print_json, resu
 from tokenyard.cli.support.flags import Plan as Flags
 from tokenyard.cli.support.plan_printing import print_plan
 from tokenyard.errors import ConfigError
-from tokenyard.questions.identity import read_prices
+from tokenyard.questions.kept import gpus_of, read_prices
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
-from tokenyard.questions.space import gpus_of
-from tokenyard.sim.plan.answer import Plan
-from tokenyard.sim.plan.picture import draw, page
+from tokenyard.questions.planning.answer import Plan
+from tokenyard.questions.planning.picture import draw, page
 
 __all__ = ["execute", "make_plan", "question_of"]
 

@@ -11,11 +11,10 @@ from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Query
-from tokenyard.config import require_int
-from tokenyard.trace.columnar.query import Answer, Limits, ask
-from tokenyard.trace.columnar.twins import as_parquet, needed
-from tokenyard.trace.emit.line_file import encodable
-from tokenyard.trace.read.files import find_trace
+from tokenyard.core.config import require_int
+from tokenyard.record.writer import encodable
+from tokenyard.trace.columnar.query import Answer, Limits, as_parquet, ask, needed
+from tokenyard.trace.files import find_trace
 
 __all__ = ["execute"]
 

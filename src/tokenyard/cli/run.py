@@ -11,17 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import as_flags
 from tokenyard.cli.support.flags import Run
-from tokenyard.cli.support.notes import say_notes
-from tokenyard.cli.support.progress import replay_bar
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
-from tokenyard.sim.workload import Workload
+from tokenyard.workload import Workload
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.cli.support.console import errors
 from tokenyard.cli.support.flags import Serve
-from tokenyard.cli.support.model_server.signals import EndingByTheBook, ToldToEnd
+from tokenyard.cli.support.model_server.api import EndingByTheBook, ToldToEnd
 from tokenyard.errors import ConfigError, MissingExtraError
 
 __all__ = ["execute"]

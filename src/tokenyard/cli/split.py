@@ -13,17 +13,15 @@ from rich.table import Table
 
 from tokenyard.cli.run import warn_of_refused, where_it_is
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import errors, print_json, results
+from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes
 from tokenyard.cli.support.flags import Split
-from tokenyard.cli.support.notes import say_notes
-from tokenyard.cli.support.progress import replay_bar
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.explain.report.report import Report
-from tokenyard.questions.recordings import Recordings
-from tokenyard.questions.sides import sides_of
+from tokenyard.questions.run import Recordings
+from tokenyard.questions.variants import sides_of
 from tokenyard.sim.split import SplitResult, replay_split
-from tokenyard.trace.format.deployment import Deployment
+from tokenyard.trace.start import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
 

@@ -17,13 +17,13 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Sweep
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
-from tokenyard.printable import plain
-from tokenyard.questions.identity import read_prices
+from tokenyard.questions.kept import read_prices
 from tokenyard.questions.sweep import SweepQuestion, SweepResult, ask
-from tokenyard.sim.sweep.page import page
-from tokenyard.sim.sweep.row import Row, words_of
+from tokenyard.questions.sweeping.page import page
+from tokenyard.questions.sweeping.rows import Row, words_of
+from tokenyard.redaction import plain
 
 __all__ = ["execute", "question_of"]
 

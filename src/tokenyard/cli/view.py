@@ -14,7 +14,7 @@ from rich.markup import escape
 from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import View
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
-from tokenyard.trace.read.files import find_trace
+from tokenyard.trace.files import find_trace
 
 __all__ = ["execute", "show"]
 
@@ -33,10 +33,10 @@ def execute(flags: View) -> int:
 def show(flags: View, *, key: str | None = None) -> int:
     """Serve until interrupted, with ``key`` only to those who know it: it is part of the address. 0 then."""
     try:
-        from tokenyard.server.web import serve  # noqa: PLC0415 - an extra
-        from tokenyard.server.web.app import make_app  # noqa: PLC0415
-        from tokenyard.server.web.guard import is_loopback  # noqa: PLC0415
-        from tokenyard.server.web.page import PAGE  # noqa: PLC0415
+        from tokenyard.web import serve  # noqa: PLC0415 - an extra
+        from tokenyard.web.app import make_app  # noqa: PLC0415
+        from tokenyard.web.guard import is_loopback  # noqa: PLC0415
+        from tokenyard.web.page import PAGE  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
     paths = flags.paths or (Path(),)

@@ -10,19 +10,18 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.console import errors, print_json, replay_bar, results, warn
 from tokenyard.cli.support.flags import WhatIf as Flags
-from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.word_lists import names_of
-from tokenyard.deploy.recorded import Told
+from tokenyard.cli.support.parsing import names_of
 from tokenyard.errors import TraceError
-from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
-from tokenyard.printable import plain
+from tokenyard.questions.recorded.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
+from tokenyard.questions.recorded.ask import Baseline, answer, replay_as_it_was
+from tokenyard.questions.recorded.deployment import Told
+from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.whatif import answered, read_recorded, variants_of
-from tokenyard.sim.whatif.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
-from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
-from tokenyard.sim.whatif.recorded_run import RecordedRun
+from tokenyard.redaction import plain
 
 __all__ = ["execute"]
 

@@ -9,12 +9,12 @@ from rich.table import Table
 from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Workloads
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import GPUS
+from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
 from tokenyard.policies.named import policy_maker
-from tokenyard.sim.workload import FORMATS, GENERATORS
-from tokenyard.sim.workload.logs.kinds import LOGS
-from tokenyard.vocabulary.policy_names import SHIPPED, known_policies
+from tokenyard.vocabulary import SHIPPED, known_policies
+from tokenyard.workload import FORMATS, GENERATORS
+from tokenyard.workload.logs.kinds import LOGS
 
 __all__ = ["execute"]
 

@@ -43,34 +43,61 @@ __all__ = [
 ]
 
 OFFERED = {
-    "tokenyard.sched.connector": ("ConnectorContext", "Match"),
-    "tokenyard.sched.steps.model_output": ("ConnectorOutput",),
-    "tokenyard.kv.blocks.pool": ("BlockPool", "PoolListener"),
+    "tokenyard.core.sched.connector": (
+        "ConnectorContext",
+        "Match",
+    ),
+    "tokenyard.core.sched.outputs": ("ConnectorOutput",),
+    "tokenyard.core.kv.block_pool": (
+        "BlockPool",
+        "PoolListener",
+    ),
     "tokenyard.connectors.tiered": ("TieredConnector",),
-    "tokenyard.connectors.tier": ("Tier", "LookupResult"),
-    "tokenyard.connectors.cpu_tier": ("CPUTier",),
-    "tokenyard.connectors.disk_tier": ("DiskTier",),
-    "tokenyard.connectors.tier_worker": ("TierWorker", "BlockStore", "HostMemory"),
-    "tokenyard.connectors.block_files": ("BlockFiles",),
-    "tokenyard.connectors.memory": ("BlockMemory", "ArrayMemory"),
+    "tokenyard.connectors.tiers": (
+        "Tier",
+        "LookupResult",
+        "CPUTier",
+        "DiskTier",
+    ),
+    "tokenyard.connectors.tier_worker": (
+        "TierWorker",
+        "BlockStore",
+        "HostMemory",
+        "BlockFiles",
+        "BlockMemory",
+        "ArrayMemory",
+    ),
     "tokenyard.connectors.prefill_decode": ("PrefillDecodeConnector",),
-    "tokenyard.connectors.prefill_decode_worker": ("PrefillDecodeWorker", "OfferExchange"),
-    "tokenyard.connectors.plan": ("ConnectorWorker", "TransferPlan", "Load", "Store", "Offer", "RemoteRequest"),
+    "tokenyard.connectors.prefill_decode_worker": (
+        "PrefillDecodeWorker",
+        "OfferExchange",
+    ),
+    "tokenyard.connectors.plan": (
+        "ConnectorWorker",
+        "TransferPlan",
+        "Load",
+        "Store",
+        "Offer",
+        "RemoteRequest",
+    ),
 }
 
 if TYPE_CHECKING:
-    from tokenyard.connectors.block_files import BlockFiles
-    from tokenyard.connectors.cpu_tier import CPUTier
-    from tokenyard.connectors.disk_tier import DiskTier
-    from tokenyard.connectors.memory import ArrayMemory, BlockMemory
     from tokenyard.connectors.plan import ConnectorWorker, Load, Offer, RemoteRequest, Store, TransferPlan
     from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
     from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
-    from tokenyard.connectors.tier import LookupResult, Tier
-    from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
+    from tokenyard.connectors.tier_worker import (
+        ArrayMemory,
+        BlockFiles,
+        BlockMemory,
+        BlockStore,
+        HostMemory,
+        TierWorker,
+    )
     from tokenyard.connectors.tiered import TieredConnector
-    from tokenyard.kv.blocks.pool import BlockPool, PoolListener
-    from tokenyard.sched.connector import ConnectorContext, Match
-    from tokenyard.sched.steps.model_output import ConnectorOutput
+    from tokenyard.connectors.tiers import CPUTier, DiskTier, LookupResult, Tier
+    from tokenyard.core.kv.block_pool import BlockPool, PoolListener
+    from tokenyard.core.sched.connector import ConnectorContext, Match
+    from tokenyard.core.sched.outputs import ConnectorOutput
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)

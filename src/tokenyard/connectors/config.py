@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tokenyard.connectors.cpu_tier import CPUTier
-from tokenyard.connectors.eviction import make_eviction_policy
-from tokenyard.connectors.settings import check_namespace, check_storage_path, require_amount, require_text
 from tokenyard.connectors.tiered import STORE_ON
+from tokenyard.connectors.tiers import (
+    CPUTier,
+    check_namespace,
+    check_storage_path,
+    make_eviction_policy,
+    require_amount,
+    require_text,
+)
 from tokenyard.errors import ConfigError
 
 __all__ = ["OFFLOADING", "PREFILL_DECODE", "SETTINGS", "STORAGE", "KVTransferConfig", "cpu_tier"]

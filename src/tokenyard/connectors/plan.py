@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.core.sched.outputs import ConnectorOutput
 
 __all__ = ["Address", "ConnectorWorker", "Load", "Offer", "RemoteRequest", "Store", "TransferPlan"]
 

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tokenyard.config import CacheConfig
 from tokenyard.connectors.plan import Load, Offer, RemoteRequest, TransferPlan
-from tokenyard.connectors.settings import require_amount, require_text
 from tokenyard.connectors.tiered import require_one_full_group
+from tokenyard.connectors.tiers import require_amount, require_text
+from tokenyard.core.config import CacheConfig
+from tokenyard.core.kv.allocation import Blocks
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.kv.new_blocks import Blocks
-from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["LEASE_SECONDS", "PrefillDecodeConnector"]
 

@@ -10,11 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
-from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Offer, RemoteRequest, Store, TransferPlan
-from tokenyard.connectors.settings import require_amount, require_text
-from tokenyard.connectors.tier_worker import FinishedTransfer, TierWorker
-from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.connectors.tier_worker import BlockMemory, FinishedTransfer, Tensors, TierWorker
+from tokenyard.connectors.tiers import require_amount, require_text
+from tokenyard.core.sched.outputs import ConnectorOutput
 
 __all__ = ["OfferExchange", "PrefillDecodeWorker"]
 

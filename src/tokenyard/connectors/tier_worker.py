@@ -1,24 +1,191 @@
-"""The worker half of every connector that keeps blocks in a tier: copies between the GPU's memory and a store.
-
-A load that fails ends like any other, and its blocks are reported as invalid: the scheduler rewinds whoever relied on
-them. A store that fails leaves nothing behind: the block is simply not found later.
-"""
+"""The worker half of tiered connectors: memory cut into blocks, files of blocks, copies between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from threading import get_ident
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
+import xxhash
 
-from tokenyard.config import require_int
-from tokenyard.connectors.memory import ArrayMemory, BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
-from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.connectors.tiers import check_namespace, check_storage_path
+from tokenyard.core.config import require_int
+from tokenyard.core.sched.outputs import ConnectorOutput
+from tokenyard.errors import ConfigError, MissingExtraError
 
-__all__ = ["BlockStore", "FinishedTransfer", "HostMemory", "TierWorker"]
+__all__ = [
+    "ArrayMemory",
+    "BlockFiles",
+    "BlockMemory",
+    "BlockStore",
+    "FinishedTransfer",
+    "HostMemory",
+    "Tensors",
+    "TierWorker",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory that is cut into blocks, as the worker half of a connector sees it.
+#
+# An engine implements :class:`BlockMemory` over its KV tensors; :class:`ArrayMemory` does it over NumPy arrays, which
+# tests and the CPU tier use.
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+"""What one block holds: name (a layer, mostly) -> array, C-contiguous."""
+
+
+class BlockMemory(Protocol):
+    """Blocks that hold the same named tensors each."""
+
+    def read(self, block: int) -> Tensors:
+        """A copy of a block, or a view that stays true as long as nobody writes the block."""
+
+    def write(self, block: int, tensors: Tensors) -> None:
+        """Replace a block. ValueError, and nothing changes, if names, shapes or types are not this memory's."""
+
+
+class ArrayMemory:
+    """One array per name, its first dimension counts blocks."""
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        assert arrays, "a memory without tensors"
+        self._arrays = dict(arrays)
+
+    @classmethod
+    def like(cls, tensors: Tensors, num_blocks: int) -> ArrayMemory:
+        """Memory for ``num_blocks`` blocks that hold what ``tensors`` does."""
+        return cls({name: np.zeros((num_blocks, *array.shape), array.dtype) for name, array in tensors.items()})
+
+    def read(self, block: int) -> Tensors:
+        return {name: array[block] for name, array in self._arrays.items()}
+
+    def write(self, block: int, tensors: Tensors) -> None:
+        self.check(tensors)
+        for name, array in self._arrays.items():
+            array[block] = tensors[name]
+
+    def check(self, tensors: Tensors) -> None:
+        """ValueError unless these could be a block of this memory."""
+        if set(tensors) != set(self._arrays):
+            raise ValueError(f"a block has {sorted(tensors)} where {sorted(self._arrays)} were expected")
+        for name, array in self._arrays.items():
+            given = tensors[name]
+            if given.shape != array.shape[1:] or given.dtype != array.dtype:
+                wanted = f"{array.dtype}{list(array.shape[1:])}"
+                raise ValueError(f"{name} is {given.dtype}{list(given.shape)} where {wanted} was expected")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Blocks on a disk that several engines share: one safetensors file per block, named by the hash of its content.
+#
+#     root / namespace / ab / abcdef....safetensors
+#
+# A block's hash covers all tokens before it, so equal names mean equal KV, whoever computed it, as long as the
+# namespace says what else the KV depends on: weights, precision, shape. Files are written under another name and
+# renamed when they are complete; readers see a whole file or none. Files may be deleted at any time by anybody.
+
+_SUFFIX = ".safetensors"
+_CHECKSUM = "xxh3_128"
+"""Name of the header field with the checksum over the tensors."""
+
+
+class BlockFiles:
+    """A ``BlockStore`` over files; addresses are block hashes."""
+
+    def __init__(self, root: Path | str, namespace: str = "default") -> None:
+        """Makes the folder. ConfigError if it cannot be used, MissingExtraError without safetensors."""
+        check_storage_path(root)
+        check_namespace(namespace)
+        try:
+            import safetensors.numpy  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError:
+            raise MissingExtraError("safetensors", "storage") from None
+        self._format, self._format_error = safetensors.numpy, safetensors.SafetensorError
+        self.folder = Path(root) / namespace
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError("shared_storage_path", str(root), f"cannot be used: {error.strerror or error}") from None
+
+    def path_of(self, block_hash: bytes) -> Path:
+        """Where a block is, if it is here."""
+        name = block_hash.hex()
+        return self.folder / name[:2] / f"{name}{_SUFFIX}"
+
+    def __contains__(self, block_hash: object) -> bool:
+        return isinstance(block_hash, bytes) and self.path_of(block_hash).exists()
+
+    def get(self, address: Address) -> Tensors:
+        """Reads and checks a block; a damaged file is deleted, so that somebody stores it anew."""
+        path = self.path_of(_hash(address))
+        content = path.read_bytes()
+        try:
+            return self._decoded(content)
+        except ValueError:
+            self._delete(path)
+            raise
+
+    def _decoded(self, content: bytes) -> Tensors:
+        """ValueError unless the content is what :meth:`put` wrote."""
+        try:
+            tensors: dict[str, Any] = self._format.load(content)
+        except self._format_error as error:
+            raise ValueError(f"not a safetensors file: {error}") from None
+        sums = tensors.pop(_CHECKSUM, None)
+        if sums is None or sums.tobytes() != _checksum(tensors):
+            raise ValueError("the checksum is not that of the content")
+        return tensors
+
+    def put(self, address: Address, tensors: Tensors) -> None:
+        path = self.path_of(_hash(address))
+        if path.exists():
+            return
+        sums = np.frombuffer(_checksum(tensors), np.uint8)
+        content = self._format.save({**tensors, _CHECKSUM: sums})
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_name(f".{path.stem}.{os.getpid()}.{get_ident()}")
+        try:
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+        except OSError:
+            self._delete(unfinished)
+            raise
+
+    @staticmethod
+    def _delete(path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            return  # a folder that may only be read: whoever may write it will have to
+
+
+def _hash(address: Address) -> bytes:
+    assert isinstance(address, bytes), "files are addressed by hashes"
+    return address
+
+
+def _checksum(tensors: Tensors) -> bytes:
+    """Over names and contents, in order of the names."""
+    state = xxhash.xxh3_128()
+    for name in sorted(tensors):
+        state.update(name.encode())
+        state.update(np.ascontiguousarray(tensors[name]).view(np.uint8).reshape(-1).data)
+    return state.digest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The worker half of every connector that keeps blocks in a tier: copies between the GPU's memory and a store.
+#
+# A load that fails ends like any other, and its blocks are reported as invalid: the scheduler rewinds whoever relied
+# on them. A store that fails leaves nothing behind: the block is simply not found later.
 
 
 class BlockStore(Protocol):

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
-from tokenyard.connectors.tier import Tier
+from tokenyard.connectors.tiers import Tier
+from tokenyard.core.config import CacheConfig, GroupKind
+from tokenyard.core.kv.allocation import Blocks
+from tokenyard.core.kv.block_pool import BlockPool, PoolListener
+from tokenyard.core.kv.events import KVEvent
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
+from tokenyard.core.sched.outputs import ConnectorOutput
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
-from tokenyard.kv.blocks.pool import BlockPool, PoolListener
-from tokenyard.kv.events import KVEvent
-from tokenyard.kv.new_blocks import Blocks
-from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.connector import ConnectorContext, KVConnector, Match
-from tokenyard.sched.steps.model_output import ConnectorOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["STORE_ON", "TieredConnector", "require_one_full_group"]
 

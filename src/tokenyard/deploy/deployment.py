@@ -14,25 +14,23 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 from rich.console import Console
 
-from tokenyard.deploy.given import changed, settings_by_name
-from tokenyard.deploy.names import names_of, value_of, with_values
+from tokenyard.deploy.given import changed, names_of, settings_by_name, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
+from tokenyard.deploy.texts.commands import Found
+from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
+from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.serve_line import read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.render.deployment import deployment_table
-from tokenyard.launch.asked import Asked
-from tokenyard.launch.flag import GivenFlag
-from tokenyard.launch.flag_table import flag_table
-from tokenyard.launch.serve_line import read_serve_line, read_serve_text
-from tokenyard.launch.texts.started import Found
+from tokenyard.explain.render.parts import deployment_table
 from tokenyard.redaction import hidden
 
 if TYPE_CHECKING:
     # Questions stand above deployments; a deployment's methods are these functions, loaded when they are called.
+    from tokenyard.questions.planning.answer import Plan
     from tokenyard.questions.run import RunResult
     from tokenyard.questions.sweep import SweepResult
-    from tokenyard.sim.plan.answer import Plan
-    from tokenyard.sim.workload.record import Workload
+    from tokenyard.workload.record import Workload
 
 __all__ = ["Deployment"]
 

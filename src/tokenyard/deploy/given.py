@@ -1,29 +1,290 @@
-"""What somebody gives, as settings: words of ``vllm serve`` that were read, and values by name."""
+"""From what was given, by name, in a line or pasted, to settings."""
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from tokenyard.deploy.names import default_of, group_of, names_of, nearest, with_values
-from tokenyard.deploy.pasted import CHANGES_MEMORY, said_beside_flags
-from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
+import msgspec
+
+from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
+from tokenyard.deploy.texts.commands import NO_GPU, Found, Said
+from tokenyard.deploy.texts.manifests import gpu_named
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
+from tokenyard.deploy.vllm_serve.flags import (
+    Effect,
+    FlagKind,
+    GivenFlag,
+    VLLMFlag,
+    flag_table,
+    read_value,
+    setting_name,
+)
+from tokenyard.deploy.vllm_serve.given import Asked, merged, spelled_out, words_of
+from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
 from tokenyard.errors import ConfigError
-from tokenyard.launch.asked import Asked
-from tokenyard.launch.compilation import spelled_out
-from tokenyard.launch.flag import Effect, FlagKind, GivenFlag, VLLMFlag
-from tokenyard.launch.flag_table import flag_table
-from tokenyard.launch.names import setting_name
-from tokenyard.launch.reading import merged, words_of
-from tokenyard.launch.serve_line import ServeLine, read_config_file
-from tokenyard.launch.values import read_value
+from tokenyard.models.gpus import GPUS
 from tokenyard.redaction import hidden, hidden_setting
 
-__all__ = ["OURS", "Given", "changed", "given_by", "settings_by_name", "settings_of_line"]
+__all__ = [
+    "CHANGES_MEMORY",
+    "OURS",
+    "Given",
+    "Pasted",
+    "as_value",
+    "changed",
+    "default_of",
+    "given_by",
+    "group_of",
+    "names_of",
+    "nearest",
+    "said_beside_flags",
+    "settings_by_name",
+    "settings_of_line",
+    "value_of",
+    "with_values",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settings by name: which there are, in which group each stands, and values in the type that it has.
+
+_Of = TypeVar("_Of")
+_PAIRED = {"async_scheduling": "no_async_scheduling"}
+"""Settings that are on, off or left to the version, as two switches."""
+
+
+@cache
+def _table(kind: type[Any]) -> Mapping[str, tuple[str, type]]:
+    """Name of a setting -> the field of ``kind`` that has its group, and the class of that."""
+    hints = get_type_hints(kind)
+    return {
+        name: (each.name, group)
+        for each in fields(kind)
+        if isinstance(group := hints[each.name], type) and issubclass(group, Settings) and is_dataclass(group)
+        for name, hint in get_type_hints(group, include_extras=True).items()
+        if NO_SETTING not in get_args(hint)
+    }
+
+
+def names_of(kind: type) -> list[str]:
+    """The names of all settings that ``kind`` has in its groups, sorted."""
+    return sorted(set(_table(kind)) - set(_PAIRED.values()))
+
+
+def group_of(kind: type, name: str) -> tuple[str, Any] | None:
+    """The field of ``kind`` whose group has the setting, and the setting's type; None if there is none."""
+    found = _table(kind).get(name)
+    return None if found is None else (found[0], get_type_hints(found[1])[name])
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What is meant, for the end of a sentence; empty where nothing is near."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def value_of(settings: Any, name: str) -> Any:
+    """The value of a setting. KeyError if there is none of that name."""
+    kind: type = type(settings)
+    return getattr(getattr(settings, _table(kind)[name][0]), name)
+
+
+def default_of(kind: type, name: str) -> Any:
+    """What counts where nobody gives the setting. KeyError if there is none of that name."""
+    return None if name in _PAIRED else getattr(_table(kind)[name][1](), name)
+
+
+def with_values(settings: _Of, values: Mapping[str, Any]) -> _Of:
+    """The same settings with other values, by name; None leaves a switch with two names to the version.
+
+    Raises ConfigError for a value of another type.
+    """
+    kind = type(settings)
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        found = group_of(kind, name)
+        assert found is not None, f"{name} is no setting of {kind.__name__}"
+        group = groups.setdefault(found[0], {})
+        if name in _PAIRED and value is None:
+            group[name] = group[_PAIRED[name]] = False
+            continue
+        group[name] = as_value(name, value, found[1])
+        if name in _PAIRED:
+            group[_PAIRED[name]] = not group[name]
+    parts = {group: replace(getattr(settings, group), **new) for group, new in groups.items()}
+    return replace(settings, **parts) if parts else settings  # type: ignore[type-var]  # a dataclass, as fields() asks
+
+
+def as_value(name: str, value: Any, kind: Any) -> Any:
+    """``value`` in the type of a setting: JSON is a text, a list a tuple. Raises ConfigError."""
+    kinds = get_args(kind) if get_origin(kind) not in (None, tuple, Literal) else (kind,)
+    if value is None and type(None) in kinds:
+        return None
+    if str in kinds and not isinstance(value, str):
+        return str(value) if isinstance(value, Path | int | float) else json.dumps(value)
+    if kind is bool or (bool in kinds and isinstance(value, bool)):
+        return _switched(name, value)
+    if Path in kinds:
+        return Path(value)
+    if isinstance(value, bool):
+        raise ConfigError(name, value, f"give {_said(kind)}")
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        raise ConfigError(name, value, f"give {_said(kind)}") from None
+
+
+def _switched(name: str, value: Any) -> bool:
+    text = value.strip().lower() if isinstance(value, str) else value
+    try:
+        return msgspec.convert(text, bool, strict=False)
+    except msgspec.ValidationError:
+        raise ConfigError(name, value, "give true or false") from None
+
+
+def _said(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"one of: {', '.join(map(str, get_args(kind)))}"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of: {', '.join(str(each.value) for each in kind)}"
+    text = str(kind)
+    for word, sentence in (("int", "a whole number"), ("float", "a number")):
+        if word in text:
+            return sentence
+    return "a text that it may be"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a pasted text says beside flags, as settings: version, GPU, replicas, what a start-up log settled.
+
+CHANGES_MEMORY = frozenset(
+    (
+        "block_size", "cudagraph_capture_sizes", "data_parallel_size", "decode_context_parallel_size", "dtype",
+        "enable_expert_parallel", "enable_lora", "enforce_eager", "gpu_memory_utilization", "kv_cache_dtype",
+        "kv_cache_memory_bytes", "language_model_only", "max_cudagraph_capture_size", "max_lora_rank", "max_loras",
+        "max_num_batched_tokens", "max_num_seqs", "model", "num_gpu_blocks_override", "num_speculative_tokens",
+        "performance_mode", "pipeline_parallel_size", "quantization", "spec_method", "spec_tokens",
+        "speculative_config", "tensor_parallel_size", "vllm_version",
+    )
+)  # fmt: skip
+"""Settings that, given beside a log, make another deployment of it than the one whose memory it tells."""
+_GIB = float(1 << 30)
+
+
+class Pasted(NamedTuple):
+    """What there is beside flags."""
+
+    values: dict[str, Any]
+    """Settings by name."""
+    found: tuple[Found, ...]
+    """The same for a header, with what was not taken, and why."""
+    logged: tuple[str, ...]
+    """Those of the settings that vLLM's log tells, and that hold for this deployment alone."""
+
+
+def said_beside_flags(
+    line: ServeLine,
+    *,
+    typed: Collection[str],
+    gpu: str | None,
+    has: Collection[str],
+    one_deployment: bool,
+    with_trace: bool,
+) -> Pasted:
+    """What ``line`` says of settings that the command ``has`` and that nobody has ``typed``; ``gpu`` if it was.
+
+    ``one_deployment``: the command replays the deployment as it is, not variants of it, for which a log's memory and
+    limits would not hold. Raises ConfigError for a GPU that is not known here.
+    """
+    values: dict[str, Any] = {}
+    found: list[Found] = []
+    logged: list[str] = []
+
+    def take(name: str, value: object, why: str) -> None:
+        values[name] = value
+        found.append(Found(name.replace("_", "-"), value, why))
+
+    if line.version is not None and "vllm_version" not in typed:
+        take("vllm_version", *_version(line.version))
+    if line.gpu is not None and "gpu" not in typed:
+        take("gpu", _known_gpu(line.gpu), line.gpu.where)
+    if line.replicas is not None and line.replicas.value != "1" and "replicas" not in typed:
+        problem = _no_replicas(line, has=has, typed=typed, one_deployment=one_deployment, with_trace=with_trace)
+        if problem is None:
+            take("replicas", line.replicas.value, f"{line.replicas.where}; --replicas 1 if the log is of one of them")
+        else:
+            why = f"{line.replicas.where}; {problem}, so that one of them gets all the traffic here"
+            found.append(Found("replicas", line.replicas.value, why))
+    is_other_gpu = line.gpu is not None and gpu is not None and (gpu_named(gpu) or gpu) != line.gpu.value
+    other = sorted(CHANGES_MEMORY & set(typed)) + ["gpu"] * is_other_gpu
+    for name, value, why in _logged(line):
+        if name in typed or name not in has:
+            continue
+        if not one_deployment or other:
+            because = f"not taken: {', '.join(other)} is given beside it" if other else "not taken for variants of it"
+            found.append(Found(name.replace("_", "-"), value, f"{why}; {because}"))
+        else:
+            take(name, value, why)
+            logged.append(name)
+    notes = [note for note in line.notes if note != NO_GPU or gpu is None]
+    return Pasted(values, (*found, *notes), tuple(logged))
+
+
+def _version(said: Said) -> tuple[str, str]:
+    """The version whose decisions are known here that is nearest, and why it was taken."""
+    parts = said.value.split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        return DEFAULT_VERSION, f"{said.where} names no version: the newest that is known here"
+    short = ".".join(parts[:2])
+    if short in KNOWN_VERSIONS:
+        return short, f"{said.value}, {said.where}"
+    minor = int(parts[1]) if parts[0] == "0" else 1 << 20
+    nearest = min(reversed(KNOWN_VERSIONS), key=lambda known: abs(int(known.partition(".")[2]) - minor))
+    return nearest, f"decisions of {said.value} ({said.where}) are not known here: the nearest that are"
+
+
+def _known_gpu(said: Said) -> str:
+    if said.value not in GPUS:
+        known = ", ".join(GPUS)
+        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}")
+    return said.value
+
+
+def _no_replicas(
+    line: ServeLine, *, has: Collection[str], typed: Collection[str], one_deployment: bool, with_trace: bool
+) -> str | None:
+    """Why replicas cannot be replayed; None if they can."""
+    sizes = [each.value for each in line.given if each.flag.field == "data_parallel_size"]
+    if not one_deployment or "replicas" not in has:
+        return "this command replays one deployment"
+    if with_trace or os.environ.get("SCHED_TRACE_PATH"):
+        return "a replay with replicas writes no trace"
+    if "data_parallel_size" in typed or any(size != 1 for size in sizes):
+        return "replicas of several engines each are not replayed"
+    return None
+
+
+def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
+    """What a start-up log says of settings that nobody gave."""
+    given = {each.flag.field for each in line.given}
+    for name, value in line.resolved.items():
+        if name not in given:
+            yield name, value, "as vLLM settled it, by the start-up log"
+    memory = line.kv.memory_bytes
+    if memory is not None and not given & {"kv_cache_memory_bytes", "num_gpu_blocks_override"}:
+        yield "kv_cache_memory_bytes", memory, f"{memory / _GIB:.2f} GiB, available by the start-up log"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What somebody gives, as settings: words of ``vllm serve`` that were read, and values by name.
 
 OURS = ("seed",)
 """Names that vLLM has too, for something else."""
@@ -54,7 +315,7 @@ def given_by(
 
     ``typed`` names the settings that somebody gave beside the line, ``gpu`` is that one's value, ``has`` names the
     settings that can be given. ``one_deployment`` and ``with_trace``: as for
-    :func:`~tokenyard.deploy.pasted.said_beside_flags`. Raises TokenyardError.
+    :func:`~tokenyard.deploy.given.said_beside_flags`. Raises TokenyardError.
     """
     pasted = said_beside_flags(
         line, typed=typed, gpu=gpu, has=has, one_deployment=one_deployment, with_trace=with_trace
@@ -185,7 +446,7 @@ def _flags(values: Mapping[str, Any], kind: type = DeploymentSettings) -> list[G
 
 
 def _flag_value(flag: VLLMFlag, value: Any) -> Any:
-    """A value as :func:`~tokenyard.launch.reading.read_words` would have read it."""
+    """A value as :func:`~tokenyard.deploy.vllm_serve.given.read_words` would have read it."""
     if isinstance(value, list | tuple) and (flag.values or flag.repeats):
         return [_flag_value_of(flag, each) for each in value]
     return _flag_value_of(flag, value)

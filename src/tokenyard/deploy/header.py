@@ -6,24 +6,23 @@ from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from tokenyard.config import SchedulerConfig, SpeculativeMethod
+from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import Settled
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.kv.sizing.layer_cache import LayerCache
-from tokenyard.launch.asked import Asked
-from tokenyard.launch.flag import Effect
+from tokenyard.deploy.vllm_serve.flags import Effect
+from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.memory.kv_plan import LayerCache
 from tokenyard.policies.named import policy_label, policy_maker
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.latency.steptime.constants import shipped_constants
-from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
-from tokenyard.sim.latency.steptime.known_error import Load
-from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, CalibratedLatency
-from tokenyard.sim.latency.steptime.rates import GPUS_PER_MACHINE, gpus_together
-from tokenyard.sim.workload import Workload
-from tokenyard.sim.workload.policy_doubts import doubt_of_policy
-from tokenyard.trace.format.deployment import Assumption
-from tokenyard.trace.format.deployment import Deployment as Header
+from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
+from tokenyard.steptime.constants import shipped_constants
+from tokenyard.steptime.formula import GPUS_PER_MACHINE, NETWORK_BANDWIDTH, gpus_together
+from tokenyard.steptime.known_error import Load
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.trace.start import Assumption
+from tokenyard.trace.start import Deployment as Header
+from tokenyard.workload import Workload
+from tokenyard.workload.load import doubt_of_policy
 
 __all__ = [
     "describe_deployment",

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
-from tokenyard.launch.asked import Asked
+from tokenyard.deploy.vllm_serve.given import Asked
 
 __all__ = ["ASKED", "asked_flags", "filled", "read_asked_flags"]
 

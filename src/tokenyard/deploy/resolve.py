@@ -1,4 +1,4 @@
-"""What nobody said, settled: limits by GPU and version, the length of the model, the size of the pool."""
+"""What nothing said, resolved: the model, limits by GPU and version, the size of the pool."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
-from tokenyard.deploy.model import served_model
+from tokenyard.core.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
 from tokenyard.deploy.settings import (
     AdapterSettings,
     DeploymentSettings,
@@ -16,37 +15,91 @@ from tokenyard.deploy.settings import (
     ParallelSettings,
     SchedulerSettings,
 )
-from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.kv.sizing.cuda_graphs import capture_sizes
-from tokenyard.kv.sizing.gpus import GPU, named_gpu
-from tokenyard.kv.sizing.layer_cache import Planner
-from tokenyard.kv.sizing.num_blocks import check_utilization
-from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
-from tokenyard.kv.sizing.step_memory import SAMPLING_BYTES, step_memory
-from tokenyard.launch.async_scheduling import schedules_ahead
-from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, batches_experts, known_version
-from tokenyard.launch.spreading import check_context_parallel, check_local_engines, check_spreading
-from tokenyard.launch.start_checks import (
+from tokenyard.deploy.vllm_serve.defaults import (
+    ALLOW_LONG_MAX_MODEL_LEN,
+    BLOCK_SIZE,
+    RAY_V2_EXECUTOR,
+    V2_MODEL_RUNNER,
+    BatchLimits,
+    batch_limits,
+    batches_experts,
+    is_on,
+    known_version,
+    schedules_ahead,
+)
+from tokenyard.deploy.vllm_serve.models import (
+    check_activations,
+    check_method,
+    known_as,
+    loads_encoders,
+    online_quantization,
+    overridden,
+)
+from tokenyard.deploy.vllm_serve.start_checks import (
     check_adapter_drafts,
     check_adapters,
+    check_context_parallel,
     check_draft_room,
     check_expert_blocks,
     check_experts,
     check_kv_dtype,
     check_length,
     check_limits,
+    check_local_engines,
     check_media_cache,
     check_model,
     check_room,
+    check_spreading,
     no_start,
 )
-from tokenyard.launch.variables import ALLOW_LONG_MAX_MODEL_LEN, RAY_V2_EXECUTOR, V2_MODEL_RUNNER, is_on
-from tokenyard.models.adapters import adapter_bytes
-from tokenyard.models.draft_head import with_draft_head
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.memory.room import SAMPLING_BYTES, capture_sizes, check_utilization, step_memory
+from tokenyard.models.additions import adapter_bytes, with_draft_head
+from tokenyard.models.gpus import GPU, named_gpu
+from tokenyard.models.named import MODELS, config_of
+from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.parallel.replay import MOST_ENGINES
+from tokenyard.sim.parallel import MOST_ENGINES
 
-__all__ = ["Settled", "settle"]
+__all__ = ["Settled", "served_model", "settle"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model that is served: known by name, by its name on the hub, or read from a config.json; with its weights.
+
+
+def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bool) -> ModelSpec:
+    """The model, its weights in the dtype and by the method that were asked for.
+
+    Raises ConfigError for a model, a field or a method that is not known, NoStartError for a method or a dtype that its
+    weights are not of.
+    """
+    known = known_as(flags.model, MODELS)
+    name, where, raw = config_of(flags.model if known is None else known.name)
+    raw, passed_over = overridden(raw, flags.hf_overrides, ignore_unmodelled=ignore_unmodelled)
+    online = None if flags.quantization is None else online_quantization(flags.quantization)
+    if online is not None and not raw.get("quantization_config"):
+        raw = {**raw, "quantization_config": online}
+    model = model_from_config(
+        raw, name=name, where=where, dtype=flags.dtype, ignore_unmodelled=ignore_unmodelled, vllm_version=version
+    )
+    if flags.quantization is not None:
+        check_method(flags.quantization, model)
+    check_activations(model)
+    if known is not None and known.max_model_len is not None and flags.hf_overrides is None:
+        model = replace(model, max_model_len=known.max_model_len)
+    model = replace(model, ignored=(*model.ignored, *passed_over))
+    if flags.language_model_only or not loads_encoders(model, flags.limit_mm_per_prompt):
+        return replace(model, encoders=())
+    if flags.limit_mm_per_prompt is not None:
+        note = f"limit_mm_per_prompt {flags.limit_mm_per_prompt}: memory that vLLM keeps free for images"
+        model = replace(model, ignored=(*model.ignored, note))
+    return model
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What nobody said, settled: limits by GPU and version, the length of the model, the size of the pool.
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""

@@ -1,8 +1,9 @@
-"""From settings to what a replay needs: configuration, latency model, header; then, with a workload, all of it."""
+"""A resolved deployment and a workload: what a replay needs."""
 
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
@@ -12,13 +13,9 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.config import (
-    CacheConfig,
-    SchedulerConfig,
-    SpeculativeConfig,
-    settings_for,
-)
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
+from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.header import (
     describe_deployment,
     with_idle_policies,
@@ -27,36 +24,119 @@ from tokenyard.deploy.header import (
     with_notes,
     with_oracles,
 )
-from tokenyard.deploy.images import scheduler_with_images
 from tokenyard.deploy.record import ASKED, asked_flags
-from tokenyard.deploy.replicas import read_autoscaling
 from tokenyard.deploy.resolve import Settled, settle
 from tokenyard.deploy.settings import DeploymentSettings, ParallelSettings, TraceSettings, TransferSettings
-from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.explain.report.slo import SLO
-from tokenyard.kv.sizing.plan import KVCachePlan
-from tokenyard.launch.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
+from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
+from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
+from tokenyard.explain.report.slo import MILLISECONDS, SLO
+from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
-from tokenyard.profiles import decision_profile
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency import LatencyModel, load_latency
-from tokenyard.sim.latency.steptime.known_error import KnownError
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
-from tokenyard.sim.parallel.autoscaler import Autoscaling
-from tokenyard.sim.parallel.routers.named import RouterMaker, router_maker
-from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.replicas import Autoscaling
+from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.transfers.offload import GIB, KVTransfer
-from tokenyard.sim.workload import Workload
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.deployment import SECTION, Assumption
-from tokenyard.trace.format.deployment import Deployment as Header
-from tokenyard.trace.format.schema import TraceStart
-from tokenyard.trace.format.start import describe_run
+from tokenyard.sim.transfers import GIB, KVTransfer
+from tokenyard.steptime import LatencyModel, load_latency
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.known_error import KnownError
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.schema import TraceStart
+from tokenyard.trace.start import SECTION, Assumption, describe_run
+from tokenyard.trace.start import Deployment as Header
+from tokenyard.workload import Workload
 
-__all__ = ["ReplaySpec", "ResolvedDeployment", "open_trace", "prepare", "resolve"]
+__all__ = [
+    "ReplaySpec",
+    "ResolvedDeployment",
+    "open_trace",
+    "prepare",
+    "read_autoscaling",
+    "resolve",
+    "scheduler_with_images",
+    "seconds_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Times with their units, as people write them.
+
+_TIME = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]+)")
+
+
+def seconds_of(field: str, text: str) -> float:
+    """A time with its unit (``30s``, ``250ms``), in seconds. Raises ConfigError naming ``field``."""
+    found = _TIME.fullmatch(text.strip().lower())
+    try:
+        seconds = float(found[1]) * MILLISECONDS[found[2]] / 1e3 if found is not None else -1.0
+    except (KeyError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds < inf:
+        raise ConfigError(field, text, f"give a time with its unit ({', '.join(MILLISECONDS)}), for example 30s")
+    return seconds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Images in a workload: whether the model reads them, and what its encoder may compute and keep.
+
+
+def scheduler_with_images(scheduler: SchedulerConfig, settled: Settled, workload: Workload) -> SchedulerConfig:
+    """The limits with vLLM's budget for the encoder: as many embeddings as a step has tokens, or the largest image.
+
+    WorkloadError if the model reads no images, or an image has more tokens than any of this model's has; NoStartError
+    where images may not be cut and one may be larger than a step.
+    """
+    model = settled.model
+    first = workload.first_with_images
+    largest = max((each.max_tokens_per_item for each in model.encoders if each.kind == "vision"), default=0)
+    if first is not None and not largest:
+        why = "--language-model-only leaves the encoder out" if settled.hardware.language_model_only else "reads none"
+        problem = f"request {shown(first.request_id)} has images, and {model.name} {why}"
+        raise WorkloadError(workload.name, 0, f"{problem}: give a model with a vision encoder, or a log without images")
+    for request in workload:
+        for image in request.images:
+            if image.length > largest:
+                problem = f"request {shown(request.request_id)} has an image of {image.length:,} tokens"
+                raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {largest:,}")
+    budget = max(scheduler.max_num_batched_tokens, largest)
+    if scheduler.disable_chunked_mm_input and largest > scheduler.max_num_batched_tokens:
+        raise NoStartError(
+            f"max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
+            f"largest image of {model.name}, and disable_chunked_mm_input forbids to cut it: raise the one or leave "
+            "the other out"
+        )
+    return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replicas of a deployment, as flags say how many there are.
+
+_FORM = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
+
+
+def read_autoscaling(flags: ParallelSettings) -> Autoscaling | None:
+    """How many replicas there are; None: the deployment is one. Raises ConfigError."""
+    if flags.replicas is None:
+        return None
+    found = _FORM.fullmatch(flags.replicas.strip())
+    if found is None:
+        raise ConfigError("replicas", flags.replicas, "give a number, or the fewest and the most: 4, or 1..8")
+    if flags.data_parallel_size > 1:
+        fix = "replicas are of one engine each here: give one of the two"
+        raise ConfigError("data_parallel_size", flags.data_parallel_size, fix)
+    least = int(found[1])
+    return Autoscaling(
+        least=least,
+        most=int(found[2]) if found[2] is not None else least,
+        startup=seconds_of("startup", flags.startup),
+        target=flags.scale_target,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From settings to what a replay needs: configuration, latency model, header; then, with a workload, all of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,29 +1,135 @@
-"""Replaying a golden vector: recorded inputs in, every recorded decision compared.
-
-Only arrivals, events and sampled tokens are taken from the record; what the scheduler makes of them is ours.
-"""
+"""Replaying a golden vector: recorded inputs in, every recorded decision compared."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tokenyard.config import PauseState
-from tokenyard.engine.core import EngineCore
+from tokenyard.core.config import PauseState
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.request import RequestStatus
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelAuxOutput, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, ParityError, RequestError
-from tokenyard.parity.model_inputs import drafts_problem, sampled_problem
-from tokenyard.parity.recorded_executor import RecordedExecutor
-from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
-from tokenyard.parity.vector import GoldenVector, Json
-from tokenyard.request import RequestStatus
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import DraftTokens
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.parity.vector import (
+    GoldenVector,
+    Json,
+    RecordedGrammar,
+    Tokens,
+    make_request,
+    make_scheduler,
+    unsupported_features,
+)
 
-__all__ = ["Difference", "VectorResult", "replay_vector"]
+__all__ = ["Difference", "RecordedExecutor", "VectorResult", "drafts_problem", "replay_vector", "sampled_problem"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks of what a record says a model returned, before it is fed to a scheduler.
+#
+# A worker that breaks its contract is a mistake of the program and a scheduler may say so in its own way; a record
+# that breaks it is a damaged file. Each function returns the problem in words, or None.
+
+
+def sampled_problem(output: SchedulerOutput, sampled: Tokens) -> str | None:
+    """Tokens belong to the requests of the step, in its order, and follow at most one per draft and one more."""
+    if [request_id for request_id, _ in sampled] != list(output.num_scheduled_tokens):
+        return "sampled tokens are not those of the requests of the step, in its order"
+    drafts = output.scheduled_spec_decode_tokens
+    for request_id, tokens in sampled:
+        most = 1 + len(drafts.get(request_id, ()))
+        if len(tokens) > most:
+            return f"{len(tokens)} tokens are sampled for {request_id!r}, where there can be {most}"
+    return None
+
+
+def drafts_problem(output: SchedulerOutput, drafts: Tokens, most: int) -> str | None:
+    """Drafts belong to requests of the step, each once, ``most`` of them at most."""
+    if not most:
+        return "holds drafts, but the header has no num_speculative_tokens"
+    ids = [request_id for request_id, _ in drafts]
+    if len(set(ids)) < len(ids) or not output.num_scheduled_tokens.keys() >= set(ids):
+        return "drafts are not those of requests of the step, each once"
+    for request_id, tokens in drafts:
+        if len(tokens) > most:
+            return f"{len(tokens)} drafts for {request_id!r}, more than num_speculative_tokens = {most}"
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The executor of a parity replay: the model's part comes out of the record.
+
+
+class _RecordedStep:
+    """A step whose output is known when its record is read; it is never done before somebody waits for it."""
+
+    def __init__(self, executor: RecordedExecutor, plan: SchedulerOutput) -> None:
+        self._executor = executor
+        self._plan = plan
+
+    def done(self) -> bool:
+        return False
+
+    def result(self) -> ModelOutput:
+        return self._executor.answer(self._plan)
+
+
+class RecordedExecutor:
+    """Answers steps with what :meth:`record` was given last."""
+
+    def __init__(self) -> None:
+        self.plan: SchedulerOutput | None = None
+        """The step that was begun last."""
+        self._sampled: Mapping[str, list[int]] = {}
+        self._pooled: frozenset[str] = frozenset()
+        self._drafts: Mapping[str, list[int]] | None = None
+        self._answered: SchedulerOutput | None = None
+
+    def record(
+        self,
+        sampled: Mapping[str, list[int]],
+        pooled: frozenset[str] = frozenset(),
+        drafts: Mapping[str, list[int]] | None = None,
+    ) -> None:
+        """What the model returned for the step that is taken in next, by request id, and drafted after it."""
+        self._sampled, self._pooled, self._drafts = sampled, pooled, drafts
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        """Nothing runs."""
+        self.plan = plan
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> _RecordedStep:
+        """The step, to be answered by its record."""
+        return _RecordedStep(self, plan)
+
+    def answer(self, plan: SchedulerOutput) -> ModelOutput:
+        """The recorded output of ``plan``."""
+        self._answered = plan
+        tokens = [self._sampled.get(request_id, []) for request_id in plan.req_ids]
+        pooler = [request_id if request_id in self._pooled else None for request_id in plan.req_ids]
+        extras = ModelAuxOutput(pooler_output=pooler) if self._pooled else None
+        return ModelOutput.from_lists(tokens, extras=extras)
+
+    def take_draft_token_ids(self) -> DraftTokens | None:
+        """The recorded drafts after the step that was answered last; None where none are recorded."""
+        drafts, plan = self._drafts, self._answered
+        if drafts is None or plan is None:
+            return None
+        return DraftTokens.from_lists([drafts.get(request_id, []) for request_id in plan.req_ids])
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replaying a golden vector: recorded inputs in, every recorded decision compared.
+#
+# Only arrivals, events and sampled tokens are taken from the record; what the scheduler makes of them is ours.
 
 
 class Difference(NamedTuple):

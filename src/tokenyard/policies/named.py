@@ -1,16 +1,92 @@
-"""A policy by what a user types: a registered name, or ``FILE.py:CLASS``, so that trying an idea takes one file."""
+"""A policy by what a user types: a registered name, or FILE.py:CLASS."""
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
 
-from tokenyard.errors import ConfigError
-from tokenyard.policies.plugin_file import class_from_file, made_by
-from tokenyard.sched.policy import Policy, make_policy
-from tokenyard.vocabulary.policy_names import file_and_class, is_known_policy, policy_hint
+from tokenyard.core.sched.policy import Policy, make_policy
+from tokenyard.errors import LOADED_FROM_FILE, ConfigError, TokenyardError
+from tokenyard.vocabulary import file_and_class, is_known_policy, policy_hint
 
-__all__ = ["PolicyMaker", "policy_label", "policy_maker"]
+__all__ = ["PolicyMaker", "class_from_file", "made_by", "policy_label", "policy_maker"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A class of a user's own, from a file: so that trying an idea takes one file.
+
+T = TypeVar("T")
+
+
+def class_from_file(spec: str, kind: type[Any], field: str, base: str) -> Callable[[], Any]:
+    """The class that ``spec`` names, a ``kind``; the file is run, and one object made to see that it can be.
+
+    Raises ConfigError in the name of ``field``; ``base`` is what the class is to be derived from, in words.
+    """
+    file, class_name = file_and_class(spec)
+    make = _class_of(Path(file), class_name, kind, field, spec, base)
+    if not isinstance(made_by(make, field, spec), kind):
+        raise ConfigError(field, spec, f"derive the class from {base}")
+    return make
+
+
+def made_by(make: Callable[[], T], field: str, spec: str) -> T:
+    """What ``make`` makes; ConfigError in the name of ``field`` if it cannot."""
+    try:
+        return make()
+    except TokenyardError:
+        raise
+    except (Exception, SystemExit) as error:
+        problem = f"it cannot be made without arguments: {type(error).__name__}: {error}"
+        raise ConfigError(field, spec, problem) from error
+
+
+def _class_of(path: Path, class_name: str, kind: type[Any], field: str, spec: str, base: str) -> Callable[[], Any]:
+    module = _run(path, field, spec)
+    made = getattr(module, class_name, None) if class_name else None
+    if callable(made):
+        make: Callable[[], Any] = made
+        return make
+    here = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
+    ]
+    choices = ", ".join(f"{path}:{name}" for name in here) or f"a class derived from {base}"
+    raise ConfigError(field, spec, f"the file holds no {class_name or 'class of that name'}: use {choices}")
+
+
+def _run(path: Path, field: str, spec: str) -> ModuleType:
+    name = f"{LOADED_FROM_FILE}{path.stem}"
+    found = spec_from_file_location(name, path)
+    if found is None or found.loader is None or not path.is_file():
+        raise ConfigError(field, spec, f"there is no file {path}")
+    module = module_from_spec(found)
+    sys.modules[name] = module  # dataclasses look their module up there
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a script that ends itself has to be told from a run that is done
+        where = f"{path}:{_line(error, path)}"
+        raise ConfigError(field, spec, f"{where} fails: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _line(error: BaseException, path: Path) -> int:
+    """Line of the file at which it went wrong."""
+    if isinstance(error, SyntaxError):
+        return error.lineno or 1
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return (lines[-1] if lines else None) or 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A policy by what a user types: a registered name, or ``FILE.py:CLASS``, so that trying an idea takes one file.
 
 PolicyMaker = Callable[[], Policy]
 """Makes a policy that has seen nothing yet: every replay needs one of its own."""

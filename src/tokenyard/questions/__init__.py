@@ -20,9 +20,9 @@ __all__ = [
 
 OFFERED = {
     "tokenyard.questions.sweep": ("SweepResult",),
-    "tokenyard.sim.plan.answer": ("Plan",),
-    "tokenyard.sim.sweep.row": ("Row",),
-    "tokenyard.sim.whatif.answer": (
+    "tokenyard.questions.planning.answer": ("Plan",),
+    "tokenyard.questions.sweeping.rows": ("Row",),
+    "tokenyard.questions.recorded.answer": (
         "SelfCheck",
         "VariantAnswer",
         "WhatIf",
@@ -30,9 +30,9 @@ OFFERED = {
 }
 
 if TYPE_CHECKING:
+    from tokenyard.questions.planning.answer import Plan
+    from tokenyard.questions.recorded.answer import SelfCheck, VariantAnswer, WhatIf
     from tokenyard.questions.sweep import SweepResult
-    from tokenyard.sim.plan.answer import Plan
-    from tokenyard.sim.sweep.row import Row
-    from tokenyard.sim.whatif.answer import SelfCheck, VariantAnswer, WhatIf
+    from tokenyard.questions.sweeping.rows import Row
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)

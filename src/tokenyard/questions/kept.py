@@ -1,23 +1,250 @@
-"""What a plan has come to so far: on disk, and in words when somebody interrupts it."""
+"""What a plan or sweep was asked and has come to: its identity, its space, what is kept on disk, how far it may be
+off.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from glob import glob
 from hashlib import blake2s
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tokenyard.questions.bars import Say
-from tokenyard.sim.plan.goal import Goal, value_of
-from tokenyard.sim.plan.trying import Trying
-from tokenyard.sim.sweep.journal import Journal
-from tokenyard.sim.sweep.row import words_of
+from tokenyard.deploy.given import changed
+from tokenyard.deploy.header import load_of
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.report.slo import SLO, read_slos
+from tokenyard.models.gpus import named_gpu
+from tokenyard.questions.planning.answer import Goal, value_of
+from tokenyard.questions.planning.search import Trying
+from tokenyard.questions.recorded.ask import replay_as_it_was
+from tokenyard.questions.run import Say, Scenario
+from tokenyard.questions.subjects import RecordedSubject, WorkloadSubject, is_trace
+from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.rows import Journal, Row, Setting, words_of
+from tokenyard.questions.sweeping.variants import Grid, read_grid
+from tokenyard.questions.variants import check_split, is_load, read_shapes
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.version import __version__
+from tokenyard.workload.load import doubt_of_policy
+from tokenyard.workload.record import Workload
 
-__all__ = ["kept_progress", "say_so_far"]
+__all__ = [
+    "COSTLY",
+    "Space",
+    "Subject",
+    "gpus_of",
+    "grid_of",
+    "identity_of",
+    "kept_progress",
+    "measuring_for",
+    "read_prices",
+    "say_idle_policies",
+    "say_so_far",
+    "space_of",
+    "subject_of",
+    "uncertainty_of",
+    "unknown_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What ``plan`` and ``sweep`` were asked: the subject, prices, and what makes rows of theirs comparable.
+
+Subject = WorkloadSubject | RecordedSubject
+_CHUNK = 1 << 20
+
+
+def subject_of(scenario: Scenario) -> Subject:
+    """The trace, or the workload with the deployment."""
+    if isinstance(scenario.workload, str) and is_trace(scenario.workload):
+        return RecordedSubject(scenario.workload)
+    return WorkloadSubject(scenario)
+
+
+def measuring_for(
+    scenario: Scenario, subject: Subject, prices: Mapping[str, float], traces: Path | None = None
+) -> Measuring:
+    """The worker. Raises ConfigError for a bound that is none."""
+    return Measuring(
+        subject=subject,
+        slos=read_slos(scenario.slo),
+        prices=prices,
+        traces=None if traces is None else traces.absolute(),
+    )
+
+
+def say_idle_policies(subject: Subject, policies: Iterable[Any], say: Say) -> None:
+    """Warn of policies that find nothing in the workload to go by: those asked for, or else the subject's own."""
+    for policy in dict.fromkeys(map(str, policies)) or (subject.policy,):
+        doubt = doubt_of_policy(policy, subject.workload)
+        if doubt is not None:
+            say(f"{policy} has nothing to go by: {doubt}")
+
+
+def read_prices(given: Iterable[Iterable[str]]) -> dict[str, float]:
+    """GPU -> price of an hour, of texts: ``h100=2.5``. Raises ConfigError."""
+    prices: dict[str, float] = {}
+    for part in (part for texts in given for text in texts for part in text.split(",")):
+        name, _, number = part.partition("=")
+        try:
+            price = float(number)
+        except ValueError:
+            price = -1.0
+        if not 0 <= price < inf:
+            raise ConfigError("price", part, "give GPU=PRICE of an hour, for example h100=2.5")
+        prices[named_gpu(name.strip()).name] = price
+    return prices
+
+
+def identity_of(
+    scenario: Scenario, prices: Mapping[str, float], around: Mapping[str, Any], grid: Grid | None = None
+) -> Mapping[str, Any]:
+    """All that rows of a sweep depend on, apart from their own settings; JSON can hold it.
+
+    ``around`` is what else they depend on. Whether a variant of a plan is replayed to its end depends on the others, so
+    a plan's ``grid`` belongs to it.
+    """
+    groups = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation")
+    asked = scenario.launch.asked
+    workload = scenario.workload
+    known: dict[str, Any] = {
+        "tokenyard": __version__,
+        "workload": scenario.name,
+        "contents": _made(workload) if isinstance(workload, Workload) else _contents(Path(workload)),
+        **{f"contents of {each}": _contents(Path(each)) for each in scenario.more},
+        "vllm_version": scenario.launch.vllm_version,
+        "ignore_unmodelled": scenario.launch.ignore_unmodelled,
+        "vllm_flags": sorted(str(each) for each in asked.given),
+        "environment": dict(sorted(asked.environment.items())),
+        **{group: asdict(getattr(scenario, group)) for group in groups},
+        "slo": [str(slo) for slo in read_slos(scenario.slo)],
+        "price": dict(prices),
+        **around,
+    }
+    if grid is not None:
+        known["grid"] = [[name, list(values)] for name, values in grid.dimensions]
+    return known | {"files": _files(known)}
+
+
+def _made(workload: Workload) -> str:
+    """A digest of a workload that was made in Python."""
+    return blake2s(pickle.dumps(list(workload)), digest_size=16).hexdigest()
+
+
+def _files(known: Any) -> dict[str, str | None]:
+    """Digests of the files that are named in it: a model's config.json, a policy's FILE.py:CLASS, a trace to fit to."""
+    if isinstance(known, Mapping):
+        return _files(list(known.values()))
+    if isinstance(known, list | tuple):
+        return {name: digest for each in known for name, digest in _files(each).items()}
+    if not isinstance(known, str):
+        return {}
+    before, colon, behind = known.rpartition(":")
+    path = next((path for path in (known, before) if os.path.isfile(path)), behind if colon else "")  # noqa: PTH113
+    return {known: _contents(Path(path))} if path and os.path.exists(path) else {}  # noqa: PTH110 - never raises
+
+
+def _contents(path: Path) -> str | None:
+    """A digest of the file, or of all files of a directory or a pattern; None where there is none."""
+    digest = blake2s(digest_size=16)
+    fitting = [path] if path.exists() else [Path(each) for each in glob(str(path))]  # noqa: PTH207 - as it is read
+    if not fitting:
+        return None
+    for each in sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else sorted(fitting):
+        digest.update(each.name.encode())
+        with each.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a plan may choose from: as asked, or what people change first.
+
+Space = Mapping[str, Any] | Iterable[str] | str
+"""Settings and their values: ``{"max_num_seqs": [64, 256]}``, or texts as for ``--set``."""
+
+DEFAULT = (
+    "max_num_seqs=64,128,256,512",
+    "max_num_batched_tokens=2048,4096,8192,16384",
+    "long_prefill_token_threshold=0,1024",
+)
+"""32 variants."""
+COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "replicas"))
+"""Settings by which variants cost more or less."""
+
+
+def gpus_of(text: str) -> tuple[str, ...]:
+    """Several GPUs with commas between them. Raises ConfigError."""
+    gpus = tuple(name.strip() for name in text.split(","))
+    if not all(gpus):
+        raise ConfigError("gpu", text, "give names with commas between them, for example h100,h200")
+    return gpus
+
+
+def grid_of(space: Space | None, subject: Subject, field: str = "space") -> Grid:
+    """Every combination of the values of a space. Raises ConfigError naming ``field`` and what is wrong."""
+    if isinstance(space, Mapping):
+        dimensions: dict[str, tuple[Setting, ...]] = {}
+        for given, values in space.items():
+            several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+            pairs = [subject.convert(given, value, field) for value in several]
+            if not pairs or pairs[0][0] in dimensions:
+                fix = "give at least one value" if not pairs else f"{pairs[0][0]} is given twice: give it once"
+                raise ConfigError(field, given, fix)
+            dimensions[pairs[0][0]] = tuple(dict.fromkeys(value for _, value in pairs))
+        return Grid(list(dimensions.items()))
+    texts = () if space is None else (space,) if isinstance(space, str) else tuple(space)
+    return read_grid(texts, partial(subject.convert, flag=field), field)
+
+
+def space_of(
+    space: Space | None,
+    subject: Subject,
+    *,
+    gpus: Sequence[str] = (),
+    splits: Iterable[str] = (),
+    field: str = "space",
+) -> Grid:
+    """The settings that a plan may choose from, and their values; without a ``space`` what people change first.
+
+    Raises ConfigError.
+    """
+    grid = grid_of(space or DEFAULT, subject, field)
+    dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
+    shapes = read_shapes(splits)
+    if shapes:
+        if any(name == "split" for name, _ in dimensions):
+            raise ConfigError(field, "split", "--split names some as well: give one of them")
+        subject.convert("split", shapes[0], "--split")
+        dimensions.insert(0, ("split", shapes))
+    if len(gpus) > 1:
+        if any(name == "gpu" for name, _ in dimensions):
+            raise ConfigError(field, "gpu", "--gpu names several as well: give one of them")
+        dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
+    for name, values in dimensions:
+        if is_load(name):
+            fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
+            raise ConfigError(field, name, fix)
+        for value in values:
+            subject.convert(name, value, field)
+            if name == "split" and value is not None and isinstance(subject, WorkloadSubject):
+                run = changed(subject.run, {name: value})
+                check_split(run, run.apart)
+    return Grid(dimensions)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a plan has come to so far: on disk, and in words when somebody interrupts it.
 
 
 @contextmanager
@@ -76,3 +303,82 @@ def say_so_far(trying: Trying, goal: Goal, tries: int, say: Say, *, is_kept: boo
         say(f"the best so far: {words_of(best.settings)}{reaches}; another may be better")
     if is_kept:
         say("the same command goes on with the others")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How far a plan may be off, and what it cannot know, in words.
+
+_SAID = ("KV blocks",)
+"""Assumptions of a deployment that are estimates."""
+
+
+def uncertainty_of(subject: WorkloadSubject | RecordedSubject, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
+    """Of the figures of the recommended variant."""
+    if isinstance(subject, RecordedSubject):
+        yield from _of_a_trace(subject)
+        return
+    setup = subject.setup(row.settings)
+    deployment = setup.deployment
+    yield f"step times ({deployment.step_time}): {deployment.step_time_error}"
+    if isinstance(setup.latency, CalibratedLatency):
+        known = setup.latency.known_error(load_of(setup.workload))
+        for slo in slos:
+            spread = {"ttft": known.ttft, "tpot": known.tpot, "itl": known.tpot}.get(slo.figure)
+            value = row.figures.get(f"{slo.figure}_ms.{slo.statistic}")
+            if spread is not None and value is not None:
+                yield _range(slo, value, *spread.around(value))
+    yield from (str(each) for each in deployment.assumed if each.name in _SAID)
+
+
+def _range(slo: SLO, value: float, low: float, high: float) -> str:
+    if high <= slo.bound_ms:
+        verdict = "the bound holds all over it"
+    else:
+        verdict = "the bound may be missed" if value <= slo.bound_ms else "the bound may hold all the same"
+        verdict = "the bound is missed all over it" if low > slo.bound_ms else verdict
+    return f"{slo.name} {value:,.0f} ms reads as {low:,.0f} to {high:,.0f} ms, in nine cases of ten: {verdict}"
+
+
+def _of_a_trace(subject: RecordedSubject) -> Iterator[str]:
+    run = subject.run
+    if run.fit.median_error is not None and run.fit.total_error is not None:
+        yield (
+            f"step times are fitted to the trace: of steps that the fit has not seen half are within"
+            f" {run.fit.median_error:.1%}, all together {run.fit.total_error:+.1%}"
+        )
+    try:
+        check = replay_as_it_was(run).check
+    except TokenyardError as error:
+        yield f"the run as it was could not be replayed: {error}"
+        return
+    off = ", ".join(
+        f"{name} {share:+.1%}"
+        for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90")
+        if (share := check.error_of(name)) is not None
+    )
+    doubt = "" if check.holds else ": a poor fit, and the plan rests on it"
+    yield f"the run as it was, replayed, is off by {off}{doubt}"
+
+
+def unknown_of(subject: WorkloadSubject | RecordedSubject, row: Row, *, has_load: bool) -> Iterator[str]:
+    """What neither a workload nor a trace can know, and what the recommended variant takes for granted."""
+    arrivals = subject.run.arrivals if isinstance(subject, WorkloadSubject) else None
+    if arrivals is not None and arrivals.client_timeout is not None:
+        yield "answers keep their lengths; clients that would send more do not; a bound is on attempts, not on requests"
+    else:
+        yield "answers keep their lengths, and clients that would send more, or give up, do neither"
+    if arrivals is not None and arrivals.front_end_delay is not None:
+        yield "the way back of an answer (detokenisation, network) is not in it"
+    elif isinstance(subject, WorkloadSubject):
+        yield "the time of front end, network and tokenisation is not in it (--front-end-delay)"
+    else:
+        yield "the way back of an answer (detokenisation, network) is not in it"
+    if isinstance(subject, WorkloadSubject) and row.settings.get("split") is not None:
+        speed = changed(subject.run, row.settings).apart.kv_link_gb_per_s
+        yield f"KV goes at {speed:g} GB/s from GPU to GPU (--kv-link-gb-per-s), and the proxy takes no time"
+    if has_load:
+        yield "a larger load is the same requests, closer together: no other prompts, no other users"
+    if isinstance(subject, RecordedSubject):
+        yield "another GPU, another parallelism and their prices: a trace is planned on the GPU that it ran on"
+    elif subject.run.launch.asked.given == () and "gpu" not in subject.run.launch.asked.named:
+        yield f"nobody named a GPU or a model: {subject.run.hardware.gpu} and {subject.run.hardware.model} are assumed"

@@ -13,32 +13,51 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from tokenyard.config import require_int
+from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
-from tokenyard.questions.bars import Say, nothing
-from tokenyard.questions.changes import serve_words, split_words
-from tokenyard.questions.doubts import uncertainty_of, unknown_of
-from tokenyard.questions.identity import Subject, identity_of, measuring_for, read_prices, say_idle_policies, subject_of
-from tokenyard.questions.kept import kept_progress, say_so_far
-from tokenyard.questions.run import SLOs, slo_texts
-from tokenyard.questions.scenario import Scenario, traffic_by_name
-from tokenyard.questions.sides import read_shape
-from tokenyard.questions.space import COSTLY, Space, space_of
+from tokenyard.questions.kept import (
+    COSTLY,
+    Space,
+    Subject,
+    identity_of,
+    kept_progress,
+    measuring_for,
+    read_prices,
+    say_idle_policies,
+    say_so_far,
+    space_of,
+    subject_of,
+    uncertainty_of,
+    unknown_of,
+)
+from tokenyard.questions.planning.answer import (
+    Floor,
+    Goal,
+    LargestLoad,
+    Plan,
+    ServedApart,
+    best_of,
+    few_requests,
+    floors_of,
+    front_of,
+    largest_load,
+    limits_of,
+    meets_alone,
+    nearest,
+    next_best,
+    value_of,
+)
+from tokenyard.questions.planning.search import Searched, Trying, search
+from tokenyard.questions.run import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
 from tokenyard.questions.subjects import RecordedSubject
-from tokenyard.sim.plan.answer import LargestLoad, Plan, ServedApart, few_requests, limits_of, next_best
-from tokenyard.sim.plan.floor import Floor, floors_of, meets_alone
-from tokenyard.sim.plan.goal import Goal, best_of, front_of, value_of
-from tokenyard.sim.plan.load import largest_load
-from tokenyard.sim.plan.nearest import nearest
-from tokenyard.sim.plan.search import Searched, search
-from tokenyard.sim.plan.trying import Trying
-from tokenyard.sim.sweep.measuring import Measuring
-from tokenyard.sim.sweep.row import Row, Settings
-from tokenyard.sim.sweep.variants import Grid
-from tokenyard.sim.workload.record import Workload
+from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.rows import Row, Settings
+from tokenyard.questions.sweeping.variants import Grid
+from tokenyard.questions.variants import read_shape, serve_words, split_words
+from tokenyard.workload.record import Workload
 
 __all__ = ["PlanQuestion", "ask", "goal_of", "plan"]
 

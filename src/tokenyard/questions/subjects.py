@@ -7,25 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.deploy.given import changed
-from tokenyard.deploy.recorded import RecordedDeployment, Told
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
-from tokenyard.questions.changes import convert
-from tokenyard.questions.recordings import engines_of
-from tokenyard.questions.scenario import Scenario, prepared
-from tokenyard.questions.sides import Sides, sides_of
-from tokenyard.questions.variants import modelled, with_changes
+from tokenyard.questions.recorded.answer import REPLAY
+from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
+from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
+from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
+from tokenyard.questions.run import Scenario, engines_of, prepared
+from tokenyard.questions.sweeping.measuring import EngineRecord, Prepared
+from tokenyard.questions.sweeping.rows import Setting, Settings, quoted, word_of
+from tokenyard.questions.variants import Sides, convert, modelled, sides_of, with_changes
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.sweep.replaying import EngineRecord, Prepared
-from tokenyard.sim.sweep.row import Setting, Settings, word_of
-from tokenyard.sim.sweep.values import quoted
-from tokenyard.sim.whatif.front_end import REPLAY
-from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, as_it_was
-from tokenyard.sim.workload.record import Workload
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.start import describe_run
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.start import describe_run
+from tokenyard.workload.record import Workload
 
 __all__ = ["RecordedSubject", "WorkloadSubject", "is_trace"]
 

@@ -12,20 +12,24 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.config import require_int
+from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
-from tokenyard.questions.bars import Say, nothing
-from tokenyard.questions.identity import Subject, identity_of, measuring_for, read_prices, say_idle_policies, subject_of
-from tokenyard.questions.run import SLOs, slo_texts
-from tokenyard.questions.scenario import Scenario, traffic_by_name
-from tokenyard.questions.space import Space, grid_of
-from tokenyard.sim.sweep.journal import TRACES, Journal, require_parquet
-from tokenyard.sim.sweep.row import Row, Setting, key_of
-from tokenyard.sim.sweep.running import Job, measured, measured_on_ray
-from tokenyard.sim.sweep.variants import read_variants
-from tokenyard.sim.workload.record import Workload
+from tokenyard.questions.kept import (
+    Space,
+    Subject,
+    grid_of,
+    identity_of,
+    measuring_for,
+    read_prices,
+    say_idle_policies,
+    subject_of,
+)
+from tokenyard.questions.run import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
+from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet
+from tokenyard.questions.sweeping.variants import Job, measured, measured_on_ray, read_variants
+from tokenyard.workload.record import Workload
 
 __all__ = ["SweepQuestion", "SweepResult", "ask", "sweep"]
 

@@ -1,32 +1,286 @@
-"""Variants of a recorded run: settings by name, a line of ``vllm serve``, another GPU.
-
-What they make of the deployment is planned as for a ``run``; what becomes of the recorded run then is said by
-:mod:`tokenyard.sim.whatif.redeployed`.
-"""
+"""Variants: settings by name, changed in a deployment, on one side of a split or in a recorded run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from itertools import product
+from math import inf
+from typing import Any, NamedTuple
 
-from tokenyard.deploy.given import changed, settings_of_line
-from tokenyard.deploy.names import names_of
-from tokenyard.deploy.recorded import RecordedDeployment, Told, of_version, planned, recorded_deployment
-from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.spec import prepare, resolve
+import msgspec
+
+from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
+from tokenyard.deploy.given import changed, group_of, names_of, settings_of_line
+from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
+from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
+from tokenyard.deploy.vllm_serve.flags import setting_name
+from tokenyard.deploy.vllm_serve.models import hub_id
+from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.launch.hub_ids import hub_id
-from tokenyard.launch.serve_line import read_serve_line
-from tokenyard.questions.changes import convert
-from tokenyard.sim.sweep.row import Setting
-from tokenyard.sim.whatif.recorded_run import RecordedRun
-from tokenyard.sim.whatif.redeployed import redeployed
-from tokenyard.sim.whatif.settings import CHANGEABLE, FLAGS, Variant, as_it_was, split_settings, variant_with
+from tokenyard.models.gpus import named_gpu
+from tokenyard.models.named import MODELS
+from tokenyard.questions.recorded.deployment import RecordedDeployment, Told, of_version, planned, recorded_deployment
+from tokenyard.questions.recorded.recorded_run import RecordedRun
+from tokenyard.questions.recorded.variants import (
+    CHANGEABLE,
+    FLAGS,
+    Variant,
+    as_it_was,
+    redeployed,
+    split_settings,
+    variant_with,
+)
+from tokenyard.questions.run import Scenario, prepared
+from tokenyard.questions.sweeping.measuring import DecodeSide
+from tokenyard.questions.sweeping.rows import Setting, Settings
+from tokenyard.redaction import hidden_setting
+from tokenyard.sim.parallel import MOST_ENGINES
+from tokenyard.sim.split import KVLink
+from tokenyard.workload.record import Workload
 
-__all__ = ["deployed", "modelled", "on_gpu", "served_with", "with_changes", "with_settings"]
+__all__ = [
+    "ENDS",
+    "NO_SPLIT",
+    "Shape",
+    "Sides",
+    "check_split",
+    "convert",
+    "deployed",
+    "is_load",
+    "modelled",
+    "on_gpu",
+    "read_shape",
+    "read_shapes",
+    "serve_words",
+    "served_with",
+    "sides_of",
+    "split_words",
+    "with_changes",
+    "with_settings",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Prefill and decode apart: what flags say of a split, and the deployments of its two sides.
+
+NO_SPLIT = "none"
+ENDS = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
+"""Sides, and their roles in vLLM."""
+_FORM = re.compile(r"([0-9]{1,5})\+([0-9]{1,5})")
+_RANGE = re.compile(r"([0-9]{1,5})(?:\.\.([0-9]{1,5}))?")
+_MOST_SHAPES = 1000
+"""That one text may stand for."""
+
+
+class Shape(NamedTuple):
+    """Engines on each side."""
+
+    prefill: int
+    decode: int
+
+    def __str__(self) -> str:
+        return f"{self.prefill}+{self.decode}"
+
+
+class Sides(NamedTuple):
+    """The two deployments of a split."""
+
+    prefill: ReplaySpec
+    decode: ReplaySpec
+    link: KVLink
+
+    @property
+    def recorded(self) -> tuple[ReplaySpec, ReplaySpec]:
+        """Prefill and decode, each with a trace directory and a first record of its own."""
+        prefill, decode = (_recorded(each, *ends) for each, ends in zip((self.prefill, self.decode), ENDS, strict=True))
+        return prefill, decode
+
+    @property
+    def num_gpus(self) -> int:
+        """Of all engines."""
+        return self.prefill.gpus_per_replica + self.decode.gpus_per_replica
+
+    def decode_side(self, *, skip_refused: bool) -> DecodeSide:
+        """What a replay has of the decode engines."""
+        return DecodeSide(self.decode.replays(skip_refused=skip_refused), self.link)
+
+
+def _recorded(setup: ReplaySpec, name: str, role: str) -> ReplaySpec:
+    path = setup.trace.path
+    config = KVTransferConfig(kv_connector=PREFILL_DECODE, kv_role=role, engine_id=name)
+    section = {"kv_connector": config.kv_connector, "kv_role": role, "engine_id": name}
+    return replace(
+        setup,
+        trace=replace(setup.trace, path=None if path is None else path / name),
+        start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "kv_transfer": section}),
+    )
+
+
+def read_shape(text: str) -> Shape:
+    """``2+1``: two engines that prefill, one that decodes. Raises ConfigError."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None or not all(1 <= int(number) <= MOST_ENGINES for number in found.groups()):
+        fix = f"give the engines that prefill and those that decode, from 1 to {MOST_ENGINES} each: 2+1"
+        raise ConfigError("split", text, fix)
+    return Shape(int(found[1]), int(found[2]))
+
+
+def read_shapes(texts: Iterable[str]) -> tuple[str | None, ...]:
+    """Splits of texts like ``2+1``, ``1..3+1..2`` or ``1+1,none``, each once; None: no split. Raises ConfigError."""
+    return tuple(dict.fromkeys(shape for text in texts for part in text.split(",") for shape in _shapes(part.strip())))
+
+
+def _shapes(text: str) -> Iterator[str | None]:
+    if text.lower() == NO_SPLIT:
+        yield None
+        return
+    sides = [_RANGE.fullmatch(side) for side in text.split("+")]
+    if len(sides) != 2 or None in sides:
+        fix = "give engines that prefill and engines that decode, 2+1, a range of them, 1..3+1..2, or none"
+        raise ConfigError("split", text, fix)
+    ranges = [range(int(side[1]), int(side[2] or side[1]) + 1) for side in sides if side is not None]
+    if not all(ranges):
+        raise ConfigError("split", text, "a range goes from the fewest to the most: 1..3")
+    if len(ranges[0]) * len(ranges[1]) > _MOST_SHAPES:
+        raise ConfigError("split", text, f"these are more than {_MOST_SHAPES:,} splits: give a smaller range")
+    yield from (str(read_shape(f"{prefill}+{decode}")) for prefill, decode in product(*ranges))
+
+
+def sides_of(run: Scenario, apart: SplitSettings, workload: Workload | None = None) -> Sides:
+    """Both deployments, settled; without a shape each has as many engines as ``run`` says. Raises TokenyardError."""
+    check_split(run, apart)
+    size = run.parallel.data_parallel_size
+    shape = Shape(size, size) if apart.split is None else read_shape(apart.split)
+    prefill = prepared(_of_size(run, shape.prefill), workload)
+    decode = prefill if shape.decode == shape.prefill else prepared(_of_size(run, shape.decode), prefill.workload)
+    assert prefill.start.bytes_per_block is not None
+    return Sides(prefill, decode, KVLink(prefill.start.bytes_per_block, apart.kv_link_gb_per_s))
+
+
+def _of_size(run: Scenario, size: int) -> Scenario:
+    return replace(run, parallel=replace(run.parallel, data_parallel_size=size))
+
+
+def check_split(run: Scenario, apart: SplitSettings) -> None:
+    """Raise ConfigError for a link that carries nothing, and naming what a split is not replayed with."""
+    if not 0 < apart.kv_link_gb_per_s < inf:
+        raise ConfigError("kv_link_gb_per_s", apart.kv_link_gb_per_s, "give a number above 0")
+    parallel, transfer, speculation = run.parallel, run.transfer, run.speculation
+    if apart.split is not None and parallel.data_parallel_size > 1:
+        fix = f"a split of {apart.split} says how many engines each side has: give one of the two"
+        raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
+    if parallel.replicas is not None:
+        fix = "a split is not replayed as several replicas: give data_parallel_size for several engines on each side"
+        raise ConfigError("replicas", parallel.replicas, fix)
+    if parallel.decode_context_parallel_size > 1:
+        fix = "KV that is sent from engine to engine beside it is not modelled: give 1"
+        raise ConfigError("decode_context_parallel_size", parallel.decode_context_parallel_size, fix)
+    for name in ("kv_offloading_size", "kv_transfer_config"):
+        if (value := getattr(transfer, name)) is not None:
+            raise ConfigError(name, value, "is not modelled for prefill-decode disaggregation: leave it out")
+    for name in ("speculative_config", "spec_method", "spec_tokens", "num_speculative_tokens"):
+        if (value := getattr(speculation, name)) is not None:
+            raise ConfigError(name, value, "is not modelled for prefill-decode disaggregation: leave it out")
+    if run.arrivals.client_timeout is not None:
+        fix = "clients of a split do not hang up in a replay: leave it out"
+        raise ConfigError("client_timeout", run.arrivals.client_timeout, fix)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settings of a run by name: which there are, what they may hold, and a run with some of them changed.
+
+_OF_REPLICAS = ("replicas", "startup", "scale_target")
+"""What is around a deployment, and no flag of it."""
+_NO_FLAGS_OF_VLLM = ("gpu", "latency", "skip_oversized_prefill", "running_index_drifts", "router")
+_OF_A_SPLIT = ("split", "kv_link_gb_per_s")
+_VLLM_POLICIES = ("fcfs", "priority")
+
+
+_NO_CHOICES = ("trace", "record_requests", "max_ids_per_step", "vllm_version", "ignore_unmodelled", "serve", "config")
+"""Settings that are no part of a variant."""
+
+
+@cache
+def _names() -> list[str]:
+    return [name for name in names_of(Scenario) if name not in _NO_CHOICES]
+
+
+def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
+    """A setting by its own name, and its value in its type. Raises ConfigError naming ``flag``, or the setting."""
+    name = setting_name(given)
+    value = hidden_setting(value) if isinstance(value, str) else value
+    found = group_of(Scenario, name)
+    if found is None or name not in _names():
+        raise ConfigError(
+            flag, given, f"there is no such setting: use one of {', '.join(_names())}", code="unknown_setting"
+        )
+    text = value.strip().lower() if isinstance(value, str) and found[1] is bool else value
+    if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
+        text = None
+    if name == "replicas" and isinstance(text, int) and not isinstance(text, bool):
+        text = str(text)
+    if name == "split" and text is not None:
+        return name, str(read_shape(str(text)))
+    try:
+        return name, msgspec.convert(text, found[1], strict=False)
+    except msgspec.ValidationError:
+        raise ConfigError(name, value, f"give {_said(found[1])}") from None
+
+
+def _said(kind: Any) -> str:
+    text = str(kind)
+    for word, sentence in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
+        if word in text:
+            return sentence
+    return "a text that it may be"
+
+
+def is_load(name: str) -> bool:
+    """Whether a setting is about what arrives."""
+    found = group_of(Scenario, name)
+    return found is not None and found[0] == "arrivals"
+
+
+def serve_words(run: Scenario, settings: Settings) -> tuple[list[str], list[str]]:
+    """The words behind ``vllm serve``, and sentences about what no flag of vLLM says."""
+    given = [each for each in run.launch.asked.given if each.flag.field not in (*settings, "model")]
+    model = run.hardware.model
+    words = [hub_id(model) or model, *(word for each in given for word in each.words)]
+    said: list[str] = []
+    if hub_id(model) is None and model.lower() in MODELS:
+        said.append(f"{model} is Tokenyard's name: put the path of your weights there, or their name on the hub")
+    for name, value in settings.items():
+        if is_load(name) or name in ("gpu", *_OF_A_SPLIT, *_OF_REPLICAS) or value is None:
+            continue
+        if name == "router" and changed(run, settings).parallel.replicas is not None:
+            continue
+        if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
+            said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
+            continue
+        flag = name.replace("_", "-")
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return words, said
+
+
+def split_words(run: Scenario, settings: Settings, shape: Shape) -> tuple[list[str], list[str]]:
+    """The words behind ``vllm serve`` for the prefill engines of a split, and for its decode engines."""
+    sides = []
+    for size, (_, role) in zip(shape, ENDS, strict=True):
+        transfer = msgspec.json.encode({"kv_connector": PREFILL_DECODE, "kv_role": role}).decode()
+        own = {"data_parallel_size": size} if size > 1 else {}
+        words, _ = serve_words(run, {**settings, **own, "kv_transfer_config": transfer})
+        sides.append(words)
+    return sides[0], sides[1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Variants of a recorded run: settings by name, a line of ``vllm serve``, another GPU.
+#
+# What they make of the deployment is planned as for a ``run``; what becomes of the recorded run then is said by
+# :mod:`tokenyard.questions.recorded.variants`.
 
 _NOT_ONE_ENGINES = ("api_server_count", "router", "replicas", "startup", "scale_target", "latency")
 """Settings of several engines, or of the replay."""

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.recorded import RecordedDeployment, Told
 from tokenyard.errors import ConfigError
-from tokenyard.printable import plain
-from tokenyard.questions.bars import Bars, OnProgress, bars_of
+from tokenyard.questions.recorded.answer import WhatIf
+from tokenyard.questions.recorded.ask import Baseline, answer, replay_as_it_was
+from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
+from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
+from tokenyard.questions.recorded.variants import Variant, each_of
+from tokenyard.questions.run import Bars, OnProgress, bars_of
+from tokenyard.questions.sweeping.rows import quoted, word_of
 from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
-from tokenyard.sim.sweep.row import word_of
-from tokenyard.sim.sweep.values import quoted
-from tokenyard.sim.whatif.answer import WhatIf
-from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
-from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import Variant, each_of
+from tokenyard.redaction import plain
 
 __all__ = ["answered", "read_recorded", "variants_of", "whatif"]
 

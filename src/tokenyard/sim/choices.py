@@ -1,12 +1,5 @@
-"""What a replay is given to decide and to watch, in whichever way it is said: one rule for all replays.
-
-              a name                  a class             an object             a function
-    policy    registered, FILE.py:C   one per engine      for one engine        makes one per engine
-    router    shipped, FILE.py:C      one                 for one replay        makes one, with or without the Fleet
-    observer                          one per engine      watches every engine  makes one per engine
-    connector                         made by its make()  KVTransfer            makes a SimulatedConnector
-
-Whatever is none of these is a ConfigError that says what would be.
+"""What a replay is given, checked: workload, configuration, and policy, router, observer or connector by name, class,
+object or factory.
 """
 
 from __future__ import annotations
@@ -16,22 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.params import has_member
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.warmup import AfterWarmup
-from tokenyard.policies.named import PolicyMaker, policy_maker
-from tokenyard.policies.plugin_file import made_by
-from tokenyard.sched.observer import Observers, StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.parallel.routers.named import router_maker
-from tokenyard.sim.parallel.routers.router import Router
-from tokenyard.sim.parallel.routers.vllm import Fleet
-from tokenyard.sim.transfers.offload import SimulatedConnector
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.format.start import describe_run
+from tokenyard.policies.named import PolicyMaker, made_by, policy_maker
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.sim.routers import Fleet, Router, router_maker
+from tokenyard.sim.transfers import SimulatedConnector
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.trace.start import describe_run
+from tokenyard.workload.record import Workload
 
 __all__ = [
     "ConnectorChoice",
@@ -39,6 +31,7 @@ __all__ = [
     "ObserverChoice",
     "PolicyChoice",
     "RouterChoice",
+    "check_arguments",
     "connector_of",
     "observer_of",
     "policy_choices",
@@ -46,6 +39,42 @@ __all__ = [
     "router_of",
     "together",
 ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The four things that every replay is given, looked at before anything is made of them.
+
+_ORDER = "a replay takes workload, config, cache_config, latency, in this order"
+
+
+def check_arguments(workload: object, config: object, cache_config: object, latency: object) -> None:
+    """Raise ConfigError for arguments that are something else, or in another order."""
+    if not isinstance(workload, Workload):
+        fix = f"give a Workload: load_workload() makes one of a name or a file, WorkloadBuilder in Python; {_ORDER}"
+        raise ConfigError("workload", workload, fix)
+    for field, value, kind in (
+        ("config", config, SchedulerConfig),
+        ("cache_config", cache_config, CacheConfig),
+    ):
+        if not isinstance(value, kind):
+            raise ConfigError(field, value, f"give a {kind.__name__}: {_ORDER}")
+    if isinstance(latency, type) or not has_member(latency, "step_seconds"):
+        fix = (
+            "give a latency model, an object with step_seconds(): load_latency() makes one of a name (docs/latency.md)"
+        )
+        raise ConfigError("latency", latency, fix)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a replay is given to decide and to watch, in whichever way it is said: one rule for all replays.
+#
+#               a name                  a class             an object             a function
+#     policy    registered, FILE.py:C   one per engine      for one engine        makes one per engine
+#     router    shipped, FILE.py:C      one                 for one replay        makes one, with or without the Fleet
+#     observer                          one per engine      watches every engine  makes one per engine
+#     connector                         made by its make()  KVTransfer            makes a SimulatedConnector
+#
+# Whatever is none of these is a ConfigError that says what would be.
 
 
 class MakesConnector(Protocol):

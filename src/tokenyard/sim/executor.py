@@ -1,35 +1,249 @@
-"""The executor of a replay: steps take the time that a latency model says, on a virtual clock.
-
-    one step in flight       | host | device .... | host | device .... |
-    several                  | host | device .... | device .... | device ...
-                                    | host |      | host |               the host works ahead, the device never waits
-
-The host prepares steps one after the other, and so does the device compute them; a step's device time begins when its
-own preparation and the step before are over.
-"""
+"""The executor of a replay: steps take the time of a latency model, tokens come out, drafts are accepted at a rate."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from tokenyard.columns import ONE, constant
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.engine.executor import Repeated, StepFuture
-from tokenyard.sched.features.grammars import GrammarOutput
-from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import LatencyModel, StepShape
-from tokenyard.sim.latency.pricing import decode_seconds, host_seconds, step_seconds
-from tokenyard.sim.model import SilentModel, SimulatedModel
+from tokenyard.core.basics import ONE, anywhere, constant, counting
+from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
+from tokenyard.core.engine import Repeated, StepFuture
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
+from tokenyard.errors import ConfigError
+from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, host_seconds, step_seconds
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload.record import stream_words, tokens_at
 
-__all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
+__all__ = [
+    "DraftAcceptance",
+    "PipelinedExecutor",
+    "SilentModel",
+    "SimulatedExecutor",
+    "SimulatedModel",
+    "SimulatedSpeculation",
+    "SimulatedStep",
+    "StepEnd",
+    "WorkerTransfers",
+    "executor_for",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Speculative decoding in a replay: how many drafts the model accepts, by a rate per position and by dice.
+#
+# The dice of a request are thrown per position of its stream, with a seed: the same run gives the same acceptances,
+# however requests are scheduled. What is said does not depend on them, only how soon.
+
+Int64s = npt.NDArray[np.int64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedSpeculation:
+    """Speculative decoding as a replay needs it."""
+
+    config: SpeculativeConfig
+    acceptance: tuple[float, ...] = (0.7,)
+    """Probability that the draft at a position is right if those before it are; the last one counts for the rest."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.acceptance:
+            raise ConfigError("acceptance", self.acceptance, "give at least one probability")
+        for rate in self.acceptance:
+            if not 0 <= rate <= 1:
+                raise ConfigError("acceptance", rate, "give probabilities from 0 to 1")
+
+    @property
+    def rates(self) -> npt.NDArray[np.float64]:
+        """One per position."""
+        count = self.config.num_speculative_tokens
+        return np.array([*self.acceptance, *[self.acceptance[-1]] * count][:count])
+
+
+class DraftAcceptance:
+    """Says how many drafts of each request the model accepts, for all requests of a step at once."""
+
+    def __init__(self, speculation: SimulatedSpeculation) -> None:
+        self._rates = speculation.rates
+        self._shift = np.array([speculation.seed & 0xFFFF_FFFF_FFFF_FFFF], np.uint64) * _GOLDEN
+
+    def accepted(self, seeds: Sequence[int], positions: Int64s, offered: Int64s) -> Int64s:
+        """Drafts accepted per request: the right ones before the first wrong one.
+
+        ``seeds[i]`` is the request's stream, ``positions[i]`` where its first draft stands, ``offered[i]`` how many.
+        """
+        base = np.array(seeds, np.int64).astype(np.uint64) + self._shift
+        ahead = np.arange(len(self._rates))
+        cells = (positions[:, None] + ahead).astype(np.uint64) * _GOLDEN + base[:, None]
+        right = _uniform(cells) < self._rates
+        run: Int64s = np.logical_and.accumulate(right, axis=1).sum(axis=1)
+        return np.minimum(run, offered)
+
+
+def _uniform(cells: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Numbers from 0 to 1, one per cell (the output function of splitmix64)."""
+    mixed = (cells ^ (cells >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model's place in a replay: tokens come out, nothing is computed.
+
+_WINDOW = 64
+"""Tokens of a stream that are drawn at a time."""
+_WINDOW_BITS = constant(_WINDOW.bit_length() - 1)
+
+
+class SimulatedModel:
+    """Samples position ``p`` of a request from the stream of its ``output_seed``: the same run, the same tokens.
+
+    Streams are drawn a window of positions at a time, kept per request-table slot, so that a step costs a few array
+    operations however many requests it has. Drafts are accepted as ``speculation`` says.
+    """
+
+    __slots__ = ("_acceptance", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
+
+    def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
+        self._acceptance = DraftAcceptance(speculation) if speculation is not None else None
+        self._offsets = np.zeros(0, np.uint32)
+        self._strides = np.zeros(0, np.uint32)
+        self._drawn = np.zeros((0, _WINDOW), np.int64)
+        """Per slot: the tokens of one window of positions."""
+        self._flat = self._drawn.reshape(-1)
+        self._shift = np.zeros(0, np.int64)
+        """Per slot: what leads from a position of that window to its place in ``_flat``."""
+        self._window = np.zeros(0, np.int64)
+        """Per slot: the number of that window; -1 for none."""
+        self._ones = np.ones(0, np.int64)
+        self._seeds: dict[str, int] = {}
+        """Request id -> the seed of its stream, until it ends."""
+
+    def execute(self, output: SchedulerOutput) -> ModelOutput:
+        """Sampled tokens, aligned with ``output.req_ids``; none for a prefill chunk."""
+        if output.finished_req_ids and self._seeds:
+            for request_id in output.finished_req_ids:
+                self._seeds.pop(request_id, None)
+        if output.num_running < len(output.req_ids):
+            self._remember(output)
+        if output.drafts is not None:
+            return self._verify(output, output.drafts)
+        tokens = self._tokens(output.slots, output.num_computed + output.num_new_tokens)
+        chunks = output.is_prefill_chunk
+        if chunks is None:
+            return self.one_each(tokens)
+        return ModelOutput(tokens[:, None], (~chunks).astype(np.int64))
+
+    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+        """What ``steps`` steps in a row sample, shape ``[n, steps]``; the first of them at positions ``first``."""
+        positions = (first[:, None] + counting(steps)).astype(np.uint32)
+        return tokens_at(self._offsets[slots, None], self._strides[slots, None], positions).astype(np.int64)
+
+    def one_each(self, tokens: Int64s) -> ModelOutput:
+        """The output of a step that samples these, shape ``[n]``."""
+        return ModelOutput(tokens[:, None], self._one_each(len(tokens)))
+
+    def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
+        """Accepted drafts and one more token each; drafts are right where the dice say so."""
+        assert self._acceptance is not None, "drafts were scheduled, and nobody said how many are right"
+        first = output.num_computed + output.num_new_tokens - drafts.counts
+        seeds = [self._seeds[request_id] for request_id in output.req_ids]
+        num_sampled = 1 + self._acceptance.accepted(seeds, first, drafts.counts)
+        columns = [self._tokens(output.slots, first + ahead) for ahead in range(int(num_sampled.max()))]
+        if output.is_prefill_chunk is not None:
+            num_sampled[output.is_prefill_chunk] = 0
+        return ModelOutput(np.stack(columns, axis=1), num_sampled)
+
+    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
+        """The streams' tokens, one per slot."""
+        window = positions >> _WINDOW_BITS
+        stale = self._window[slots] != window
+        if anywhere(stale):
+            self._draw(slots[stale], window[stale])
+        tokens: Int64s = self._flat[positions + self._shift[slots]]
+        return tokens
+
+    def _draw(self, slots: Int64s, windows: Int64s) -> None:
+        """Draw the given windows of the streams in ``slots``."""
+        positions = (windows[:, None] * _WINDOW + np.arange(_WINDOW)).astype(np.uint32)
+        self._drawn[slots] = tokens_at(self._offsets[slots, None], self._strides[slots, None], positions)
+        self._window[slots] = windows
+        self._shift[slots] = (slots - windows) * _WINDOW
+
+    def _one_each(self, n: int) -> npt.NDArray[np.int64]:
+        """``n`` ones; the same array for the same length, read-only."""
+        if len(self._ones) != n:
+            self._ones = np.ones(n, np.int64)
+            self._ones.flags.writeable = False
+        return self._ones
+
+    def _remember(self, output: SchedulerOutput) -> None:
+        """Note the streams of requests that got a slot in this step."""
+        slots = output.slots[output.num_running :]
+        missing = int(slots.max()) + 1 - len(self._offsets)
+        if missing > 0:
+            missing += len(self._offsets)
+            more = np.zeros(missing, np.uint32)
+            self._offsets = np.concatenate((self._offsets, more))
+            self._strides = np.concatenate((self._strides, more))
+            self._drawn = np.concatenate((self._drawn, np.zeros((missing, _WINDOW), np.int64)))
+            self._flat = self._drawn.reshape(-1)
+            self._shift = np.concatenate((self._shift, np.zeros(missing, np.int64)))
+            self._window = np.concatenate((self._window, np.full(missing, -1)))
+        new = output.new_requests
+        self._seeds.update({output.req_ids[row]: request.output_seed for row, request in new.items()})
+        seeds = np.array([self._seeds[request_id] for request_id in output.req_ids[output.num_running :]], np.int64)
+        self._offsets[slots], self._strides[slots] = stream_words(seeds)
+        self._window[slots] = -1
+
+
+class SilentModel(SimulatedModel):
+    """Samples as many tokens, all of them 0: for a replay in which nobody looks at them."""
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outputs: dict[int, ModelOutput] = {}
+        """By number of requests: checking one costs more than making it."""
+
+    def one_each(self, tokens: Int64s) -> ModelOutput:
+        output = self._outputs.get(len(tokens))
+        if output is None:
+            output = self._outputs[len(tokens)] = super().one_each(tokens)
+        return output
+
+    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+        return np.zeros((len(slots), steps), np.int64)
+
+    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
+        return np.zeros(len(slots), np.int64)
+
+    def _remember(self, output: SchedulerOutput) -> None:
+        """Nothing is drawn."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The executor of a replay: steps take the time that a latency model says, on a virtual clock.
+#
+#     one step in flight       | host | device .... | host | device .... |
+#     several                  | host | device .... | device .... | device ...
+#                                     | host |      | host |               the host works ahead, the device never waits
+#
+# The host prepares steps one after the other, and so does the device compute them; a step's device time begins when
+# its own preparation and the step before are over.
 
 EMPTY_STEPS = 3
 """Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
@@ -225,3 +439,82 @@ class SimulatedExecutor:
 
     def shutdown(self) -> None:
         """Nothing is held."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pipeline parallelism in a replay: a step passes through stages, each of which computes one step at a time.
+#
+#     no async scheduling     stage 0  | 0 | 1 | 2 | 3 |        a request is in one step at a time, so that the running
+#                             stage 1      | 0 | 1 | 2 | 3 |    ones part into as many batches as there are stages
+# async scheduling, 0.33  the same, and a step more is decided ahead: a request decodes once in a round of the stages
+# async scheduling, 0.22  stage 0  | 0 |   | 1 |   | 2 |    every step has all of them, and its first stage waits for
+#                             stage 1      | 0 |   | 1 |        the tokens of the step before
+#
+# Facts of vLLM: with async scheduling the last stage broadcasts what it sampled to the others, unless the step had
+# nothing but chunks of prompts. In 0.22 as many steps are in flight as there are stages.
+
+
+class PipelinedExecutor(SimulatedExecutor):
+    """An executor of several stages; a step takes the same share of its time in each."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        latency: LatencyModel,
+        num_stages: int,
+        *,
+        waits_for: int,
+        transfers: WorkerTransfers | None = None,
+        speculation: SimulatedSpeculation | None = None,
+        silent: bool = False,
+    ) -> None:
+        """``waits_for``: a step begins when the one so many before has sampled (async scheduling); 0: it does not."""
+        super().__init__(clock, latency, transfers=transfers, speculation=speculation, silent=silent)
+        self._waits_for = waits_for
+        self._most_empty += max(waits_for - 1, 0)
+        self._stages_free_at = [0.0] * num_stages
+        self._tokens_at = 0.0
+        """When the tokens are there that the next step begins with."""
+        self._sampling: deque[tuple[int, float]] = deque()
+        """Of later steps: their numbers, and when they have sampled."""
+
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> None:
+        """Steps go through the stages one by one."""
+
+    def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
+        now, host, stages = self._clock.now(), host_seconds(self._latency), self._stages_free_at
+        shape = StepShape.of(plan)
+        seconds = max(step_seconds(self._latency, shape, plan.step) - host, 0.0) / len(stages)
+        self._host_free_at = max(now, self._host_free_at) + host
+        while self._sampling and self._sampling[0][0] + self._waits_for <= plan.step:
+            self._tokens_at = self._sampling.popleft()[1]
+        moment = max(self._host_free_at, self._tokens_at, stages[0]) + waits
+        for stage, free_at in enumerate(stages):
+            moment = stages[stage] = max(moment, free_at) + seconds
+        if self._waits_for and shape.num_sampled:
+            self._sampling.append((plan.step, moment))
+        self.busy_seconds += moment - max(now, self._end.moment)
+        return StepEnd(moment)
+
+
+def executor_for(
+    clock: VirtualClock,
+    latency: LatencyModel,
+    config: SchedulerConfig,
+    *,
+    transfers: WorkerTransfers | None = None,
+    speculation: SimulatedSpeculation | None = None,
+    silent: bool = False,
+) -> SimulatedExecutor:
+    """The executor of one engine, with as many stages as it has."""
+    if config.pipeline_parallel_size == 1:
+        return SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation, silent=silent)
+    return PipelinedExecutor(
+        clock,
+        latency,
+        config.pipeline_parallel_size,
+        waits_for=config.steps_per_decode if config.async_scheduling else 0,
+        transfers=transfers,
+        speculation=speculation,
+        silent=silent,
+    )

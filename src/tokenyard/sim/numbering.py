@@ -17,10 +17,8 @@ from typing import cast
 
 import numpy as np
 
-from tokenyard.request import Request, TokenIds
-from tokenyard.sim.workload.clients import attempt_id
-from tokenyard.sim.workload.record import Workload
-from tokenyard.sim.workload.tokens import HashedTokens, StreamTokens, TokenSource
+from tokenyard.core.request import Request, TokenIds
+from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
 
 __all__ = ["NumberedBlocks", "blank_tokens"]
 

@@ -1,49 +1,141 @@
-"""A workload through the scheduler on a virtual clock.
-
-    while there is work:   arrivals that are due  ->  one step of the engine core, which lets its time pass
-
-A step decides on what has arrived when it is scheduled; what arrives while it runs is seen by the next one.
-"""
+"""A workload through one scheduler on a virtual clock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.engine.core import EngineCore
-from tokenyard.engine.executor import StepFuture
+import numpy as np
+
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.engine import EngineCore, StepFuture
+from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.policy import Policy, looks_at_tokens
+from tokenyard.core.sched.request_checks import check_lengths
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
-from tokenyard.explain.report.clients import ClientFigures
-from tokenyard.kv.hybrid_coordinator import hash_block_size
-from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import Policy, looks_at_tokens
-from tokenyard.sched.request_checks import check_lengths
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arguments import check_arguments
+from tokenyard.explain.report.report import ClientFigures
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,
     PolicyChoice,
+    check_arguments,
     connector_of,
     observer_of,
     policy_maker_of,
 )
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.executor import SimulatedExecutor, SimulatedStep, WorkerTransfers
+from tokenyard.sim.executor import SimulatedExecutor, SimulatedSpeculation, SimulatedStep, WorkerTransfers, executor_for
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.latency.pace import Pace, PacedLatency
 from tokenyard.sim.numbering import NumberedBlocks, blank_tokens
-from tokenyard.sim.pipeline import executor_for
-from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.traffic import STEPS_PER_REPORT, OnProgress, Progress, RefusedRequest, Traffic, require_settled
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
+from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
+from tokenyard.steptime.pace import Pace, PacedLatency, VirtualClock
+from tokenyard.workload.record import Workload, WorkloadRequest
 
-__all__ = ["Progress", "RefusedRequest", "ReplayResult", "replay"]
+__all__ = ["ClockedEngine", "Progress", "RefusedRequest", "ReplayResult", "prefill_seconds", "replay"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An engine core on a virtual clock that it shares with others.
+
+
+class ClockedEngine:
+    """It never waits, and says when it wants to be called: whatever ends first, of all engines, happens first."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: SimulatedExecutor,
+        clock: VirtualClock,
+        transfers: WorkerTransfers | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.core = EngineCore(scheduler, executor)
+        self._clock = clock
+        self._transfers = transfers
+        self._executor = executor
+        self._is_due = False
+        """The oldest step in flight has to be taken in before anything else."""
+        self._slept_at = 0.0
+
+    def add(self, request: Request) -> None:
+        """Queue a request now. Raises RequestError if it can never be served."""
+        self.core.add_request(request)
+        self._executor.num_empty_steps = 0
+
+    @property
+    def busy_seconds(self) -> float:
+        """Time in steps, until now."""
+        return self._executor.busy_before(self._clock.now())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next thing that it does is to take in a step."""
+        return self._is_due
+
+    @property
+    def next_moment(self) -> float | None:
+        """When it does something by itself; None: only when somebody adds a request."""
+        if self._is_due:
+            oldest = self.core.oldest
+            assert isinstance(oldest, SimulatedStep)
+            return oldest.ends_at
+        if not self.scheduler.has_requests():
+            return self._clock.now() if self.core.num_in_flight else None
+        if not self._executor.is_idle:
+            return self._clock.now()
+        moments = (
+            self._transfers.next_moment if self._transfers is not None else None,
+            self.scheduler.next_moment(self._slept_at),
+        )
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def act(self) -> EngineOutputs | None:
+        """Take in the step that is due, if it is over, or begin one; what a step brought."""
+        if self._is_due:
+            return self._take_in()
+        self._begin()
+        return None
+
+    def _take_in(self) -> EngineOutputs:
+        core, executor = self.core, self._executor
+        step = core.oldest
+        outputs = core.take_in()
+        if executor.is_idle:
+            executor.taken_in(step, core.depth)
+        self._is_due = executor.is_idle and core.num_in_flight > 0
+        return outputs
+
+    def _begin(self) -> None:
+        if self._executor.is_idle:
+            self._executor.num_empty_steps = 0
+        self._slept_at = self._clock.now()
+        self._is_due = self.core.fill()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How long a prompt takes to compute, by a latency model: what policies that weigh recomputing want to know.
+
+
+def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
+    """Seconds of one step that computes a prompt of so many tokens, alone and whole."""
+
+    def seconds(num_tokens: int) -> float:
+        return step_seconds(latency, StepShape(np.array([num_tokens]), np.array([0]), 1, num_tokens))
+
+    return seconds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A workload through the scheduler on a virtual clock.
+#
+#     while there is work:   arrivals that are due  ->  one step of the engine core, which lets its time pass
+#
+# A step decides on what has arrived when it is scheduled; what arrives while it runs is seen by the next one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import Policy
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.policy import Policy
 from tokenyard.sim.choices import ConnectorChoice, RouterChoice, router_of
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.parallel.autoscaler import Autoscaling
-from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
-from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
+from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.parallel import ParallelResult, replay_parallel
 from tokenyard.sim.replay import ReplayResult, replay
+from tokenyard.sim.replicas import Autoscaling
+from tokenyard.sim.routers import Fleet, VLLMBalancing
 from tokenyard.sim.traffic import OnProgress
-from tokenyard.sim.workload.record import Workload
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.workload.record import Workload
 
 __all__ = ["ReplaySettings", "replay_engines"]
 
@@ -62,7 +62,7 @@ def replay_engines(
     """Run the workload on the engines of ``settings.fleet``; an observer and a policy for each.
 
     Arguments and errors are those of :func:`~tokenyard.sim.replay.replay` for one engine, and of
-    :func:`~tokenyard.sim.parallel.replay.replay_parallel` for several.
+    :func:`~tokenyard.sim.parallel.replay_parallel` for several.
     """
     scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router, autoscaling = settings
     if fleet.num_engines == 1 and autoscaling is None:

@@ -14,31 +14,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import Request
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arguments import check_arguments
 from tokenyard.sim.choices import (
     ObserverChoice,
     PolicyChoice,
     RouterChoice,
+    check_arguments,
     observer_of,
     policy_maker_of,
     router_of,
     together,
 )
-from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.engines import ARRIVAL, EngineGroup, EngineParts, Event, RankUse
 from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.parallel.group import ARRIVAL, EngineGroup, EngineParts, Event
-from tokenyard.sim.parallel.rank import RankUse
-from tokenyard.sim.parallel.routers.router import Router
-from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
-from tokenyard.sim.prefill import prefill_seconds
+from tokenyard.sim.replay import prefill_seconds
+from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.traffic import (
@@ -49,9 +45,10 @@ from tokenyard.sim.traffic import (
     require_patience,
     require_settled,
 )
-from tokenyard.sim.transfers.link import Link
-from tokenyard.sim.transfers.prefill_decode import DecodeTransfers, PrefillTransfers
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
+from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload.record import Workload, WorkloadRequest
 
 __all__ = ["EngineUse", "KVLink", "SplitResult", "replay_split"]
 

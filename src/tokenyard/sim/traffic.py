@@ -1,31 +1,193 @@
-"""The requests of a replay, from their arrival to their end: who is to come, who was refused, how many are done."""
+"""The requests of a replay, from arrival to end: the clock, turns that follow, clients that give up and retry."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError, WorkloadError, shown
-from tokenyard.explain.report.clients import ClientFigures
-from tokenyard.request import Request
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arrivals import ArrivalQueue
-from tokenyard.sim.senders import Senders
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
+from tokenyard.explain.report.figures import Series
+from tokenyard.explain.report.report import ClientFigures
+from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attempt_id
 
 __all__ = [
     "STEPS_PER_REPORT",
     "STOP",
+    "ArrivalQueue",
     "OnProgress",
     "Progress",
     "RefusedRequest",
+    "Senders",
     "Traffic",
     "require_patience",
     "require_settled",
 ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which request arrives when: fixed moments, and turns that follow the end of others.
+#
+# pending[i]     turns that request i still waits for queue          (moment, i) of requests whose moment is known; in
+# a closed loop the due ones wait there for room every request is exactly one of: waiting for others, queued, arrived,
+# left out
+
+
+class ArrivalQueue:
+    """The workload's requests, one after the other as they become due."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._requests = list(workload.requests)
+        self._followers: dict[str, list[int]] = defaultdict(list)
+        self._pending = [len(request.after) for request in self._requests]
+        self._left_out: set[int] = set()
+        for i, request in enumerate(self._requests):
+            for parent in request.after:
+                self._followers[parent].append(i)
+        self._room = [0.0] * min(workload.max_concurrency or len(self._requests), len(self._requests))
+        """Since when each free place of a closed loop is free: who waited for it arrives then."""
+        self._queue = [
+            (request.arrival_time + request.delay, i) for i, request in enumerate(self._requests) if not request.after
+        ]
+        heapify(self._queue)
+
+    @property
+    def next_moment(self) -> float | None:
+        """When the scheduler gets the next request, as far as is known now; None: no moment is known."""
+        return self._queue[0][0] if self._queue and self._room else None
+
+    @property
+    def num_left_out(self) -> int:
+        """Turns that will never arrive because one before them did not run."""
+        return len(self._left_out)
+
+    def due(self, now: float) -> list[tuple[float, WorkloadRequest]]:
+        """Requests that the scheduler has got by ``now``, each with the moment of its arrival, in order."""
+        queue = self._queue
+        arrived = []
+        while queue and queue[0][0] <= now and self._room:
+            moment, i = heappop(queue)
+            request = self._requests[i]
+            arrived.append((max(moment - request.delay, heappop(self._room)), request))
+        return arrived
+
+    def ended(self, request_id: str, *, arrived: float, now: float) -> None:
+        """A request ended ``now``: its followers come after their gap."""
+        heappush(self._room, now)
+        for i in self._followers.pop(request_id, ()):
+            self._pending[i] -= 1
+            if not self._pending[i] and i not in self._left_out:
+                request = self._requests[i]
+                heappush(self._queue, (max(now + request.gap, arrived + request.spacing) + request.delay, i))
+
+    def again(self, request: WorkloadRequest, *, now: float) -> None:
+        """A request that was given up ``now`` is sent again at its ``arrival_time``; until then its place is free."""
+        heappush(self._room, now)
+        self._requests.append(request)
+        heappush(self._queue, (request.arrival_time + request.delay, len(self._requests) - 1))
+
+    def refused(self, request_id: str, *, now: float) -> None:
+        """A request did not run: neither do the turns after it, nor theirs."""
+        heappush(self._room, now)
+        refused = [request_id]
+        while refused:
+            followers = self._followers.pop(refused.pop(), ())
+            refused += [self._requests[i].request_id for i in followers if i not in self._left_out]
+            self._left_out.update(followers)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Clients under way: when each first sent its request, which attempt is running, and what came of all of them.
+
+
+class _Sending(NamedTuple):
+    """A request that a client waits for."""
+
+    request: WorkloadRequest
+    """As it was sent this time."""
+    name: str
+    """What the workload calls it."""
+    attempt: int
+    first: float
+    """When it was sent for the first time, in seconds."""
+    sent: float
+    """When it was sent this time."""
+
+
+class Senders:
+    """Everybody who waits for an answer."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._waiting: dict[str, _Sending] = {}
+        """By the name of the attempt."""
+        self._names: dict[str, str] = {}
+        """Further attempts -> what the workload calls their requests."""
+        self._given_up = self._retried = self._late = 0
+        self._answer_seconds: list[float] = []
+
+    def name(self, request_id: str) -> str:
+        """What the workload calls the request of an attempt."""
+        return self._names.get(request_id, request_id)
+
+    def sent(self, moment: float, request: WorkloadRequest) -> None:
+        """A request was sent, for the first time or again."""
+        name = self.name(request.request_id)
+        earlier = self._waiting.pop(name, None) if name != request.request_id else None
+        attempt, first = (1, moment) if earlier is None else (earlier.attempt + 1, earlier.first)
+        self._waiting[request.request_id] = _Sending(request, name, attempt, first, moment)
+
+    def hung_up(self, request_id: str) -> WorkloadRequest | None:
+        """A client went away before the end: what it sends again; None if it does not."""
+        sending = self._waiting.pop(request_id)
+        patience = sending.request.patience
+        if patience is None or patience < self._clients.timeout:
+            return None
+        self._given_up += 1
+        if sending.attempt > self._clients.retries:
+            return None
+        self._retried += 1
+        again = replace(
+            sending.request,
+            request_id=attempt_id(sending.name, sending.attempt + 1),
+            arrival_time=sending.sent + patience + self._clients.wait,
+            after=(),
+        )
+        self._names[again.request_id] = sending.name
+        self._waiting[sending.name] = sending  # until it is sent
+        return again
+
+    def answered(self, request_id: str, now: float) -> None:
+        """An answer has come whole."""
+        sending = self._waiting.pop(request_id)
+        self._late += sending.attempt > 1
+        self._answer_seconds.append(now - sending.first)
+
+    def figures(self, unanswered: int) -> ClientFigures:
+        """What came of it; so many requests were never answered."""
+        clients = self._clients
+        return ClientFigures(
+            timeout_s=clients.timeout,
+            retries=clients.retries,
+            retry_wait_s=clients.wait,
+            given_up=self._given_up,
+            retried=self._retried,
+            answered_late=self._late,
+            unanswered=unanswered,
+            answer_ms=Series.of(np.array(self._answer_seconds, np.float64)).latency(),
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The requests of a replay, from their arrival to their end: who is to come, who was refused, how many are done.
 
 STEPS_PER_REPORT = 256
 """Steps between two reports of progress."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenyard.config import GroupKind, KVCacheGroup
+from tokenyard.core.config import GroupKind, KVCacheGroup
 
 __all__ = ["KINDS", "known_group"]
 

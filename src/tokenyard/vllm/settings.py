@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.versions import data_parallel_rank
 
 __all__ = ["trace_settings", "warn_no_trace"]

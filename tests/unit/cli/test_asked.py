@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenyard.questions.identity import _contents
+from tokenyard.questions.kept import _contents
 
 
 def test_the_files_of_a_pattern_are_told_by_their_contents(tmp_path: Path) -> None:

@@ -11,17 +11,15 @@ from tokenyard.cli.support.asking import say_overwritten
 from tokenyard.cli.support.flag_names import as_flags, in_words_of, setting_names, spellings
 from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View, WhatIf
 from tokenyard.cli.support.ignored_flags import ignored_flags
-from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.parsing import names_of, parse
 from tokenyard.cli.support.vllm_words import REPLAYS
-from tokenyard.cli.support.word_lists import names_of
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.deploy.spec import open_trace
+from tokenyard.deploy.vllm_serve.flags import flag_table, written_out
 from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError
-from tokenyard.launch.abbreviations import written_out
-from tokenyard.launch.flag_table import flag_table
-from tokenyard.questions.changes import convert
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.questions.variants import convert
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
 
 
 def test_settings_of_a_command_are_its_flags() -> None:

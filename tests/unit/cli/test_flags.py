@@ -10,9 +10,9 @@ import pytest
 from tokenyard.cli.support.flags import COMMANDS, Command, Demo, Parity, Report, Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings
-from tokenyard.kv.sizing.gpus import GPUS
-from tokenyard.launch.asked import Asked
-from tokenyard.sim.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
+from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.models.gpus import GPUS
+from tokenyard.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
 
 
 def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -8,8 +8,8 @@ import pytest
 import tyro
 
 from tokenyard.cli.support.groups import registry
-from tokenyard.config import settings_for
-from tokenyard.deploy.same_as import Settings, setting, with_settings
+from tokenyard.core.config import settings_for
+from tokenyard.deploy.settings import Settings, setting, with_settings
 
 
 @dataclass(frozen=True, kw_only=True)

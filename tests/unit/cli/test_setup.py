@@ -14,15 +14,15 @@ from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.config import HashAlgo
+from tokenyard.core.config import HashAlgo
 from tokenyard.deploy.spec import ReplaySpec, open_trace
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.num_blocks import size_kv_cache
+from tokenyard.memory.room import size_kv_cache
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.latency import ConstantLatency, RooflineLatency
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
-from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.record.writer import TraceWriter
+from tokenyard.steptime import ConstantLatency, RooflineLatency
+from tokenyard.steptime.calibrated import CalibratedLatency
 
 
 @pytest.fixture(autouse=True)

@@ -20,13 +20,12 @@ from tokenyard.cli.support.asking import prepare, scenario_of
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.explain.advice.trial import Cost
-from tokenyard.explain.advice.verdict import LEAST_GAIN
+from tokenyard.explain.advice.rules import Cost
+from tokenyard.explain.advice.trials import LEAST_GAIN
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
-from tokenyard.questions.scenario import Scenario
-from tokenyard.questions.trials import with_trials
+from tokenyard.questions.run import Scenario, with_trials
 
 FLAGS = (
     "--num-prompts",

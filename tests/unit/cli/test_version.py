@@ -9,10 +9,10 @@ import pytest
 from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Compare, Demo, Run, Split
 from tokenyard.cli.support.parsing import parse
-from tokenyard.config import SchedulerConfig
+from tokenyard.core.config import SchedulerConfig
+from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import NoStartError
-from tokenyard.profiles import VLLM_0_22, VLLM_0_33
 
 FEW = ("--num-gpu-blocks-override", "300")
 LINE = "vllm serve meta-llama/Llama-3.1-8B --num-gpu-blocks-override 300"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.connectors.cpu_tier import CPUTier
-from tokenyard.connectors.tier import LookupResult
+from tokenyard.connectors.tiers import CPUTier, LookupResult
+from tokenyard.core.kv.events import BlockRemoved, BlockStored, short_hash
 from tokenyard.errors import ConfigError
-from tokenyard.kv.events import BlockRemoved, BlockStored, short_hash
 
 
 def keys(*names: str) -> list[bytes]:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tokenyard.connectors.eviction import ARC, LRU, EvictionPolicy, make_eviction_policy
+from tokenyard.connectors.tiers import ARC, LRU, EvictionPolicy, make_eviction_policy
 from tokenyard.errors import ConfigError
 
 

@@ -8,15 +8,15 @@ import pytest
 from tests.support.connector_engine import ConnectorEngine
 from tests.support.toy_engine import prompt_of
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
-from tokenyard.connectors.cpu_tier import CPUTier
 from tokenyard.connectors.tier_worker import HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
+from tokenyard.connectors.tiers import CPUTier
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.core.kv.events import BlockRemoved, BlockStored
+from tokenyard.core.request import RequestStatus
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.kv.events import BlockRemoved, BlockStored
-from tokenyard.request import RequestStatus
-from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.outcomes import Reason
 
 
 def engine(num_cpu_blocks: int = 100, *, threads: int = 0, **options: Any) -> ConnectorEngine:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.support.connector_engine import ConnectorEngine
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
-from tokenyard.connectors.memory import ArrayMemory
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
+from tokenyard.connectors.tier_worker import ArrayMemory
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.core.request import FinishReason, RequestStatus
+from tokenyard.core.sched.outcomes import Reason
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import FinishReason, RequestStatus
-from tokenyard.sched.steps.outcomes import Reason
 
 
 class Pair:

@@ -13,13 +13,11 @@ import pytest
 from tests.support.connector_engine import ConnectorEngine
 from tests.support.toy_engine import prompt_of
 
-from tokenyard.connectors.block_files import BlockFiles
-from tokenyard.connectors.disk_tier import DiskTier
-from tokenyard.connectors.memory import ArrayMemory
-from tokenyard.connectors.tier_worker import TierWorker
+from tokenyard.connectors.tier_worker import ArrayMemory, BlockFiles, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
+from tokenyard.connectors.tiers import DiskTier
+from tokenyard.core.request import FinishReason
 from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.request import FinishReason
 
 HASH = bytes(range(32))
 
@@ -115,7 +113,7 @@ def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
 _WRITE_MANY = """
 import sys
 import numpy as np
-from tokenyard.connectors.block_files import BlockFiles
+from tokenyard.connectors.tier_worker import BlockFiles
 
 files, first = BlockFiles(sys.argv[1]), int(sys.argv[2])
 for number in range(first, first + 40):

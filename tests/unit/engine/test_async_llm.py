@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from tests.support.toy_model import ToyExecutor, answer_to, text_to, toy_core, toy_tokenizer
 
-from tokenyard.engine.async_llm import AsyncLLM
-from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
-from tokenyard.engine.outputs import GenerationOutput
+from tokenyard.core.request import Request
+from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError, StuckError
-from tokenyard.request import Request
-from tokenyard.sched.policy import Policy
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.generation import GenerationOutput, GenerationParams, OutputKind, Turn
 
 TOKENIZER = toy_tokenizer()
 DELTA = GenerationParams(max_tokens=40, output_kind=OutputKind.DELTA)

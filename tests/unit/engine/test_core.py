@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
-from tokenyard.engine.core import EngineCore, Filling, PauseMode
+from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.engine import EngineCore, Filling, PauseMode
+from tokenyard.core.profiles import VLLM_0_33
+from tokenyard.core.request import FinishReason, Request, RequestStatus
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.deadlocks import STUCK_AFTER
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, EngineDeadError, GrammarError, PolicyError, RequestError, StuckError
-from tokenyard.profiles import VLLM_0_33
-from tokenyard.request import FinishReason, Request, RequestStatus
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.features.grammars import GrammarOutput
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.standstill import STUCK_AFTER
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 
 class Late:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from tests.support.toy_model import toy_core
 
-from tokenyard.engine.generation import GenerationParams
-from tokenyard.engine.generation_config import read_generation_config
-from tokenyard.engine.llm import LLM
 from tokenyard.errors import ConfigError
+from tokenyard.serve.generation import GenerationParams, read_generation_config
+from tokenyard.serve.llm import LLM
 
 
 def folder(path: Path, **fields: Any) -> Path:

@@ -8,10 +8,10 @@ from types import MappingProxyType
 import pytest
 from tests.support.toy_model import EOS, VOCAB_SIZE, ToyExecutor, answer_to, text_to, toy_core, toy_tokenizer
 
-from tokenyard.engine.generation import GenerationParams, Turn
-from tokenyard.engine.llm import LLM
+from tokenyard.core.params import SamplingParams
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.params import SamplingParams
+from tokenyard.serve.generation import GenerationParams, Turn
+from tokenyard.serve.llm import LLM
 
 TOKENIZER = toy_tokenizer()
 

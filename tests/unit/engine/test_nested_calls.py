@@ -11,18 +11,17 @@ import numpy.typing as npt
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
-from tokenyard.engine.core import EngineCore
-from tokenyard.engine.executor import DoneStep
+from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.core.engine import DoneStep, EngineCore
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.observer import SchedulerState, StepObserver
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import RequestQueue, WaitingQueues
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import EngineDeadError, NestedCallError
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.features.grammars import GrammarOutput
-from tokenyard.sched.observer import SchedulerState, StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 Deed = Callable[[EngineCore], object]
 

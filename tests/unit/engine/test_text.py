@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from tests.support.toy_model import EOS, byte_tokenizer, toy_tokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
-from tokenyard.engine.text.chat_template import ChatTemplate, TemplateError
-from tokenyard.engine.text.detokenizer import Detokenizer
-from tokenyard.engine.text.stop_strings import Stopped, StopStrings
-from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
+from tokenyard.serve.output_processor import Detokenizer, Stopped, StopStrings
+from tokenyard.serve.text import ChatTemplate, TemplateError, TextTokenizer
 
 BYTES = toy_tokenizer()
 

@@ -16,11 +16,7 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.advice.rule import Comparison
-from tokenyard.explain.advice.rule_book import rule_book
-from tokenyard.explain.advice.rule_reader import RuleReader
-from tokenyard.explain.advice.rules import advise
-from tokenyard.explain.advice.symptoms import Symptoms
+from tokenyard.explain.advice.rules import Comparison, RuleReader, Symptoms, advise, rule_book
 from tokenyard.explain.report.builder import ReportBuilder
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"

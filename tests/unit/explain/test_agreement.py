@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from generate_agreement import WORKLOADS, main, tables
-from tokenyard.explain.held_back.agreement import Agreement
-from tokenyard.explain.held_back.classifier import Verdict
-from tokenyard.trace.format.held_back import main_reason
-from tokenyard.trace.format.schema import AdmissionOutcome
-from tokenyard.vocabulary.buckets import Bucket, StepReason
+from tokenyard.explain.held_back import Agreement, Verdict
+from tokenyard.trace.facts import main_reason
+from tokenyard.trace.schema import AdmissionOutcome
+from tokenyard.vocabulary import Bucket, StepReason
 
 
 def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Verdict:

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.held_back.classifier import classify
-from tokenyard.trace.format.schema import RequestRecord, StepDecision, StepSnapshot
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.step_joiner import Step
-from tokenyard.vocabulary.buckets import STEP_REASONS, Bucket, StepReason
+from tokenyard.explain.held_back import classify
+from tokenyard.trace.schema import RequestRecord, StepDecision, StepSnapshot
+from tokenyard.trace.steps import Step, facts_of
+from tokenyard.vocabulary import STEP_REASONS, Bucket, StepReason
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "classifier_vectors.json").read_text())["vectors"]
 

@@ -11,10 +11,8 @@ from rich.console import Console
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
-from tokenyard.explain.compare.decided_step import Fate, FateKind
-from tokenyard.explain.compare.differing_settings import SettingDifference
-from tokenyard.explain.compare.first_difference import first_difference
+from tokenyard.explain.compare.comparison import SettingDifference, TraceComparison, compare_traces
+from tokenyard.explain.compare.first_difference import Fate, FateKind, first_difference
 from tokenyard.explain.render.comparison import print_comparison
 
 

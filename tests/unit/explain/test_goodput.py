@@ -14,7 +14,7 @@ from tests.unit.trace.recorded import RecordedYard
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.percentiles import LatencyFigures, Series, WeightedSeries
+from tokenyard.explain.report.figures import LatencyFigures, Series, WeightedSeries
 from tokenyard.explain.report.slo import SLO, read_slos
 from tokenyard.explain.report.summary import summarize
 

@@ -18,7 +18,7 @@ from tokenyard.explain.render.why import print_waiting, print_why
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import why
-from tokenyard.trace.read.partial import Partial
+from tokenyard.trace.files import Partial
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize

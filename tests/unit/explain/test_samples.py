@@ -17,12 +17,12 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, lines_of
 
-from tokenyard.explain.held_back.classifier import classify
+from tokenyard.explain.held_back import classify
 from tokenyard.explain.report.summary import summarize
-from tokenyard.trace.format.deployment import Deployment
-from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.start import Deployment
+from tokenyard.trace.steps import facts_of
 
 VECTORS = Path(__file__).parent / "sample_vectors.json"
 ABOUT = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.explain.report.speculation import SpeculationCounter
-from tokenyard.trace.format.schema import TraceStart
-from tokenyard.trace.format.step_facts import Drafts
+from tokenyard.explain.report.report import SpeculationCounter
+from tokenyard.trace.facts import Drafts
+from tokenyard.trace.schema import TraceStart
 
 
 def test_counts_add_up() -> None:

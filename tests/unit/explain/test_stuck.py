@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 from tests.unit.trace.recorded import RecordedYard
 
+from tokenyard.core.profiles import VLLM_0_33
+from tokenyard.core.request import Request
+from tokenyard.core.sched.policy import Policy
 from tokenyard.explain.render.why import print_stuck
 from tokenyard.explain.why.stuck import LONG, Standstills, standstills
-from tokenyard.profiles import VLLM_0_33
-from tokenyard.request import Request
-from tokenyard.sched.policy import Policy
-from tokenyard.vocabulary.reasons import REASONS, is_event, is_for_good
+from tokenyard.vocabulary import REASONS, is_event, is_for_good
 
 
 class Hoarder(Policy):

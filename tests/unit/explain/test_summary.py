@@ -12,12 +12,12 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
-from tokenyard.vocabulary.buckets import Bucket, StepReason
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
+from tokenyard.vocabulary import Bucket, StepReason
 
 KEYS = [
     *["steps", "requests", "requests_finished", "buckets", "reasons", "recorded_reasons"],

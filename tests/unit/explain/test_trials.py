@@ -9,13 +9,10 @@ import pytest
 from tests.unit.explain.test_advice import CASES, symptoms
 from tests.unit.explain.test_summary import run
 
-from tokenyard.explain.advice.candidates import changes_for, objective_of
-from tokenyard.explain.advice.rule import Advice
-from tokenyard.explain.advice.rules import advise
-from tokenyard.explain.advice.trial import Cost, Effect, Trial
-from tokenyard.explain.advice.verdict import best_of, trial_of, worth_their_cost
-from tokenyard.explain.render.reasons import advice_of
-from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial, advise
+from tokenyard.explain.advice.trials import best_of, changes_for, objective_of, trial_of, worth_their_cost
+from tokenyard.explain.render.parts import advice_of
+from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 

@@ -18,10 +18,10 @@ from tokenyard.explain.render.units import (
     short_count,
     shorten,
 )
-from tokenyard.explain.report.header import infer_gpu, kv_bytes
-from tokenyard.explain.report.percentiles import LatencyFigures, Series, StepFigures
-from tokenyard.printable import plain
-from tokenyard.trace.format.schema import TraceStart
+from tokenyard.explain.report.figures import LatencyFigures, Series, StepFigures
+from tokenyard.explain.report.report import infer_gpu, kv_bytes
+from tokenyard.redaction import plain
+from tokenyard.trace.schema import TraceStart
 
 
 @pytest.mark.parametrize(

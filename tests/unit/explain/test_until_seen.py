@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.explain.why.until_seen import until_seen
-from tokenyard.trace.read.way_in import way_in
+from tokenyard.explain.why.waits import until_seen
+from tokenyard.trace.reader import way_in
 
 TIMES = st.integers(0, 50)
 

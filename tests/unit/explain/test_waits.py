@@ -11,11 +11,11 @@ import pytest
 from tests.support.waits import CountedWaits
 from tests.unit.trace.recorded import RecordedYard
 
+from tokenyard.core.sched.observer import Observers
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.sched.observer import Observers
-from tokenyard.trace.format.request_timeline import RequestTimeline
-from tokenyard.vocabulary.waits import Place, WaitState
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.trace.facts import RequestTimeline
+from tokenyard.vocabulary import Place, WaitState
 
 pytestmark = pytest.mark.slow
 

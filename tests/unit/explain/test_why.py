@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, records_of
 
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import TraceError
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import Why, why
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 VECTORS = Path(__file__).parent / "why_vectors.json"
 ABOUT = (

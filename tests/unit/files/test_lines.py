@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tokenyard.errors import ConfigError, FileError
-from tokenyard.files.bounds import MIB, Bounds
-from tokenyard.files.lines import DamagedFileError, bounded_lines
+from tokenyard.files import MIB, Bounds, DamagedFileError, bounded_lines
 
 pa = pytest.importorskip("pyarrow")
 
@@ -94,7 +93,7 @@ def test_three_gigabytes_in_one_line_cost_little_memory(tmp_path: Path) -> None:
         "import re, resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
         "from pathlib import Path\n"
         "from tokenyard.errors import FileError\n"
-        "from tokenyard.files.lines import bounded_lines\n"
+        "from tokenyard.files import bounded_lines\n"
         "try:\n    list(bounded_lines(Path(sys.argv[1])))\n"
         "except FileError as error:\n"
         # Not `ru_maxrss`: a new process starts with the peak of the one that started it.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.files import is_nested_deeper
 
 values = st.recursive(
     st.none() | st.integers() | st.text(alphabet='[]{}"\\a,é'),

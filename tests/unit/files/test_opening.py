@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenyard.errors import FileError
-from tokenyard.files.opening import open_input, read_input
+from tokenyard.files import open_input, read_input
 
 
 def test_a_regular_file_is_opened(tmp_path: Path) -> None:

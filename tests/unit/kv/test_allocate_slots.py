@@ -8,8 +8,8 @@ import pytest
 from tests.support.memory import Memory
 from tests.support.toy_engine import make_request, prompt_of
 
-from tokenyard.config import GroupKind, KVCacheGroup, MambaCacheMode
-from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.core.config import GroupKind, KVCacheGroup, MambaCacheMode
+from tokenyard.core.kv.allocation import KVLimit, KVShortage
 
 TEXT = prompt_of("text", 64)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.core.request import MultiModalItem
+from tokenyard.core.sched.outcomes import Reason
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import MultiModalItem
-from tokenyard.sched.steps.outcomes import Reason
 
 FULL, CROSS = KVCacheGroup(), KVCacheGroup(kind=GroupKind.CROSS_ATTENTION)
 

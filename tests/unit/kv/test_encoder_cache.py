@@ -7,9 +7,9 @@ import itertools
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
-from tokenyard.request import MultiModalItem, Request
-from tokenyard.sched.features.encoder import EncoderReleases
+from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
+from tokenyard.core.request import MultiModalItem, Request
+from tokenyard.core.sched.features.encoder import EncoderReleases
 
 
 def image(name: str, length: int = 4, offset: int = 0) -> MultiModalItem:

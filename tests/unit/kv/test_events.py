@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
-from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
+from tokenyard.core.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 
 WINDOWED = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=6))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.kv.blocks.free_queue import FreeQueue
+from tokenyard.core.kv.block_pool import FreeQueue
 
 
 def test_blocks_leave_in_the_order_they_came() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.kv.blocks.pool import BlockPool
-from tokenyard.kv.groups.full_attention import FullAttentionManager
-from tokenyard.kv.groups.single_type import Need
+from tokenyard.core.kv.block_pool import BlockPool
+from tokenyard.core.kv.groups import FullAttentionManager, Need
 
 HASHES = [b"h0", b"h1", b"h2", b"h3", b"h4"]
 

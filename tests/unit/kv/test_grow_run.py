@@ -6,8 +6,8 @@ import pytest
 from tests.support.memory import Memory
 from tests.support.toy_engine import make_request, prompt_of
 
-from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.request import Request
+from tokenyard.core.kv.allocation import KVLimit, KVShortage
+from tokenyard.core.request import Request
 
 TEXT = prompt_of("text", 64)
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
-from tokenyard.config import HashAlgo
-from tokenyard.kv.hashing import BlockHasher
-from tokenyard.request import MultiModalItem, Request
+from tokenyard.core.config import HashAlgo
+from tokenyard.core.kv.hashing import BlockHasher
+from tokenyard.core.request import MultiModalItem, Request
 
 TOKENS = [11, 12, 13, 14, 21, 22, 23, 24, 31, 32, 33, 34]
 

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import (
+    CacheConfig,
+    GroupKind,
+    KVCacheGroup,
+    MambaCacheMode,
+    SpeculativeConfig,
+    SpeculativeMethod,
+)
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
+from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
 from tokenyard.errors import ConfigError
-from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
-from tokenyard.kv.groups.mamba import AlignedMambaManager, MambaManager
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 HASHES = [bytes([i]) for i in range(10)]
 FULL, STATE = KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA)

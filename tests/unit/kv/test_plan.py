@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.num_blocks import size_kv_cache
-from tokenyard.kv.sizing.plan import plan_kv_cache
+from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.memory.room import size_kv_cache
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import pipeline_stages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 
 A, B, C = b"a", b"b", b"c"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.kv.blocks.prefix_index import PrefixIndex
+from tokenyard.core.kv.block_pool import PrefixIndex
 
 A, B, C = b"a", b"b", b"c"
 

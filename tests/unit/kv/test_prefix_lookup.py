@@ -8,8 +8,8 @@ import pytest
 from tests.support.memory import Memory
 from tests.support.toy_engine import make_request, prompt_of
 
-from tokenyard.kv.shortage import KVShortage
-from tokenyard.request import Request, SamplingParams
+from tokenyard.core.kv.allocation import KVShortage
+from tokenyard.core.request import Request, SamplingParams
 
 TEXT = prompt_of("text", 40)
 

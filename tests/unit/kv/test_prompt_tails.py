@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.config import (
+from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
     KVCacheGroup,
@@ -12,10 +12,10 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
-from tokenyard.profiles import decision_profile
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 
 
 def make(version: str = "0.33") -> Scheduler:

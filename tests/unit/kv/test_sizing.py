@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.cuda_graphs import sizes_up_to
-from tokenyard.kv.sizing.gpus import GPUS, named_gpu
-from tokenyard.kv.sizing.num_blocks import size_kv_cache
-from tokenyard.kv.sizing.step_memory import activation_bytes, num_graphs, step_memory
-from tokenyard.models.decoder import uniform_decoder
-from tokenyard.models.named import MODELS, named_model
+from tokenyard.memory.room import activation_bytes, num_graphs, size_kv_cache, sizes_up_to, step_memory
+from tokenyard.models.gpus import GPUS, named_gpu
+from tokenyard.models.named import MODELS, named_model, uniform_decoder
 from tokenyard.models.spec import ModelSpec
 
 LLAMA = named_model("llama-3.1-8b")

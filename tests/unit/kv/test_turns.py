@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.config import HashAlgo
-from tokenyard.kv.hashing import BlockHasher
-from tokenyard.kv.job_hashes import REWRITTEN_TOKENS, Turn, Turns
-from tokenyard.request import Request
+from tokenyard.core.config import HashAlgo
+from tokenyard.core.kv.hashing import REWRITTEN_TOKENS, BlockHasher, Turn, Turns
+from tokenyard.core.request import Request
 
 SIZE = 16
 HISTORY = [7919 * i % 50_021 for i in range(4 * REWRITTEN_TOKENS)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.config import GroupKind, KVCacheGroup
-from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
-from tokenyard.kv.groups.local_attention import ChunkedLocalManager, SlidingWindowManager
+from tokenyard.core.config import GroupKind, KVCacheGroup
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
+from tokenyard.core.kv.groups import ChunkedLocalManager, SlidingWindowManager
 
 HASHES = [bytes([i]) for i in range(10)]
 FULL = KVCacheGroup()

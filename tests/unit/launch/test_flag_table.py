@@ -13,9 +13,8 @@ import pytest
 
 from tokenyard.cli.support.flag_names import setting_names
 from tokenyard.cli.support.flags import Run
+from tokenyard.deploy.vllm_serve.flags import VERSIONS, Effect, FlagKind, flag_table, recorded_flags
 from tokenyard.errors import ConfigError
-from tokenyard.launch.flag import Effect, FlagKind
-from tokenyard.launch.flag_table import VERSIONS, flag_table, recorded_flags
 
 ROOT = Path(__file__).parents[3]
 VLLM = ROOT / ".venv-vllm" / "bin" / "python"
@@ -23,7 +22,7 @@ CLASSES = ("used", "no-effect", "not-modelled")
 
 
 def said() -> dict[str, dict[str, object]]:
-    return tomllib.loads(files("tokenyard.launch").joinpath("flags.toml").read_text())
+    return tomllib.loads(files("tokenyard.deploy.vllm_serve").joinpath("flags.toml").read_text())
 
 
 def test_every_recorded_flag_has_one_class_and_no_other_flag_has() -> None:
@@ -107,5 +106,5 @@ def test_vllm_still_says_what_was_recorded() -> None:
     )
     found = json.loads(done.stdout.splitlines()[-1])
     version = ".".join(found["vllm"].split(".")[:2])
-    path = files("tokenyard.launch").joinpath("recorded", f"{version}.json")
+    path = files("tokenyard.deploy.vllm_serve").joinpath("recorded", f"{version}.json")
     assert found == json.loads(path.read_text())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.launch.hub_ids import HUB_IDS, hub_id
-from tokenyard.launch.model_names import known_as
+from tokenyard.deploy.vllm_serve.models import HUB_IDS, hub_id, known_as
 from tokenyard.models.named import MODELS
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tokenyard.deploy.vllm_serve.serve_line import read_config_file, read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError
-from tokenyard.launch.serve_line import read_config_file, read_serve_line, read_serve_text
 
 KUBERNETES = """
 apiVersion: apps/v1

@@ -14,13 +14,12 @@ import pytest
 from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.config import KVCacheGroup
+from tokenyard.core.config import KVCacheGroup
+from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.deploy.vllm_serve.flags import Effect, flag_table
 from tokenyard.errors import ConfigError, NotModelledError
-from tokenyard.launch.flag import Effect
-from tokenyard.launch.flag_table import flag_table
 from tokenyard.parity.replay import replay_vector
-from tokenyard.profiles import DecisionProfile
 
 VECTORS = Path(__file__).resolve().parents[2] / "parity" / "vectors-0.33"
 NAMED = re.compile("`([^`]*)`")

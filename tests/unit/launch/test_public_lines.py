@@ -12,8 +12,8 @@ import pytest
 from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.launch.flag import Effect
-from tokenyard.launch.serve_line import read_serve_text
+from tokenyard.deploy.vllm_serve.flags import Effect
+from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 from tokenyard.models import named
 
 CONFIGS = Path(named.__file__).parent / "configs"

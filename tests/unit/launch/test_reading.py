@@ -9,10 +9,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from tokenyard.deploy.vllm_serve.flags import flag_table, readable_int
+from tokenyard.deploy.vllm_serve.given import merged, read_words
 from tokenyard.errors import ConfigError
-from tokenyard.launch.flag_table import flag_table
-from tokenyard.launch.reading import merged, read_words
-from tokenyard.launch.values import readable_int
 
 
 def given(*words: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file, read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError
-from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_line, read_serve_text
 
 LINE = "vllm serve qwen3-8b --max-num-seqs 64"
 SAID = {"model": "qwen3-8b", "max-num-seqs": 64}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_serve_text
 from tokenyard.errors import ConfigError
-from tokenyard.launch.serve_line import ServeLine, read_serve_text
 
 CONFIG_MAP = """
 apiVersion: v1

@@ -11,9 +11,8 @@ from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.deploy.vllm_serve.given import read_words, spelled_out
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
-from tokenyard.launch.compilation import spelled_out
-from tokenyard.launch.reading import read_words
 
 NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 2}'"""
 DRAFT = """--speculative-config '{"method": "draft_model", "model": "m", "num_speculative_tokens": 4}'"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.adapters import adapter_bytes
+from tokenyard.models.additions import adapter_bytes
 from tokenyard.models.named import MODELS
 
 

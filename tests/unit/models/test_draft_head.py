@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.config import GroupKind
-from tokenyard.kv.sizing.plan import plan_kv_cache
-from tokenyard.models.attention import Attends, SoftmaxAttention
-from tokenyard.models.draft_head import draft_head, with_draft_head
+from tokenyard.core.config import GroupKind
+from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.additions import draft_head, with_draft_head
+from tokenyard.models.layers import Attends, SoftmaxAttention
 from tokenyard.models.named import named_model
 
 GIB = 1 << 30

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tokenyard.config import GroupKind
+from tokenyard.core.config import GroupKind
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import GPUS
-from tokenyard.kv.sizing.plan import plan_kv_cache
+from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
 
 FIXTURES = sorted(Path(__file__).parent.glob("kv_plans*.json.gz"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
 from tokenyard.errors import ConfigError
-from tokenyard.policies.bypass import Bypass
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
+from tokenyard.policies.simple import Bypass
 
 
 def blocked(policy: Bypass, **settings: Any) -> ToyEngine:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 
+from tokenyard.core.sched.features.sessions import PinBoard
+from tokenyard.core.sched.policy import PolicyContext
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload
-from tokenyard.sched.features.pins import PinBoard
-from tokenyard.sched.policy import PolicyContext
 
 
 class Always:

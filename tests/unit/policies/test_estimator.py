@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.policies.continuum.estimator import ToolCallEstimator
+from tokenyard.policies.continuum.ttl import ToolCallEstimator
 
 
 def test_a_tool_never_seen_has_a_mean_of_nothing() -> None:

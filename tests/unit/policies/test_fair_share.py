@@ -6,8 +6,7 @@ import pytest
 from tests.support.toy_engine import ToyEngine, make_request
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.fair_share import FairShare
-from tokenyard.policies.user_queue import UserQueue, user_of
+from tokenyard.policies.fair import FairShare, UserQueue, user_of
 
 
 def test_who_the_user_is() -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
-from tokenyard.policies.bypass import Bypass
 from tokenyard.policies.named import policy_label, policy_maker
-from tokenyard.sched.policy import Policy
+from tokenyard.policies.simple import Bypass
 
 MINE = """
 from dataclasses import dataclass
 
-from tokenyard.policies.keyed import KeyedPolicy
+from tokenyard.policies.simple import KeyedPolicy
 
 
 @dataclass

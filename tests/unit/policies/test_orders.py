@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
-from tokenyard.policies.attained_service import AttainedService
-from tokenyard.policies.least_computed import LeastComputed
-from tokenyard.policies.service import ServiceMeter
-from tokenyard.policies.shortest_remaining import ShortestRemaining, remaining_work
-from tokenyard.request import Request
+from tokenyard.policies.fair import AttainedService
+from tokenyard.policies.simple import LeastComputed, ServiceMeter, ShortestRemaining, remaining_work
 
 
 def test_least_computed_loses_least() -> None:

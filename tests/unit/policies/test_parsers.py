@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.continuum.parsers import (
+from tokenyard.policies.continuum.tools import (
     PARSERS,
     fenced_bash,
     json_function_calls,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.sched.policy import make_policy
-from tokenyard.vocabulary.policy_names import ENTRY_POINT_GROUP, SHIPPED, known_policies
+from tokenyard.core.sched.policy import make_policy
+from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, known_policies
 
 PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.core.request import Request
 from tokenyard.policies.continuum.policy import continuum_fixed
 from tokenyard.policies.continuum.tools import ToolReader
-from tokenyard.request import Request
 from tokenyard.tokenizer import Decode
 
 

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.continuum.history import Memoryfulness, QueueingDelay
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,
     FinishedTurn,
     FixedThreshold,
+    Memoryfulness,
     MemoryShare,
     Observations,
     PrefillReload,
+    QueueingDelay,
     best_shared_ttl,
     best_ttl,
     cold_ttl,

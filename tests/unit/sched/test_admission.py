@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.config import PauseState
+from tokenyard.core.config import PauseState
+from tokenyard.core.kv.allocation import KVLimit, KVShortage
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.errors import ConfigError
-from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
 # ---- the loop ends
 

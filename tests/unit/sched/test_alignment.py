@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig
+from tokenyard.core.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig
+from tokenyard.core.request import MultiModalItem
+from tokenyard.core.sched.features.per_slot import BlockAlignment
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
+from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import MultiModalItem
-from tokenyard.sched.features.block_alignment import BlockAlignment
-from tokenyard.sched.steps.model_output import DraftTokens
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 GROUPS = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA))
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
 from tokenyard.errors import ConfigError
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 
 def _scheduler(num_drafts: int) -> Scheduler:

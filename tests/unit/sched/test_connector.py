@@ -7,16 +7,15 @@ from collections.abc import Mapping
 import pytest
 from tests.support.toy_engine import ToyEngine, Watcher
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
-from tokenyard.kv.new_blocks import Blocks
-from tokenyard.profiles import decision_profile
-from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.steps.outcomes import Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
+from tokenyard.core.kv.allocation import Blocks
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import FinishReason, Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import ConnectorOutput, EngineOutputs, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 
 class Remote(KVConnector):

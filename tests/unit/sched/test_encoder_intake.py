@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
+from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.request import MultiModalItem, Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import RequestError
-from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
-from tokenyard.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
-from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
 
 
 def _scheduler(*, eagle: bool, **settings: Any) -> Scheduler:

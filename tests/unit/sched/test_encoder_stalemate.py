@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import SpeculativeConfig, SpeculativeMethod
-from tokenyard.profiles import decision_profile
-from tokenyard.request import MultiModalItem
+from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import MultiModalItem
 
 
 def overlapping(name: str) -> list[MultiModalItem]:

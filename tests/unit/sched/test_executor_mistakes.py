@@ -11,16 +11,15 @@ import pytest
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, snapshot
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.params import PoolingParams
+from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
-from tokenyard.params import PoolingParams
-from tokenyard.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.aux_output import ModelAuxOutput
-from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 TOKENS, COUNTS = np.array([[5], [6]]), np.array([1, 1])
 

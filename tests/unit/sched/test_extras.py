@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig
+from tokenyard.core.config import GroupKind, KVCacheGroup, SpeculativeConfig
+from tokenyard.core.params import PoolingParams, RepetitionDetectionParams, SamplingParams
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import FinishReason, Request, RequestStatus
+from tokenyard.core.sched.outputs import (
+    DraftTokens,
+    EngineOutputs,
+    EventType,
+    ModelAuxOutput,
+    ModelOutput,
+    TokenLogprobs,
+)
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.params import PoolingParams, RepetitionDetectionParams, SamplingParams
-from tokenyard.profiles import decision_profile
-from tokenyard.request import FinishReason, Request, RequestStatus
-from tokenyard.sched.features.request_events import EventType
-from tokenyard.sched.steps.aux_output import ModelAuxOutput, TokenLogprobs
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 EMBED = PoolingParams(task="embed")
 

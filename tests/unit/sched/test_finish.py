@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, snapshot
 
+from tokenyard.core.request import FinishReason, RequestStatus
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import FinishReason, RequestStatus
 
 
 @pytest.fixture

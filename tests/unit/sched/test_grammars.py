@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import SpeculativeConfig
+from tokenyard.core.config import SpeculativeConfig
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.errors import GrammarError
-from tokenyard.profiles import decision_profile
-from tokenyard.sched.steps.model_output import DraftTokens
 
 DRAFTS = SpeculativeConfig(num_speculative_tokens=3)
 

@@ -13,21 +13,21 @@ import pytest
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import Watcher, make_request
 
-from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.core.kv.allocation import KVShortage
+from tokenyard.core.kv.block_pool import PoolListener
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.observer import ObserverWarning, SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import Outcome, Reason, StepOutcomes
+from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import FCFSQueue, RequestQueue
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import GrammarError, PolicyError
-from tokenyard.kv.blocks.pool import PoolListener
-from tokenyard.kv.shortage import KVShortage
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.features.hooks import StepHook
-from tokenyard.sched.observer import ObserverWarning, SchedulerState, StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues.waiting import FCFSQueue, RequestQueue
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.steps.outcomes import Outcome, Reason, StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 
 class BoomError(Exception):

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, Watcher
 
-from tokenyard.config import PauseState
-from tokenyard.request import FinishReason
-from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, SchedulerState, StepObserver
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import PauseState
+from tokenyard.core.request import FinishReason
+from tokenyard.core.sched.observer import Counts, Gauges, Observers, ObserverWarning, SchedulerState, StepObserver
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 EVENTS = [
     "request_arrived",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.sched.outputs import ModelOutput
 
 
 def test_a_new_request_is_sent_in_full() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request
 
-from tokenyard.config import SchedulerConfig
+from tokenyard import vocabulary as policy_names
+from tokenyard.core.config import SchedulerConfig
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.policy import FCFS, Policy, Priority, make_policy
+from tokenyard.core.sched.queues import PriorityQueue, WaitingQueues
 from tokenyard.errors import ConfigError
-from tokenyard.policies.keyed import KeyedPolicy
 from tokenyard.policies.named import policy_maker
-from tokenyard.request import Request
-from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import FCFS, Policy, Priority, make_policy
-from tokenyard.sched.queues.waiting import PriorityQueue, WaitingQueues
-from tokenyard.vocabulary import policy_names
-from tokenyard.vocabulary.policy_names import ENTRY_POINT_GROUP, known_policies
+from tokenyard.policies.simple import KeyedPolicy
+from tokenyard.vocabulary import ENTRY_POINT_GROUP, known_policies
 
 
 class ShortestFirst(FCFS):

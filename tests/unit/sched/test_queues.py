@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 
 QUEUES: list[Callable[[], RequestQueue]] = [FCFSQueue, PriorityQueue]
 

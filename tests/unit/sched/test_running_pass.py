@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.params import MultiModalItem
-from tokenyard.request import RequestStatus
-from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason
+from tokenyard.core.kv.allocation import KVLimit, KVShortage
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.request import RequestStatus
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason
 
 
 def test_every_decode_gets_one_token_in_running_order() -> None:

@@ -11,18 +11,17 @@ import pytest
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, make_request
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.profiles import VLLM_0_33
+from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate
+from tokenyard.core.sched.queues import FCFSQueue
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, PolicyError
-from tokenyard.policies.keyed import KeyedPolicy
-from tokenyard.profiles import VLLM_0_33
-from tokenyard.request import Request
-from tokenyard.sched.connector import ConnectorContext, KVConnector, Match
-from tokenyard.sched.observer import Observers, StepObserver
-from tokenyard.sched.policy import Policy, PolicyContext
-from tokenyard.sched.policy_gate import PolicyGate
-from tokenyard.sched.queues.waiting import FCFSQueue
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.policies.simple import KeyedPolicy
 
 
 def wrong(base: type[Policy] = Policy, /, **methods: Callable[..., Any]) -> Policy:

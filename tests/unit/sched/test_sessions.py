@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from tests.support.toy_engine import ToyEngine, Watcher, snapshot
 
-from tokenyard.config import (
+from tokenyard.core.config import (
     CacheConfig,
     GroupKind,
     KVCacheGroup,
@@ -16,15 +16,15 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
+from tokenyard.core.params import PoolingParams
+from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.request import FinishReason, Request, RequestStatus, SamplingParams
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import PolicyError, RequestError
-from tokenyard.params import PoolingParams
-from tokenyard.policies.keyed import KeyedPolicy
-from tokenyard.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
-from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.outcomes import Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.policies.simple import KeyedPolicy
 
 
 def make() -> Scheduler:

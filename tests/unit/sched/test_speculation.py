@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.config import SpeculativeConfig
-from tokenyard.request import FinishReason
-from tokenyard.sched.steps.model_output import DraftTokens
-from tokenyard.sched.steps.outcomes import Reason
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.core.config import SpeculativeConfig
+from tokenyard.core.request import FinishReason
+from tokenyard.core.sched.outcomes import Reason
+from tokenyard.core.sched.outputs import DraftTokens
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 
 EOS = 2
 

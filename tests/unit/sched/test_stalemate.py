@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.steps.model_output import ConnectorOutput
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.connector import KVConnector, Match
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
+from tokenyard.core.sched.outputs import ConnectorOutput
 
 
 class Loads(KVConnector):

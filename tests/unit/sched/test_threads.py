@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import make_request, snapshot
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 
 
 def make(**options: Any) -> Scheduler:

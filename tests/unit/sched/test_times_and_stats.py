@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, Watcher, prompt_of
 
-from tokenyard.sched.observer import Observers
+from tokenyard.core.sched.observer import Observers
 
 
 def test_the_three_moments_of_a_request() -> None:

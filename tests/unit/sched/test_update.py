@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of, snapshot
 
-from tokenyard.request import FinishReason, RequestStatus
-from tokenyard.sched.steps.engine_outputs import RequestOutput
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.request import FinishReason, RequestStatus
+from tokenyard.core.sched.outputs import ModelOutput, RequestOutput
 
 EOS, STOP, OTHER = 2, 7, 9
 

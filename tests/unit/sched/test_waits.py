@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import FinishReason, MultiModalItem, RequestStatus
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.errors import RequestError
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import FinishReason, MultiModalItem, RequestStatus
-from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
 
 class Grammar:

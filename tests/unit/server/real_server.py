@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from tests.unit.server.web_client import client_of
 
-from tokenyard.server.web.connections import BoundedConnection
+from tokenyard.web.connections import BoundedConnection
 
 __all__ = ["connected", "serving"]
 

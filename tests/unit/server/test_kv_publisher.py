@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tokenyard.core.kv.events import AllBlocksCleared, BlockRemoved, KVEventBatch
 from tokenyard.errors import ConfigError
-from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, KVEventBatch
-from tokenyard.server.kv_publisher import END_OF_REPLAY, KVEventPublisher
+from tokenyard.serve.kv_publisher import END_OF_REPLAY, KVEventPublisher
 
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed (extra: zmq)")
 

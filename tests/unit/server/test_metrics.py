@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
-from tokenyard.server.metrics import MetricsObserver
+from tokenyard.serve.metrics import MetricsObserver
 
 LABELS = {"model_name": "toy", "engine": "0"}
 

@@ -13,14 +13,13 @@ from tests.support.workloads import WORKLOADS, TracedWorkload
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.trace.export.segments import Segment
-from tokenyard.trace.export.timeline import PreviousTurn, StepSlice, emit_timeline
-from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.trace.export.timeline import PreviousTurn, Segment, StepSlice, emit_timeline
+from tokenyard.trace.facts import RequestTimeline
 
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
-from tokenyard.server.metrics import MetricsObserver
+from tokenyard.serve.metrics import MetricsObserver
 
 
 class Slices:

@@ -16,9 +16,9 @@ import pytest
 from tests.unit.server.real_server import connected, serving
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
-from tokenyard.server.web import annotations as notes
-from tokenyard.server.web import body as bodies
-from tokenyard.server.web.annotations import MARK
+from tokenyard.web import connections as bodies
+from tokenyard.web import queries as notes
+from tokenyard.web.queries import MARK
 
 NOTES = b'{"notes": [{"step": 3, "text": "</script><script>alert(1)</script>"}]}'
 

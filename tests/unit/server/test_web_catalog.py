@@ -15,7 +15,8 @@ import pytest
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import ORIGIN, client_of, refused
 
-from tokenyard.server.web import catalog, trace_summary
+from tokenyard.web import catalog
+from tokenyard.web import catalog as trace_summary
 
 
 def listed(*paths: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.unit.server.real_server import connected, serving
 
-from tokenyard.server.web.connections import FairShare, most_connections
+from tokenyard.web.connections import FairShare, most_connections
 
 HALF = b"GET /api/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Ha"
 

@@ -17,8 +17,8 @@ from tests.unit.server.conftest import steps_text
 from tests.unit.server.real_server import connected, serving
 from tests.unit.server.web_client import Client, client_of, refused
 
-from tokenyard.server.web.files import OpenFileResponse
 from tokenyard.trace.columnar.convert import convert
+from tokenyard.web.files import OpenFileResponse
 
 
 @pytest.fixture

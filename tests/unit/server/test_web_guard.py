@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
-from tokenyard.server.web.guard import is_loopback
+from tokenyard.web.guard import is_loopback
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.server.conftest import STEPS
 from tests.unit.server.web_client import Client, client_of, refused
 
-from tokenyard.server.web import queries
 from tokenyard.trace.columnar.query import Limits
+from tokenyard.web import queries
 
 pytest.importorskip("duckdb")
 

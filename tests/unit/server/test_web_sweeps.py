@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.server.web_client import Client, client_of, refused
 
-from tokenyard.sim.sweep.row import Row
+from tokenyard.questions.sweeping.rows import Row
 
 SLOW = Row(
     settings={"max_num_seqs": 1}, figures={"ttft_ms.p90": 900.0}, requests=4, traces=["a1/sched_trace.fcfs.steps.jsonl"]

@@ -14,8 +14,8 @@ import pytest
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
-from tokenyard.server.web import tail
-from tokenyard.server.web.roots import Roots
+from tokenyard.web import files as tail
+from tokenyard.web.catalog import Roots
 
 
 @pytest.fixture

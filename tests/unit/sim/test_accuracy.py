@@ -14,16 +14,13 @@ import pytest
 from tokenyard.cli.accuracy import compare_files
 from tokenyard.cli.main import main
 from tokenyard.cli.support.flags import Accuracy
+from tokenyard.core.profiles import decision_profile
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.profiles import decision_profile
-from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
-from tokenyard.sim.accuracy.comparison import Quantity, errors_of
-from tokenyard.sim.accuracy.measured_run import compare_run, read_run
-from tokenyard.sim.accuracy.points import COLUMNS, read_points
-from tokenyard.sim.accuracy.predict import loop_of
-from tokenyard.sim.accuracy.source import installed_points
-from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.models.gpus import named_gpu
+from tokenyard.questions.accuracy.comparison import Quantity, errors_of, loop_of
+from tokenyard.questions.accuracy.measured_run import compare_run, read_run
+from tokenyard.questions.accuracy.points import COLUMNS, Engine, installed_points, read_bench_result, read_points
+from tokenyard.steptime.formula import Parallelism
 
 POINT = {
     "mode": "agg",

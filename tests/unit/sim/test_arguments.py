@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, LatencyError
-from tokenyard.sim.latency.model import ConstantLatency
-from tokenyard.sim.parallel.replay import replay_parallel
+from tokenyard.sim.parallel import replay_parallel
 from tokenyard.sim.replay import replay
 from tokenyard.sim.split import replay_split
-from tokenyard.sim.workload.load import load_workload
-from tokenyard.sim.workload.record import Workload
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.load import load_workload
+from tokenyard.workload.record import Workload
 
 CONFIG = SchedulerConfig(max_model_len=4096, max_num_seqs=8)
 CACHE = CacheConfig(num_gpu_blocks=2000)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.sim.arrivals import ArrivalQueue
-from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.sim.traffic import ArrivalQueue
+from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
 
 
 def request(name: str, **fields: Any) -> WorkloadRequest:

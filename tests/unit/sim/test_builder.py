@@ -18,12 +18,12 @@ from tokenyard import (
     WorkloadRequest,
     replay,
 )
+from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.policies.shortest_remaining import ShortestRemaining, remaining_work
-from tokenyard.request import Request
-from tokenyard.sim.latency.model import ConstantLatency
-from tokenyard.sim.workload.builder import WorkloadBuilder
-from tokenyard.sim.workload.tokens import JoinedTokens, ListedTokens, StreamTokens
+from tokenyard.policies.simple import ShortestRemaining, remaining_work
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.builder import WorkloadBuilder
+from tokenyard.workload.record import JoinedTokens, ListedTokens, StreamTokens
 
 
 class _Seen(StepObserver):

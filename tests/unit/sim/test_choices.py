@@ -25,7 +25,7 @@ from tokenyard import (
     replay,
     replay_split,
 )
-from tokenyard.sched.policy import FCFS
+from tokenyard.core.sched.policy import FCFS
 from tokenyard.sim import (
     ConstantLatency,
     EngineState,
@@ -37,8 +37,7 @@ from tokenyard.sim import (
     SimulatedConnector,
     replay_parallel,
 )
-from tokenyard.sim.parallel.routers.simple import PrefixAffinity, RoundRobin
-from tokenyard.sim.parallel.routers.vllm import VLLMBalancing
+from tokenyard.sim.routers import PrefixAffinity, RoundRobin, VLLMBalancing
 
 CONFIG = SchedulerConfig(max_num_seqs=2, max_model_len=2048, max_num_batched_tokens=2048)
 CACHE = CacheConfig(num_gpu_blocks=300)

@@ -9,18 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.clients import ClientFigures
-from tokenyard.sim.latency.model import ConstantLatency
-from tokenyard.sim.parallel.replay import replay_parallel
-from tokenyard.sim.parallel.routers.simple import LeastLoaded, RoundRobin
+from tokenyard.explain.report.report import ClientFigures
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.sim.parallel import replay_parallel
 from tokenyard.sim.replay import ReplayResult, replay
-from tokenyard.sim.workload.clients import Clients
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import StreamTokens
-from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.sim.routers import LeastLoaded, RoundRobin
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.record import Clients, StreamTokens, Workload, WorkloadRequest
 
 STEP = ConstantLatency(seconds=0.1)
 

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tokenyard.sim.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
-from tokenyard.sim.accuracy.stretches import run_in_stretches
+from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
 
 Floats = npt.NDArray[np.float64]
 

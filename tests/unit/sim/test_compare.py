@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
-from tokenyard.sim.compare.comparison import compare
-from tokenyard.sim.compare.intervals import Interval, interval
-from tokenyard.sim.compare.measures import METRICS, JobTimes
-from tokenyard.sim.compare.plot import draw
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency import load_latency
+from tokenyard.questions.compare import METRICS, Interval, JobTimes, compare, draw, interval
+from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.workload import AgenticOptions, Workload, agentic
+from tokenyard.steptime import load_latency
+from tokenyard.workload import AgenticOptions, Workload, agentic
 
 
 def settings() -> ReplaySettings:

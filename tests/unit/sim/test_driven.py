@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from tests.support.toy_model import toy_core, toy_tokenizer
 
-from tokenyard.engine.async_llm import AsyncLLM
-from tokenyard.engine.generation import GenerationParams
-from tokenyard.sched.observer import StepObserver
-from tokenyard.server.openai.assembly import watch
-from tokenyard.sim.whatif.driven import drive
-from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.questions.recorded.ask import drive
+from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
+from tokenyard.record.writer import TraceWriter
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.generation import GenerationParams
+from tokenyard.serve.openai.assembly import watch
+from tokenyard.trace.config import TraceConfig
 
 
 def recorded(folder: Path, *, async_scheduling: bool) -> RecordedRun:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.engine.core import EngineCore
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import SimulatedExecutor
-from tokenyard.sim.latency.model import ConstantLatency
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.steptime.pace import VirtualClock
 
 
 def ends(*, is_async: bool, host_seconds: float = 0.25, max_tokens: int = 5) -> tuple[list[float], SimulatedExecutor]:

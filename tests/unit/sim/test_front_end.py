@@ -8,9 +8,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.sim.whatif.front_end import recorded_ways
-from tokenyard.trace.format.schema import (
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.questions.recorded.answer import recorded_ways
+from tokenyard.trace.schema import (
     RequestArrived,
     RequestFinished,
     StepCompleted,

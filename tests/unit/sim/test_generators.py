@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.sim.workload import (
+from tokenyard.workload import (
     GENERATORS,
     AgenticOptions,
     ChatOptions,

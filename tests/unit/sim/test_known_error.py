@@ -13,15 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.kv.sizing.gpus import GPUS, named_gpu
+from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.accuracy.models import measured_model
-from tokenyard.sim.latency.model import StepShape
-from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.constants import Constants, MeasuredDeployment, minor_version, shipped_constants
-from tokenyard.sim.latency.steptime.known_error import LEFT_OUT, Asked, KnownError, Load, Spread, Term, known_error
-from tokenyard.sim.latency.steptime.model import CalibratedLatency, Drafting
-from tokenyard.sim.latency.steptime.rates import gpus_together
+from tokenyard.questions.accuracy.deployments import measured_model
+from tokenyard.steptime.calibrated import CalibratedLatency, Drafting
+from tokenyard.steptime.constants import Constants, MeasuredDeployment, minor_version, shipped_constants
+from tokenyard.steptime.formula import Parallelism, gpus_together
+from tokenyard.steptime.known_error import LEFT_OUT, Asked, KnownError, Load, Spread, Term, known_error
+from tokenyard.steptime.model import StepShape
 
 REPO = Path(__file__).resolve().parents[3]
 DEPLOYMENTS = [each for each in shipped_constants().deployments if each.points >= 10]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.latency import FittedLatency, RooflineLatency, StepShape, fit, step_features
-from tokenyard.sim.latency.fitted import FEATURES
+from tokenyard.steptime import FittedLatency, RooflineLatency, StepShape, fit, step_features
+from tokenyard.steptime.fitted import FEATURES
 
 
 def random_steps(seed: int, count: int) -> list[StepShape]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.latency import ConstantLatency, FittedLatency, RooflineLatency, StepShape, step_features
-from tokenyard.sim.latency.leaning import Reach, lean
-from tokenyard.sim.latency.measured import MeasuredStep, fit_steps
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.whatif.reach import WatchedLatency
+from tokenyard.questions.recorded.answer import WatchedLatency
+from tokenyard.steptime import ConstantLatency, FittedLatency, RooflineLatency, StepShape, step_features
+from tokenyard.steptime.carried import Reach, lean
+from tokenyard.steptime.fitted import MeasuredStep, fit_steps
+from tokenyard.steptime.model import LatencyModel
 
 SLOWER = 1.3
 """How much longer than the model says the machine of these tests takes."""

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import TraceError
-from tokenyard.sim.latency.fitted import FEATURES, FittedLatency
-from tokenyard.sim.latency.measured import fit_trace
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import replay
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import StreamTokens
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.start import describe_run
+from tokenyard.steptime.fitted import FEATURES, FittedLatency, fit_trace
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.start import describe_run
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 TRUTH = FittedLatency(
     constant=0.01, prefill_tokens=4e-5, decodes=1e-5, decode_context=2e-8, prefill_pairs=1e-9, prefills=2e-3

@@ -12,20 +12,18 @@ import numpy as np
 import pytest
 
 import tokenyard
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
+from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.errors import LatencyError
-from tokenyard.profiles import VLLM_0_33
-from tokenyard.sim.latency.model import StepShape, TransferDirection
-from tokenyard.sim.latency.pace import Pace
-from tokenyard.sim.latency.pricing import decode_seconds, step_seconds
-from tokenyard.sim.latency.scaled import ScaledLatency, StretchedLatency
-from tokenyard.sim.parallel.replay import replay_parallel
-from tokenyard.sim.parallel.routers.simple import RoundRobin
+from tokenyard.sim.parallel import replay_parallel
 from tokenyard.sim.replay import replay
-from tokenyard.sim.transfers.offload import KVTransfer
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import StreamTokens
+from tokenyard.sim.routers import RoundRobin
+from tokenyard.sim.transfers import KVTransfer
+from tokenyard.steptime.carried import ScaledLatency, StretchedLatency
+from tokenyard.steptime.model import StepShape, TransferDirection, decode_seconds, step_seconds
+from tokenyard.steptime.pace import Pace
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 NO_DURATIONS = (-0.01, math.nan, math.inf, -math.inf, 1e10, None, "0.1", True, np.float64("nan"), 1j)
 METHODS = ("step_seconds", "host_seconds", "transfer_seconds", "decode_seconds", "ranks_seconds")

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.latency import Efficiency, LatencyModel, RooflineLatency, StepShape, load_tables
+from tokenyard.steptime import Efficiency, LatencyModel, RooflineLatency, StepShape, load_tables
 
 LLAMA, H100 = named_model("llama-3.1-8b"), named_gpu("h100")
 IDEAL = Efficiency(gemm=1.0, attention=1.0, memory=1.0, experts=1.0, mixed=1.0)

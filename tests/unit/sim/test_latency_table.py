@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.models.decoder import uniform_decoder
-from tokenyard.models.named import named_model
-from tokenyard.sim.latency import StepShape, StepWork, load_latency, load_tables
-from tokenyard.sim.latency.grid import Curve, Grid, through
-from tokenyard.sim.latency.table import JointAttention, SeparateAttention, equivalent_prefill
+from tokenyard.models.gpus import named_gpu
+from tokenyard.models.named import named_model, uniform_decoder
+from tokenyard.steptime import StepShape, StepWork, load_latency, load_tables
+from tokenyard.steptime.tables import Curve, Grid, JointAttention, SeparateAttention, equivalent_prefill, through
 
 TINY = uniform_decoder(
     name="tiny",

@@ -7,17 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS, named_model
-from tokenyard.sim.latency import load_latency
-from tokenyard.sim.latency.fitted import FittedLatency, step_features
-from tokenyard.sim.latency.measured import MeasuredStep
-from tokenyard.sim.latency.model import HOST, ConstantLatency, LatencyModel, StepShape, StepWork
-from tokenyard.sim.latency.scaled import Ratios, ScaledLatency, ratios
-from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
-from tokenyard.sim.latency.terms import ScaledTerms, fit_terms, predicted_by_terms
-from tokenyard.sim.whatif.step_times import fitted_to_model
+from tokenyard.questions.recorded.recorded_run import fitted_to_model
+from tokenyard.steptime import load_latency
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.carried import Ratios, ScaledLatency, ratios
+from tokenyard.steptime.fitted import (
+    FittedLatency,
+    MeasuredStep,
+    ScaledTerms,
+    fit_terms,
+    predicted_by_terms,
+    step_features,
+)
+from tokenyard.steptime.formula import Parallelism
+from tokenyard.steptime.model import HOST, ConstantLatency, LatencyModel, StepShape, StepWork
 
 KINDS = ("llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "jamba-1.5-mini", "gemma-3-12b", "granite-4.0-h-tiny")
 

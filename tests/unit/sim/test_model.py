@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import DraftTokens
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.speculation import Speculation, SpeculationCounter
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.model import SimulatedModel
-from tokenyard.sim.workload import output_tokens
-from tokenyard.trace.emit.fact_emitter import verified_drafts
+from tokenyard.explain.report.report import Speculation, SpeculationCounter
+from tokenyard.record.facts import verified_drafts
+from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload import output_tokens
 
 
 def request(name: str, prompt: int, output: int, seed: int) -> Request:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.latency.fitted import FittedLatency
-from tokenyard.sim.latency.measured import MeasuredStep, measured_pace, predicted_by_features
-from tokenyard.sim.latency.model import ConstantLatency, StepShape
-from tokenyard.sim.latency.pace import Pace, PacedLatency
-from tokenyard.sim.whatif.front_end import FrontEnd
-from tokenyard.trace.format.schema import RequestArrived, StepCompleted, StepSnapshot
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.questions.recorded.answer import FrontEnd
+from tokenyard.steptime.fitted import FittedLatency, MeasuredStep, measured_pace, predicted_by_features
+from tokenyard.steptime.model import ConstantLatency, StepShape
+from tokenyard.steptime.pace import Pace, PacedLatency, VirtualClock
+from tokenyard.trace.schema import RequestArrived, StepCompleted, StepSnapshot
+from tokenyard.trace.steps import Step
 
 MODEL = FittedLatency(constant=0.01)
 SHAPE = StepShape(np.array([1]), np.array([8]), 1, 1)

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from tests.unit.sim.test_replay import Recorder, request, run
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.engine.core import EngineCore
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.profiles import decision_profile
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sim.latency import ConstantLatency
-from tokenyard.sim.parallel.replay import replay_parallel
-from tokenyard.sim.parallel.routers.simple import RoundRobin
+from tokenyard.sim.parallel import replay_parallel
 from tokenyard.sim.replay import ReplayResult
-from tokenyard.sim.workload import Workload, load_workload
+from tokenyard.sim.routers import RoundRobin
+from tokenyard.steptime import ConstantLatency
+from tokenyard.workload import Workload, load_workload
 
 TWO_SECONDS = ConstantLatency(seconds=2.0)
 

@@ -8,9 +8,8 @@ import pytest
 
 from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.parsing import parse
-from tokenyard.sim.workload.policy_doubts import doubt_of_policy
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import StreamTokens
+from tokenyard.workload.load import doubt_of_policy
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 PLAIN = WorkloadRequest(request_id="a", prompt=StreamTokens.unique(1, 20), max_tokens=4)
 

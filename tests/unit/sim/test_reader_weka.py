@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload import HashedTokens, load_workload
-from tokenyard.sim.workload.readers.lines import ReadOptions
-from tokenyard.sim.workload.readers.weka import read_weka
+from tokenyard.workload import HashedTokens, load_workload
+from tokenyard.workload.readers.lines import ReadOptions
+from tokenyard.workload.readers.published import read_weka
 
 Writer = Callable[..., Path]
 

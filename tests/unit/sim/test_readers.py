@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.sim.workload import FORMATS, GENERATORS, Workload, load_workload
-from tokenyard.sim.workload.load import STARTS_ARE_DRAWN
-from tokenyard.sim.workload.logs.logged import LogOptions
-from tokenyard.sim.workload.logs.reading import what_it_holds
+from tokenyard.workload import FORMATS, GENERATORS, Workload, load_workload
+from tokenyard.workload.load import STARTS_ARE_DRAWN
+from tokenyard.workload.logs.logged import LogOptions
+from tokenyard.workload.logs.reading import what_it_holds
 
 Writer = Callable[..., Path]
 

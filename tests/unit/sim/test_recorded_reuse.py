@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from tokenyard.sim.workload import HashedTokens, load_workload
+from tokenyard.workload import HashedTokens, load_workload
 
 
 def hits(chains: list[list[bytes]]) -> list[int]:

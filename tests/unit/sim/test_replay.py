@@ -11,30 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError, StuckError
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.request import Request
-from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency, load_tables
-from tokenyard.sim.parallel.replay import replay_parallel
-from tokenyard.sim.parallel.routers.simple import RoundRobin
+from tokenyard.sim.parallel import replay_parallel
 from tokenyard.sim.replay import Progress, ReplayResult, replay
-from tokenyard.sim.workload import (
-    AgenticOptions,
-    StreamTokens,
-    Workload,
-    WorkloadRequest,
-    agentic,
-    load_workload,
-)
-from tokenyard.sim.workload.tokens import seed_of
+from tokenyard.sim.routers import RoundRobin
+from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency, load_tables
+from tokenyard.workload import AgenticOptions, StreamTokens, Workload, WorkloadRequest, agentic, load_workload
+from tokenyard.workload.record import seed_of
 
 SECOND = ConstantLatency(seconds=1.0)
 CONFIG = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=2048)

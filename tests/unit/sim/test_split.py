@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from tests.unit.sim.test_replay import Recorder, request, run
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError
-from tokenyard.sim.latency import ConstantLatency
-from tokenyard.sim.latency.model import StepShape, TransferDirection
-from tokenyard.sim.parallel.routers.named import router_maker
-from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.sim.routers import Fleet, router_maker
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
-from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest, load_workload
-from tokenyard.sim.workload.tokens import seed_of
+from tokenyard.steptime import ConstantLatency
+from tokenyard.steptime.model import StepShape, TransferDirection
+from tokenyard.workload import StreamTokens, Workload, WorkloadRequest, load_workload
+from tokenyard.workload.record import seed_of
 
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=4096, max_model_len=4096)
 SECOND = ConstantLatency(seconds=1.0)

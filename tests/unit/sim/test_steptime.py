@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.accuracy.models import measured_model
-from tokenyard.sim.latency import load_latency
-from tokenyard.sim.latency.model import StepShape, StepWork
-from tokenyard.sim.latency.steptime.amounts import Parallelism, amounts
-from tokenyard.sim.latency.steptime.constants import Constants, model_key, shipped_constants
-from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH, StepFormula
-from tokenyard.sim.latency.steptime.model import CalibratedLatency, Drafting, columns_of
+from tokenyard.questions.accuracy.deployments import measured_model
+from tokenyard.steptime import load_latency
+from tokenyard.steptime.calibrated import CalibratedLatency, Drafting, columns_of
+from tokenyard.steptime.constants import Constants, model_key, shipped_constants
+from tokenyard.steptime.formula import NETWORK_BANDWIDTH, Parallelism, StepFormula, amounts
+from tokenyard.steptime.model import StepShape, StepWork
 
 LLAMA = named_model("llama-3.1-8b")
 H100 = named_gpu("h100")

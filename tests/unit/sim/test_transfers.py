@@ -12,22 +12,21 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.unit.sim.test_replay import Recorder, request
 
-from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.config import OFFLOADING, PREFILL_DECODE, STORAGE, KVTransferConfig
 from tokenyard.connectors.plan import Load, Store, TransferPlan
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.profiles import PROFILES, DecisionProfile
+from tokenyard.core.request import Request
+from tokenyard.core.sched.policy import FCFS
+from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.errors import ConfigError
-from tokenyard.profiles import PROFILES, DecisionProfile
-from tokenyard.request import Request
-from tokenyard.sched.policy import FCFS
-from tokenyard.sched.queues.waiting import WaitingQueues
-from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.latency import ConstantLatency
-from tokenyard.sim.latency.model import Transfer
 from tokenyard.sim.replay import ReplayResult, replay
-from tokenyard.sim.transfers.link import Link, SimulatedTransfers
-from tokenyard.sim.transfers.offload import KVTransfer
-from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import seed_of
+from tokenyard.sim.transfers import KVTransfer, Link, SimulatedTransfers
+from tokenyard.steptime import ConstantLatency
+from tokenyard.steptime.model import Transfer
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import seed_of
 
 BLOCK_BYTES = 1000
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=2048, max_model_len=2048)

@@ -14,29 +14,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.policies.named import policy_maker
-from tokenyard.questions.settings import TrafficSettings
-from tokenyard.questions.traffic import workload_from
-from tokenyard.request import MultiModalItem
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import ConstantLatency
-from tokenyard.sim.latency.scaled import StretchedLatency
+from tokenyard.questions.recorded.ask import answer, replay_as_it_was
+from tokenyard.questions.recorded.recorded_requests import Origin, RecordedBlocks, RecordedRequests
+from tokenyard.questions.recorded.recorded_run import read_run
+from tokenyard.questions.recorded.variants import as_it_was, read_variant
+from tokenyard.questions.traffic import TrafficSettings, workload_from
+from tokenyard.record.recorder import TraceRecorder, TurnOrder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replay import replay
-from tokenyard.sim.whatif.ask import answer, replay_as_it_was
-from tokenyard.sim.whatif.recorded_blocks import Origin, RecordedBlocks
-from tokenyard.sim.whatif.recorded_requests import RecordedRequests
-from tokenyard.sim.whatif.recorded_run import read_run
-from tokenyard.sim.whatif.settings import as_it_was, read_variant
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
-from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished
-from tokenyard.trace.format.start import describe_run
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.steptime.carried import StretchedLatency
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished
+from tokenyard.trace.start import describe_run
+from tokenyard.trace.steps import Step
+from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest, seed_of
 
 STEP = 1 / 64
 """Seconds. Nothing arrives or leaves at the very end of a step, where a rounding error of the fit would matter."""

@@ -10,8 +10,8 @@ import pytest
 
 from tokenyard.cli.main import main
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload import load_workload
-from tokenyard.sim.workload.readers.plain import plain_lines
+from tokenyard.workload import load_workload
+from tokenyard.workload.readers.plain import plain_lines
 
 ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}
 SEES = ("--model", "qwen2.5-vl-7b", "--gpu", "h100", "--advice", "none", "--json")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tokenyard.core.request import RequestStatus
 from tokenyard.errors import ConfigError, RequestError, WorkloadError
-from tokenyard.request import RequestStatus
-from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
 
 
 def request(name: str = "a", **changes: Any) -> WorkloadRequest:

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.sched.observer import Observers
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.start import describe_run
-from tokenyard.trace.format.step_facts import FactSink
+from tokenyard.core.sched.observer import Observers
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.facts import FactSink
+from tokenyard.trace.start import describe_run
 
 __all__ = ["RecordedYard", "lines_of", "records_of"]
 

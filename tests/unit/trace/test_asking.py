@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tokenyard.trace.columnar.asking import called_apart
+from tokenyard.trace.columnar.query import called_apart
 
 
 def chatter(value: int) -> int:

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from tokenyard.errors import TraceError
-from tokenyard.files.bounds import MIB, Bounds
+from tokenyard.files import MIB, Bounds
 from tokenyard.trace.columnar.convert import convert
-from tokenyard.trace.columnar.pages import PageSizes
+from tokenyard.trace.columnar.footer import I32, PageSizes, ThriftReader
 from tokenyard.trace.columnar.reading import columnar_reader
-from tokenyard.trace.columnar.thrift import I32, ThriftReader
-from tokenyard.trace.read.files import raw_lines
+from tokenyard.trace.files import raw_lines
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -58,7 +57,7 @@ def in_little_memory(code: str, *arguments: Path) -> str:
 COUNT = """
 from pathlib import Path
 from tokenyard.errors import TraceError
-from tokenyard.trace.read.files import raw_lines
+from tokenyard.trace.files import raw_lines
 longest = lines = 0
 try:
     for line in raw_lines(Path(sys.argv[1])):
@@ -213,7 +212,7 @@ EVERY_BYTE = """
 from pathlib import Path
 from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.reading import columnar_reader
-from tokenyard.trace.columnar.thrift import I32, ThriftReader
+from tokenyard.trace.columnar.footer import I32, ThriftReader
 path = Path(sys.argv[1])
 sound = path.read_bytes()
 borne = refused = 0
@@ -264,7 +263,7 @@ def test_a_list_of_many_small_objects_counts_its_objects(tmp_path: Path) -> None
 
 
 def test_blank_lines_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokenyard.files.bounds._FREE_RATIO", 1)
+    monkeypatch.setattr("tokenyard.files._FREE_RATIO", 1)
     rows, path = 2_000_000, tmp_path / "a.requests.parquet"
     pq.write_table(pa.table({"_raw": pa.array([b""] * rows), "step": pa.nulls(rows, pa.int32())}), path)
     taken: list[bytes] = []

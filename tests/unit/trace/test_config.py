@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.config import TraceConfig
 
 
 def test_without_variables_tracing_is_off() -> None:

@@ -8,17 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason
 from tokenyard.explain.report.report import Report
-from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
-from tokenyard.trace.format.schema import (
-    STEP_EVENTS,
-    KVNumbers,
-    MultiModalSpan,
-    PreemptionNumbers,
-    Refusal,
-    RequestRecord,
-)
-from tokenyard.vocabulary.buckets import Bucket, StepReason
+from tokenyard.trace.schema import STEP_EVENTS, KVNumbers, MultiModalSpan, PreemptionNumbers, Refusal, RequestRecord
+from tokenyard.vocabulary import Bucket, StepReason
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

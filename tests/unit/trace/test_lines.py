@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.trace.emit.line_file import Lines
-from tokenyard.trace.emit.templates import GAP, NUMBER, merge_gaps, more_fields, template_of
+from tokenyard.record.step_records import GAP, NUMBER, merge_gaps, more_fields, template_of
+from tokenyard.record.writer import Lines
 
 
 class Record(msgspec.Struct):

@@ -19,7 +19,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.trace.columnar import query
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.query import EVENT_VIEWS, Limits, ask
-from tokenyard.trace.format.schema import STEP_EVENTS
+from tokenyard.trace.schema import STEP_EVENTS
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
 pytest.importorskip("duckdb", reason="duckdb is not installed (extra: analysis)")

@@ -13,9 +13,8 @@ from tests.unit.trace.recorded import RecordedYard
 from tests.unit.trace.test_recorder import Gathered, live
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.steps import Step, facts_of
 
 
 def write(path: Path, *records: dict[str, Any] | str | bytes) -> Path:

@@ -13,16 +13,18 @@ import pytest
 from tests.support.toy_engine import ToyEngine
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
-from tokenyard.config import PauseState
-from tokenyard.params import MultiModalItem
-from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
-from tokenyard.sched.policy import FCFS
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
-from tokenyard.trace.format.schema import (
+from tokenyard.core.config import PauseState
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import Outcome, StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.policy import FCFS
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.record.recorder import TraceRecorder, TurnOrder
+from tokenyard.trace.facts import Drafts, StepFacts, running_consumed
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.schema import (
     AdmissionOutcome,
     PrefixCacheLookup,
     RequestArrived,
@@ -33,8 +35,6 @@ from tokenyard.trace.format.schema import (
     StepSnapshot,
     TraceStart,
 )
-from tokenyard.trace.format.step_facts import Drafts, StepFacts, running_consumed
-from tokenyard.trace.read.reader import TraceReader
 
 Record = StepSnapshot | StepDecision | StepCompleted
 

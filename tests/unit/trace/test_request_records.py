@@ -11,11 +11,11 @@ import pytest
 from tests.support.toy_engine import FIRST_SAMPLED, prompt_of
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
-from tokenyard.sched.observer import Observers
+from tokenyard.core.sched.observer import Observers
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.request_records import Decoder
 from tokenyard.tokenizer import Decode
-from tokenyard.trace.emit.detokenizer import Decoder
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.format.schema import RequestRecord
+from tokenyard.trace.schema import RequestRecord
 
 
 def test_every_field_of_a_running_request(tmp_path: Path) -> None:

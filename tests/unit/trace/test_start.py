@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.profiles import VLLM_0_22
-from tokenyard.trace.format.deployment import deployment_of
-from tokenyard.trace.format.start import describe_run
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.trace.start import deployment_of, describe_run
 
 CACHE = CacheConfig(num_gpu_blocks=100, block_size=32)
 

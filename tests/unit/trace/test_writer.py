@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from tests.unit.trace.recorded import lines_of, records_of
 
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.schema import RequestArrived, RequestRecord, TraceStart
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.schema import RequestArrived, RequestRecord, TraceStart
 
 
 def writer_to(path: Path, **settings: Any) -> TraceWriter:
@@ -327,7 +327,7 @@ def test_two_writers_do_not_share_a_file(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_writer_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
     code = """
         import os, signal, sys, pathlib
-        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
+        from tokenyard.record.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         writer.claim()
         writer.step_snapshot(0)
@@ -356,7 +356,7 @@ def run_python(code: str, path: Path) -> int:
 def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
     code = """
         import sys, pathlib
-        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
+        from tokenyard.record.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         for step in range(10):
             writer.step_snapshot(step)
@@ -369,7 +369,7 @@ def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
     code = """
         import os, signal, sys, pathlib
-        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
+        from tokenyard.record.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         for step in range(100):
             writer.step_snapshot(step)
@@ -385,7 +385,7 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
 def test_a_forked_child_does_not_write_its_parents_lines(tmp_path: Path) -> None:
     code = """
         import os, sys, pathlib
-        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
+        from tokenyard.record.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         writer.step_snapshot(0)
         writer.flush()

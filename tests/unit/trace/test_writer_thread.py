@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.trace.emit.line_file import LineFile
-from tokenyard.trace.emit.writer_thread import WriterThread
-from tokenyard.trace.format.schema import RequestRecord
+from tokenyard.record.writer import LineFile, WriterThread
+from tokenyard.trace.schema import RequestRecord
 
 BATCHES = 3
 

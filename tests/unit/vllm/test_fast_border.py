@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
-from tokenyard.request import Request
 from tokenyard.vllm import versions
-from tokenyard.vllm.fast.answers import answer_rows, translated_answer, translated_drafts
-from tokenyard.vllm.fast.grammars import FastGrammar
-from tokenyard.vllm.fast.hashing import VllmHashes
-from tokenyard.vllm.fast.refusals import check_options
-from tokenyard.vllm.fast.requests import FastRequest, sync_tokens, translated_request
-from tokenyard.vllm.fast.settings import EncoderRoom, translated_settings
+from tokenyard.vllm.fast.inputs import (
+    FastGrammar,
+    FastRequest,
+    VllmHashes,
+    answer_rows,
+    sync_tokens,
+    translated_answer,
+    translated_drafts,
+    translated_request,
+)
+from tokenyard.vllm.fast.settings import EncoderRoom, check_options, translated_settings
 
 SIZE = 4
 

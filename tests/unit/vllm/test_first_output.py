@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
-from tokenyard.profiles import decision_profile
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import decision_profile
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
 
 
 class PrefillStats(SimpleNamespace):
@@ -35,9 +35,9 @@ def statistics(monkeypatch: pytest.MonkeyPatch) -> Any:
         module.PrefillStats = PrefillStats  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], module, raising=False)
-    monkeypatch.delitem(sys.modules, "tokenyard.vllm.fast.statistics", raising=False)
-    yield importlib.import_module("tokenyard.vllm.fast.statistics")
-    sys.modules.pop("tokenyard.vllm.fast.statistics", None)
+    monkeypatch.delitem(sys.modules, "tokenyard.vllm.fast.records", raising=False)
+    yield importlib.import_module("tokenyard.vllm.fast.records")
+    sys.modules.pop("tokenyard.vllm.fast.records", None)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5])

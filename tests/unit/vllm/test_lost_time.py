@@ -8,7 +8,7 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 
 from prometheus_client import CollectorRegistry
 
-from tokenyard.trace.format.schema import AdmissionOutcome
+from tokenyard.trace.schema import AdmissionOutcome
 from tokenyard.vllm.tracing.lost_time import LostTime
 
 

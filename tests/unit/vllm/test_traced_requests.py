@@ -10,11 +10,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tokenyard.request import Request
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.vllm.tracing.requests import TracedRequest
+from tokenyard.core.request import Request
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
+from tokenyard.vllm.tracing.views import TracedRequest
 
 Status = Enum("Status", ["WAITING", "FINISHED_LENGTH_CAPPED"])
 

@@ -1,4 +1,4 @@
-/** The numbers that advice is judged by: those of src/tokenyard/explain/advice/symptoms.py, from columns. */
+/** The numbers that advice is judged by: those of src/tokenyard/explain/advice/rules.py, from columns. */
 
 import { endOfRow } from "../data/lives";
 import { MISSING, type Range, type Row } from "../data/model/columns";

@@ -1,5 +1,5 @@
 /**
- * Lines of a steps file to whole steps, by the rules of src/tokenyard/trace/read/step_joiner.py: records of a step come close to
+ * Lines of a steps file to whole steps, by the rules of src/tokenyard/trace/steps.py: records of a step come close to
  * each other but not always next to each other, so the last few steps are kept open.
  */
 

@@ -131,7 +131,7 @@ export class OutcomeBook {
   }
 
   /**
-   * Requests held back per reason, each counted once: as in src/tokenyard/trace/format/held_back.py.
+   * Requests held back per reason, each counted once: as in src/tokenyard/trace/facts.py.
    */
   private addByReason(reason: string | null, numRequests: number | null, rest: OutcomeRest): void {
     const held = new Map<string, number>();
@@ -188,7 +188,7 @@ export class OutcomeBook {
   }
 }
 
-/** The reason that stands for the step: as in src/tokenyard/trace/format/held_back.py. */
+/** The reason that stands for the step: as in src/tokenyard/trace/facts.py. */
 function mainReason(reason: string | null, numRequests: number | null, skipped: [string, number][] | null) {
   if (numRequests) return reason;
   if (!skipped || skipped.length === 0) return numRequests === null ? reason : null;

@@ -1,4 +1,4 @@
-/** Whole steps to columns: the counts of each step, as src/tokenyard/trace/read/facts_of_step.py takes them. */
+/** Whole steps to columns: the counts of each step, as src/tokenyard/trace/steps.py takes them. */
 
 import { CLASSIFIER_BLOCK_SIZE } from "./classify";
 import { IndexColumn, ListColumn, TimeColumn, WholeColumn } from "./columns";

@@ -1,6 +1,6 @@
 /**
  * Why a request waited: its waiting time divided among the reasons that held it, by the rule of docs/reasons.md ("The
- * waiting time of one request"). The same as src/tokenyard/explain/why/wait_tracker.py; shared vectors keep the two together.
+ * waiting time of one request"). The same as src/tokenyard/explain/why/waits.py; shared vectors keep the two together.
  */
 
 import { MISSING, type RequestIndex, type Row } from "./model/columns";
@@ -145,7 +145,7 @@ class Splitter {
       const completed = steps.completedTs[before];
       over = Number.isNaN(completed) ? seen : Math.min(Math.max(micros(completed), start), seen);
     }
-    // As src/tokenyard/explain/why/until_seen.py has it.
+    // As src/tokenyard/explain/why/waits.py has it.
     const sent = before < 0 ? start : Math.min(Math.max(this.moments.at[before], start), seen);
     over = Math.max(over, sent);
     const takenIn = requests.takenInTime[this.request];

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from tokenyard.cli.support.streams import say
-from tokenyard.printable import plain_lines, with_valid_text
+from tokenyard.redaction import plain_lines, with_valid_text
+from tokenyard.sim.replay import Progress as Replayed
+from tokenyard.workload import Workload
 
-__all__ = ["PlainConsole", "errors", "print_json", "results", "warn"]
+__all__ = ["PlainConsole", "errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where things are printed: results on stdout, progress and warnings on stderr.
 
 _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What JSON leaves as it is and a terminal may obey: the other controls, and what turns a line around."""
@@ -75,3 +83,56 @@ def _escaped(found: re.Match[str]) -> str:
     """A character as JSON escapes it, in two halves if it is far out."""
     units = found[0].encode("utf-16-be")
     return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The progress bar of a replay: requests done, virtual time, who runs and who waits.
+
+
+@contextmanager
+def replay_bar(total: int, what: str = "") -> Iterator[Callable[[Replayed], None] | None]:
+    """What to call with a replay's progress; None when standard error is no terminal. ``what`` is replayed, if it is
+    not the run itself.
+    """
+    console = errors()
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        *([TextColumn("{task.description}")] if what else []),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("requests  {task.fields[clock]}"),
+        TextColumn("[cyan]{task.fields[running]:,}[/] running  [yellow]{task.fields[waiting]:,}[/] waiting"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, expand=True) as progress:
+        task = progress.add_task(what, total=total, clock=_clock(0.0), running=0, waiting=0)
+
+        def show(done: Replayed) -> None:
+            progress.update(
+                task,
+                completed=done.num_done,
+                clock=_clock(done.now),
+                running=done.num_running,
+                waiting=done.num_waiting,
+            )
+
+        yield show
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} simulated"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a library call has to say besides its result, on standard error.
+
+
+def say_notes(workload: Workload) -> None:
+    """What looks wrong in the workload as it was read, on standard error; the header has the rest, too."""
+    for each in workload.remarks:
+        if each.warning:
+            warn(f"{workload.name}: {each.text}")

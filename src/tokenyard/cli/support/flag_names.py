@@ -1,20 +1,66 @@
-"""What the library says, in the words of the command line.
-
-The library names settings as its configurations do. Here, and nowhere else, they become the flags that a user types.
-"""
+"""Flags and settings: what the library says in the words of the command line, and how numbers are read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
-from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError
-from tokenyard.launch.names import OTHER_NAMES
+from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-__all__ = ["as_flags", "default_of", "flag", "in_words_of", "setting_names", "spellings"]
+from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
+from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError, shown
+
+__all__ = ["as_flags", "default_of", "flag", "in_words_of", "number_rule", "setting_names", "spellings"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Numbers on the command line: what is no number is refused in words for users, not for programmers.
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+"""More digits than any count or seed has."""
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{shown(text)} is not a whole number of at most 18 digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{shown(text)} is not a number") from None
+
+
+_READERS: dict[type, tuple[str, Callable[[str], Any]]] = {int: ("INT", _whole), float: ("FLOAT", _number)}
+
+
+def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """How tyro reads whole numbers and numbers, also where they may be left out."""
+    kinds = [each for each in get_args(info.type) or (info.type,) if each is not NoneType]
+    if len(kinds) != 1 or kinds[0] not in _READERS:
+        return None
+    kind: type = kinds[0]
+    metavar, read = _READERS[kind]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda texts: read(texts[0]),
+        is_instance=lambda value: value is None or isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the library says, in the words of the command line.
+#
+# The library names settings as its configurations do. Here, and nowhere else, they become the flags that a user
+# types.
 
 _IN_TEXT = re.compile(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+(?!\w|=|\.\w)")
 """Words that can only be names of settings: plain ones (seed, limit) are left alone."""

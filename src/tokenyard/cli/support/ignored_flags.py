@@ -65,7 +65,7 @@ def _varies(command: Any, names: Sequence[str]) -> bool:
 
 def _is_built_in(command: Any) -> bool:
     """Whether the workload is one of ours; looked up only where it matters, since it takes time to load."""
-    return command.workload in import_module("tokenyard.sim.workload.load").GENERATORS
+    return command.workload in import_module("tokenyard.workload.load").GENERATORS
 
 
 _RULES = (

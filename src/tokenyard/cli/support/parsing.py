@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stderr
 from functools import reduce
+from importlib import import_module
 from io import StringIO
 from operator import or_
 from typing import Annotated, Any, cast
@@ -15,12 +17,61 @@ from tokenyard.cli.support.flag_names import spellings
 from tokenyard.cli.support.flags import COMMANDS, Command, Compare
 from tokenyard.cli.support.groups import registry
 from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_given
-from tokenyard.cli.support.word_lists import with_one_policies
-from tokenyard.launch.abbreviations import written_out
-from tokenyard.launch.serve_line import check_joined
+from tokenyard.deploy.vllm_serve.flags import written_out
+from tokenyard.deploy.vllm_serve.serve_line import check_joined
 from tokenyard.redaction import hidden_words
 
-__all__ = ["parse"]
+__all__ = ["names_of", "parse", "with_one_policies"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Flags that take several names: ``--policies a,b``, ``--policies a b`` and ``--policy a --policy b`` are the same.
+
+_POLICIES = ("--policies", "--policy")
+
+
+def names_of(texts: Iterable[str]) -> list[str]:
+    """The names, however texts group them."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def with_one_policies(words: Sequence[str]) -> list[str]:
+    """The words of `compare` with all names of policies in one flag.
+
+    What names a workload or a file, and no policy, ends the list: it is what is compared. Behind a list with commas so
+    does whatever is no policy that is known.
+    """
+    rest: list[str] = []
+    names: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        name, sign, value = word.partition("=")
+        if name not in _POLICIES:
+            rest.append(word)
+            continue
+        found = [value] if sign else []
+        while not sign and left and _goes_on(found, left[0]):
+            found.append(left.pop(0))
+        if not found:
+            return list(words)  # a flag without a name: whoever reads it says so
+        names += found
+    return [*rest, f"{_POLICIES[0]}={','.join(names_of(names))}"] if names else rest
+
+
+def _goes_on(found: Sequence[str], word: str) -> bool:
+    """Whether ``word`` names further policies."""
+    if word.startswith("-"):
+        return False
+    known = import_module("tokenyard.vocabulary").known_policies()
+    if not found or all(name in known or ".py:" in name for name in names_of([word])):
+        return True
+    is_compared = word in import_module("tokenyard.workload.load").GENERATORS or os.path.exists(word)  # noqa: PTH110
+    return not is_compared and "," not in found[-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From the words of a command line to a command with its flags.
 
 _DESCRIPTION = """vLLM's scheduler as a library: replay traffic, see what held requests back.
 

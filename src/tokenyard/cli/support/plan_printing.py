@@ -8,13 +8,11 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
-from tokenyard.printable import plain
-from tokenyard.sim.plan.answer import LargestLoad, Plan, ServedApart
-from tokenyard.sim.plan.floor import sentence_of
-from tokenyard.sim.plan.goal import Goal, value_of
-from tokenyard.sim.sweep.row import Row, words_of
+from tokenyard.questions.planning.answer import Goal, LargestLoad, Plan, ServedApart, sentence_of, value_of
+from tokenyard.questions.sweeping.rows import Row, words_of
+from tokenyard.redaction import plain
 
 __all__ = ["print_plan"]
 

@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from tokenyard.errors import ConfigError
-from tokenyard.printable import plain_lines
+from tokenyard.redaction import plain_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,13 +13,11 @@ from typing import NamedTuple, cast
 
 from tokenyard.cli.support.flag_names import default_of, flag, setting_names, spellings
 from tokenyard.cli.support.flags import Compare, Plan, Run, Split, Sweep
-from tokenyard.deploy.given import OURS, Given, given_by
-from tokenyard.deploy.names import with_values
+from tokenyard.deploy.given import OURS, Given, given_by, with_values
+from tokenyard.deploy.vllm_serve.flags import Effect, flag_table
+from tokenyard.deploy.vllm_serve.given import read_words
+from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file, read_serve_line
 from tokenyard.errors import ConfigError
-from tokenyard.launch.flag import Effect
-from tokenyard.launch.flag_table import flag_table
-from tokenyard.launch.reading import read_words
-from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_line
 from tokenyard.redaction import hidden_words
 
 __all__ = ["REPLAYS", "Replay", "plain_words", "with_given"]

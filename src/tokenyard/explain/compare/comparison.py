@@ -1,21 +1,166 @@
-"""The comparison of two traces: one object, whose JSON ``tokenyard compare A B --json`` prints."""
+"""The comparison of two traces: figures and settings side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from tokenyard.explain.compare.alignment import Alignment, JobPair, MomentPair, align_jobs, align_moments
-from tokenyard.explain.compare.differing_settings import SettingDifference, differing_settings
-from tokenyard.explain.compare.figures import Figure, figures
-from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, first_difference
-from tokenyard.explain.report.header import Header
+from tokenyard.explain.compare.first_difference import (
+    Alignment,
+    FirstDifference,
+    JobPair,
+    MomentPair,
+    StateDifference,
+    align_jobs,
+    align_moments,
+    first_difference,
+)
+from tokenyard.explain.report.report import Header, Report
 from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.explain.report.summary import summarize
+from tokenyard.trace.reader import TraceReader, find_ranks
+from tokenyard.trace.schema import TraceStart
+from tokenyard.trace.start import settings_of
 
-__all__ = ["COMPARISON_VERSION", "TraceComparison", "compare_traces"]
+__all__ = [
+    "COMPARISON_VERSION",
+    "Figure",
+    "SettingDifference",
+    "TraceComparison",
+    "compare_traces",
+    "differing_settings",
+    "figures",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Every number of two reports, side by side.
+
+_NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements"))
+_FIRST = (
+    "duration_s",
+    "throughput",
+    "goodput",
+    "e2e_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "itl_ms",
+    "queue_ms",
+    "preemptions",
+    "recomputed_tokens",
+)
+_LAST = ("buckets", "reasons")
+_LESS_IS_BETTER = (
+    "queue_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "itl_ms",
+    "e2e_ms",
+    "preemptions",
+    "recomputed_tokens",
+    "recorded_reasons",
+    "unseen_s",
+)
+_MORE_IS_BETTER = ("prefix_hit_rate", "throughput", "goodput")
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One number of both reports; None where a trace does not have it."""
+
+    name: str
+    """Where it stands in the report's JSON: ``ttft_ms.p99``."""
+    a: float | None
+    b: float | None
+    less_is_better: bool | None
+    """None if neither more nor less is."""
+
+    @property
+    def differs(self) -> bool:
+        return self.a != self.b
+
+
+def figures(a: Report, b: Report) -> list[Figure]:
+    """Every number that either report has, those that users feel first."""
+    in_a, in_b = dict(_numbers(msgspec.to_builtins(a))), dict(_numbers(msgspec.to_builtins(b)))
+    names = sorted([*in_a, *(name for name in in_b if name not in in_a)], key=_rank)
+    return [
+        Figure(name, in_a.get(name), in_b.get(name), _direction(name))
+        for name in names
+        if in_a.get(name) is not None or in_b.get(name) is not None
+    ]
+
+
+def _numbers(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | None]]:
+    for name, value in fields.items():
+        if not prefix and name in _NOT_COMPARED:
+            continue
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _numbers(value, path + ".")
+        elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            yield path, value
+
+
+def _rank(name: str) -> int:
+    """What users feel, then the rest in the order of the report, then the classifier's guesses."""
+    top = name.partition(".")[0]
+    if top in _FIRST:
+        return _FIRST.index(top)
+    return len(_FIRST) + (top in _LAST)
+
+
+def _direction(name: str) -> bool | None:
+    top = name.partition(".")[0]
+    return True if top in _LESS_IS_BETTER else False if top in _MORE_IS_BETTER else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The settings in which two traces differ: what was turned between two runs.
+
+
+class SettingDifference(msgspec.Struct, frozen=True):
+    """One setting of both traces; None where a trace does not name it."""
+
+    name: str
+    a: Any
+    b: Any
+
+
+def differing_settings(a: Path | str, b: Path | str) -> list[SettingDifference] | None:
+    """Every setting whose values differ; None if a trace does not tell its settings.
+
+    Of several engines, those of the first one that scheduled anything.
+    """
+    start_a, start_b = _start(a), _start(b)
+    if start_a is None or start_b is None:
+        return None
+    in_a, in_b = settings_of(start_a), settings_of(start_b)
+    differing = [
+        SettingDifference(name, in_a.get(name), in_b.get(name))
+        for name in in_a | in_b
+        if in_a.get(name) != in_b.get(name) and not _is_text(in_a.get(name)) and not _is_text(in_b.get(name))
+    ]
+    sections = {each.name.rpartition(".")[2] for each in differing if "." in each.name}
+    return [each for each in differing if each.name not in sections]
+
+
+def _is_text(value: Any) -> bool:
+    """What a deployment says in sentences: assumptions, flags without effect. Its values stand elsewhere."""
+    return isinstance(value, list) and any(isinstance(each, dict | str) for each in value)
+
+
+def _start(path: Path | str) -> TraceStart | None:
+    trace = next(each for each in find_ranks(path) if not each.is_idle)
+    reader = TraceReader(trace.files, requests=False)
+    next(reader.steps())
+    return reader.start
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The comparison of two traces: one object, whose JSON ``tokenyard compare A B --json`` prints.
 
 COMPARISON_VERSION = 2
 

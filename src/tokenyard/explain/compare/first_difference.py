@@ -1,27 +1,338 @@
-"""Where two traces part: step by step beside each other until their decisions differ.
-
-A decision is who is admitted, resumed and preempted, and who gets how many tokens. The queues and the free blocks that
-a step finds are no decision: where they differ earlier, that is told beside it, for it may be the cause.
-"""
+"""Where two traces part: laid beside each other step by step until a decision differs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import chain, zip_longest
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from tokenyard.explain.compare.decided_step import DecidedStep, Fate, FateKind, decided_step, fate_of, seen_before
-from tokenyard.trace.format.step_facts import StepFacts
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.ranks import RankTrace, find_ranks
-from tokenyard.trace.read.reader import TraceReader
-from tokenyard.trace.read.step_joiner import Step
+from tokenyard.explain.held_back import NOT_RECORDED, HeldBack, classify
+from tokenyard.explain.report.report import Header
+from tokenyard.explain.why.timeline import timeline_readers
+from tokenyard.trace.facts import StepFacts, main_reason
+from tokenyard.trace.reader import RankTrace, TraceReader, find_ranks
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, StepDecision, StepSnapshot
+from tokenyard.trace.steps import Step, facts_of
+from tokenyard.vocabulary import Place
 
-__all__ = ["FirstDifference", "PartedRequest", "Parting", "StateDifference", "first_difference"]
+__all__ = [
+    "Alignment",
+    "DecidedStep",
+    "Fate",
+    "FateKind",
+    "FirstDifference",
+    "JobPair",
+    "JobSpan",
+    "Moment",
+    "MomentPair",
+    "PartedRequest",
+    "Parting",
+    "StateDifference",
+    "align_jobs",
+    "align_moments",
+    "decided_step",
+    "fate_of",
+    "first_difference",
+    "seen_before",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two traces laid beside each other: at the same steps, at the same times since their starts, or job by job.
+
+Alignment = Literal["step", "time", "job"]
+_ROWS = 12
+"""Moments shown of each trace."""
+_FEWEST_ROWS = 3
+"""Of each engine."""
+_JOBS = 100
+"""Jobs listed: those that differ most."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace at one step."""
+
+    step: int
+    seconds: float | None
+    """Since its first step."""
+    num_running: int | None
+    num_waiting: int | None
+    free_blocks: int | None
+    tokens: int | None
+    reason: str | None
+    """Recorded main reason, else the classifier's bucket."""
+
+
+class MomentPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Both traces at the same place; None where a trace has ended."""
+
+    at: float
+    """Step number, or seconds since the start."""
+    a: Moment | None
+    b: Moment | None
+    rank: int | None = None
+    """The engine, where there are several."""
+
+
+class JobSpan(msgspec.Struct, kw_only=True):
+    """A job in one of the traces, in microseconds since the trace's first arrival."""
+
+    begin_us: int
+    end_us: int
+    waited_us: int = 0
+    requests: int = 0
+
+
+class JobPair(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in both traces; None where it does not occur."""
+
+    job_id: str
+    a: JobSpan | None
+    b: JobSpan | None
+
+    @property
+    def change_us(self) -> float:
+        """How much longer it took in B; infinite if only one has it."""
+        if self.a is None or self.b is None:
+            return float("inf")
+        return (self.b.end_us - self.b.begin_us) - (self.a.end_us - self.a.begin_us)
+
+
+def align_moments(
+    a: Path | str, b: Path | str, headers: tuple[Header, Header], align: Literal["step", "time"]
+) -> list[MomentPair]:
+    """Both traces at a dozen places, evenly spread over the longer one; of several engines, each at a few."""
+    in_a, in_b = ({each.rank: each for each in find_ranks(path)} for path in (a, b))
+    ranks = list(in_a | in_b)
+    places = _places(headers, align, max(_ROWS // len(ranks), _FEWEST_ROWS))
+    return [
+        MomentPair(at=place, a=left, b=right, rank=rank)
+        for rank in ranks
+        for place, left, right in zip(
+            places, _moments(in_a.get(rank), places, align), _moments(in_b.get(rank), places, align), strict=True
+        )
+        if left is not None or right is not None
+    ]
+
+
+def _places(headers: tuple[Header, Header], align: Literal["step", "time"], rows: int) -> list[float]:
+    if align == "time":
+        longest = max(header.seconds or 0.0 for header in headers)
+        return [longest * i / (rows - 1) for i in range(rows)]
+    first = min(header.first_step or 0 for header in headers)
+    last = max(header.last_step or 0 for header in headers)
+    return sorted({float(first + (last - first) * i // (rows - 1)) for i in range(rows)})
+
+
+def _moments(trace: RankTrace | None, places: list[float], align: Literal["step", "time"]) -> list[Moment | None]:
+    """For each place the first step there or after it; None for places after the end."""
+    found: list[Moment | None] = []
+    if trace is None or trace.is_idle:
+        return [None] * len(places)
+    start = trace.run_start
+    for step in TraceReader(trace.files, requests=False).steps():
+        start = step.ts if start is None else start
+        seconds = step.ts - start if step.ts is not None and start is not None else None
+        here = step.number if align == "step" else seconds
+        while here is not None and len(found) < len(places) and here >= places[len(found)]:
+            found.append(_moment(step, seconds))
+        if len(found) == len(places):
+            break
+    return found + [None] * (len(places) - len(found))
+
+
+def _moment(step: Step, seconds: float | None) -> Moment:
+    facts = facts_of(step)
+    reason = main_reason(step.outcome) if step.outcome is not None else None
+    return Moment(
+        step=step.number,
+        seconds=seconds,
+        num_running=facts.num_running,
+        num_waiting=facts.num_waiting,
+        free_blocks=facts.free_blocks,
+        tokens=facts.token_sum,
+        reason=reason or classify(facts).bucket.value,
+    )
+
+
+def align_jobs(a: Path | str, b: Path | str) -> list[JobPair]:
+    """Jobs (requests of no job count as one each) of both traces, those that differ most first."""
+    in_a, in_b = dict(_jobs(a)), dict(_jobs(b))
+    pairs = [JobPair(job_id=job, a=in_a.get(job), b=in_b.get(job)) for job in in_a | in_b]
+    return sorted(pairs, key=lambda pair: (-abs(pair.change_us), pair.job_id))[:_JOBS]
+
+
+def _jobs(path: Path | str) -> Iterator[tuple[str, JobSpan]]:
+    spans: dict[str, JobSpan] = {}
+    for timeline in chain.from_iterable(reader.timelines() for _, reader in timeline_readers(path)):
+        begin = timeline.arrived_us or 0
+        span = spans.setdefault(
+            timeline.job_id or timeline.request_id, JobSpan(begin_us=begin, end_us=timeline.until_us)
+        )
+        span.begin_us, span.end_us = min(span.begin_us, begin), max(span.end_us, timeline.until_us)
+        span.waited_us += timeline.waited_us
+        span.requests += 1
+    start = min((span.begin_us for span in spans.values()), default=0)
+    for job, span in spans.items():
+        span.begin_us -= start
+        span.end_us -= start
+        yield job, span
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What one of two traces decided in a step, and what became of one request there.
+
+
+class DecidedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of the traces did in a step. None where it does not tell."""
+
+    step: int
+    ts: float | None
+    seconds: float | None
+    """Since the first step of the run."""
+    num_running: int | None
+    max_num_running: int | None
+    """Most requests that may run at once."""
+    num_waiting: int | None
+    free_blocks: int | None
+    total_blocks: int | None
+    tokens: int | None
+    """Scheduled in the step."""
+    token_budget: int | None
+    """Most tokens of a step."""
+    decision: StepDecision | None
+    outcome: AdmissionOutcome | None
+
+
+def decided_step(step: Step | None, run_start: float | None) -> DecidedStep | None:
+    """The numbers of a step of a run whose first step began at ``run_start``; None for None."""
+    if step is None:
+        return None
+    facts = facts_of(step)
+    return DecidedStep(
+        step=step.number,
+        ts=step.ts,
+        seconds=step.ts - run_start if step.ts is not None and run_start is not None else None,
+        num_running=facts.num_running,
+        max_num_running=facts.max_running,
+        num_waiting=facts.num_waiting,
+        free_blocks=facts.free_blocks,
+        total_blocks=facts.total_blocks,
+        tokens=facts.token_sum,
+        token_budget=facts.token_budget,
+        decision=step.decision,
+        outcome=step.outcome,
+    )
+
+
+class FateKind(StrEnum):
+    """What a step of one trace did with a request."""
+
+    ADMITTED = "admitted"
+    RESUMED = "resumed"
+    PREEMPTED = "preempted"
+    SCHEDULED = "scheduled"
+    """It ran already and got tokens."""
+    STALLED = "stalled"
+    """It ran already and got none."""
+    WAITING = "waiting"
+    NOT_ARRIVED = "not_arrived"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+    """The trace does not list it, and leaves ids out."""
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one request in a step of one trace."""
+
+    kind: FateKind
+    tokens: int | None = None
+    """That it got."""
+    reason: str | None = None
+    """Why it got none, if the trace tells."""
+    place: Place | None = None
+    """How the reason met it."""
+    position: int | None = None
+    """In the queue, from 1, if it waits."""
+    kv: KVNumbers | None = None
+    """Blocks that were refused to it."""
+
+
+_LISTS = (
+    ("scheduled_new_req_ids", FateKind.ADMITTED),
+    ("scheduled_resumed_req_ids", FateKind.RESUMED),
+    ("preempted_req_ids", FateKind.PREEMPTED),
+)
+
+
+def fate_of(request_id: str, step: Step) -> Fate | None:
+    """What ``step`` did with a request; None if it is in none of its lists."""
+    decision, snapshot = step.decision or StepDecision(step=-1), step.snapshot or StepSnapshot(step=-1)
+    tokens = (decision.num_scheduled_tokens or {}).get(request_id)
+    held = HeldBack.of(step.outcome) if step.outcome is not None else HeldBack()
+    held.preempt(decision.preempted_req_ids or (), step.outcome)
+    for field, kind in _LISTS:
+        if request_id in (getattr(decision, field) or ()):
+            preempted = kind is FateKind.PREEMPTED
+            cause = held.named[request_id] if preempted else NOT_RECORDED
+            return Fate(kind=kind, tokens=tokens, reason=cause.reason if preempted else None)
+    if tokens or request_id in (decision.scheduled_running_req_ids or ()):
+        return Fate(kind=FateKind.SCHEDULED, tokens=tokens)
+    if request_id in (snapshot.running_req_ids or ()):
+        stalled = held.stalled.get(request_id)
+        return Fate(kind=FateKind.STALLED, reason=stalled.reason if stalled is not None else None)
+    waiting = snapshot.waiting_req_ids or []
+    if request_id not in waiting:
+        return None
+    cause = held.cause_of(request_id)
+    return Fate(
+        kind=FateKind.WAITING,
+        reason=None if cause == NOT_RECORDED else cause.reason,
+        place=None if cause == NOT_RECORDED else cause.place,
+        position=waiting.index(request_id) + 1,
+        kv=_refused_blocks(request_id, step.outcome),
+    )
+
+
+def _refused_blocks(request_id: str, outcome: AdmissionOutcome | None) -> KVNumbers | None:
+    if outcome is None:
+        return None
+    refusals = (outcome, *(outcome.skipped or ()))
+    return next((each.kv for each in refusals if each.req_id == request_id), None)
+
+
+def seen_before(request_ids: Iterable[str], trace: RankTrace, until: int) -> dict[str, FateKind]:
+    """Requests that the step ``until`` does not list: whether they had ended by then, or not arrived yet."""
+    fates = dict.fromkeys(request_ids, FateKind.NOT_ARRIVED)
+    if not fates:
+        return fates
+    for step in TraceReader(trace.files, requests=False).steps():
+        if step.number > until:
+            break
+        snapshot = step.snapshot or StepSnapshot(step=-1)
+        if snapshot.waiting_req_ids_omitted or snapshot.running_req_ids_omitted:
+            return dict.fromkeys(fates, FateKind.UNKNOWN)
+        arrived = {each.req_id for each in step.arrived}
+        for request_id in fates:
+            if request_id in arrived or any(request_id in (ids or ()) for ids in _queues(snapshot)):
+                fates[request_id] = FateKind.ENDED
+    return fates
+
+
+def _queues(snapshot: StepSnapshot) -> tuple[list[str] | None, list[str] | None]:
+    return snapshot.running_req_ids, snapshot.waiting_req_ids
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where two traces part: step by step beside each other until their decisions differ.
+#
+# A decision is who is admitted, resumed and preempted, and who gets how many tokens. The queues and the free blocks
+# that a step finds are no decision: where they differ earlier, that is told beside it, for it may be the cause.
 
 _DECIDED_LISTS = (
     ("scheduled_new_req_ids", "requests admitted"),

@@ -1,4 +1,4 @@
-"""Two traces side by side in a terminal. Nothing that comes from a trace is read as markup."""
+"""Two traces side by side in a terminal: figures, and where they part."""
 
 from __future__ import annotations
 
@@ -12,18 +12,155 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.compare.alignment import JobPair, JobSpan, Moment, MomentPair
-from tokenyard.explain.compare.comparison import TraceComparison
-from tokenyard.explain.compare.differing_settings import SettingDifference
-from tokenyard.explain.compare.figures import Figure
-from tokenyard.explain.render.goodput import goodput_of
-from tokenyard.explain.render.parting import print_parting
-from tokenyard.explain.render.tables import fitting, print_section, table_of
+from tokenyard.explain.compare.comparison import Figure, SettingDifference, TraceComparison
+from tokenyard.explain.compare.first_difference import (
+    DecidedStep,
+    Fate,
+    FateKind,
+    FirstDifference,
+    JobPair,
+    JobSpan,
+    Moment,
+    MomentPair,
+    PartedRequest,
+    StateDifference,
+)
+from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
-from tokenyard.explain.report.header import Header
-from tokenyard.printable import plain
+from tokenyard.explain.report.report import Header
+from tokenyard.redaction import plain
+from tokenyard.trace.facts import held_by_reason
+from tokenyard.vocabulary import PLACES, Place, meaning_of
 
-__all__ = ["print_comparison"]
+__all__ = ["print_comparison", "print_parting"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where two traces part, in a terminal: the first different decision, and what either trace knew when it was taken.
+
+_WORDS = {
+    FateKind.ADMITTED: "admitted",
+    FateKind.RESUMED: "resumed after a preemption",
+    FateKind.PREEMPTED: "preempted",
+    FateKind.SCHEDULED: "runs",
+    FateKind.STALLED: "runs, without tokens in this step",
+    FateKind.WAITING: "waits",
+    FateKind.NOT_ARRIVED: "has not arrived yet",
+    FateKind.ENDED: "has ended",
+    FateKind.UNKNOWN: "not told",
+}
+_QUANTITIES = (
+    ("running before it", "num_running", "max_num_running"),
+    ("waiting before it", "num_waiting", None),
+    ("free blocks before it", "free_blocks", None),
+    ("tokens scheduled", "tokens", "token_budget"),
+)
+"""What a step found and used: name, field, field of the most there can be."""
+
+
+def print_parting(comparison: TraceComparison, console: Console) -> None:
+    """The first different decision, its requests and numbers, and what differed before it."""
+    parting = comparison.parting
+    states = [each for each in comparison.states if parting is None or not _is_told(each, parting)]
+    print_section(console, "Where they part", *_decision(parting), *_states(states, parting))
+
+
+def _decision(parting: FirstDifference | None) -> Iterator[Table | Text]:
+    if parting is None:
+        yield Text("Nowhere: every step decides the same.")
+        return
+    step = parting.a or parting.b
+    if step is None:
+        yield Text(f"From the beginning: {parting.what}: {plain(parting.detail)}.")
+        return
+    number = f"{step.step:,}" if parting.rank is None else f"{step.step:,} of rank {parting.rank}"
+    equal = f"after {parting.equal_steps:,} with the same decisions" if parting.equal_steps else "the first"
+    yield Text(f"In step {number}, {equal}: {parting.what}: {plain(parting.detail)}.")
+    yield Text()
+    for request in parting.requests:
+        yield from _request(request)
+    if parting.requests:
+        yield Text()
+    yield _numbers(parting.a, parting.b)
+    meanings = _meanings(parting.requests)
+    if meanings is not None:
+        yield Text()
+        yield meanings
+
+
+def _request(request: PartedRequest) -> Iterator[Table | Text]:
+    yield Text(plain(request.request_id), "bold")
+    table = table_of(Column("", style="bright_black"), Column(""), header=False)
+    for name, fate in (("A", request.a), ("B", request.b)):
+        table.add_row(f"  {name}", Text(_fate(fate)))
+    yield table
+
+
+def _fate(fate: Fate) -> str:
+    text = _WORDS[fate.kind]
+    if fate.tokens:
+        text += f", {fate.tokens:,} token{'s' * (fate.tokens != 1)}"
+    if fate.position is not None:
+        text += f", number {fate.position:,} in the queue"
+    if fate.reason is not None:
+        place = f" ({PLACES[fate.place].word})" if fate.place in (Place.BEHIND, Place.GUESS) else ""
+        text += f": {plain(fate.reason)}{place}"
+    if fate.kv is not None and fate.kv.needed is not None:
+        text += f", needed {count(fate.kv.needed)} blocks, {count(fate.kv.free)} free"
+    return text
+
+
+def _numbers(a: DecidedStep | None, b: DecidedStep | None) -> Table:
+    """What the step found and used, a row per quantity."""
+    table = table_of(Column("", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in "AB"))
+    sides = (a, b)
+    for name, field, most in _QUANTITIES:
+        table.add_row(name, *(_number(side, field, most) for side in sides))
+    table.add_row("time since the first step", *("ended" if side is None else duration(side.seconds) for side in sides))
+    held = [_held(side) for side in sides]
+    for reason in dict.fromkeys([*held[0], *held[1]]):
+        table.add_row(Text(f"held back by {plain(reason)}"), *(count(each.get(reason)) for each in held))
+    return table
+
+
+def _number(side: DecidedStep | None, field: str, most: str | None) -> str:
+    if side is None:
+        return "ended"
+    value, limit = getattr(side, field), getattr(side, most) if most is not None else None
+    return count(value) if value is None or limit is None else f"{value:,} of {limit:,}"
+
+
+def _held(side: DecidedStep | None) -> dict[str, int]:
+    return held_by_reason(side.outcome) if side is not None and side.outcome is not None else {}
+
+
+def _meanings(requests: Sequence[PartedRequest]) -> Table | None:
+    """Each reason once, in a sentence."""
+    reasons = {fate.reason: fate.place for each in requests for fate in (each.a, each.b) if fate.reason is not None}
+    if not reasons:
+        return None
+    table = table_of(Column(no_wrap=True), Column(style="bright_black"), header=False)
+    for reason, place in reasons.items():
+        table.add_row(Text(plain(reason), "bold"), meaning_of(reason, place or Place.OWN))
+    return table
+
+
+def _states(states: Sequence[StateDifference], parting: FirstDifference | None) -> Iterator[Text]:
+    for each in states:
+        yield Text()
+        since = f"Since step {each.step:,} they find other states"
+        if parting is not None:
+            since = f"Before that, since step {each.step:,}"
+        yield Text(f"{since}: {each.what}: {plain(each.detail)}.")
+
+
+def _is_told(state: StateDifference, parting: FirstDifference) -> bool:
+    """It differs in the step itself, whose numbers are printed."""
+    return parting.a is not None and state.step == parting.a.step
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two traces side by side in a terminal. Nothing that comes from a trace is read as markup.
 
 _SHARES = ("prefix_hit_rate", "token_budget_use", "peak_kv_use", "kv_free")
 _JOBS_SHOWN = 15
@@ -111,14 +248,14 @@ def _figures(figures: Iterable[Figure], *, narrow: bool) -> Table:
         style = "" if better is None else "green" if better else "red"
         table.add_row(
             _name(figure.name, narrow),
-            _number(figure.name, figure.a),
-            _number(figure.name, figure.b),
+            _comparison_number(figure.name, figure.a),
+            _comparison_number(figure.name, figure.b),
             Text(_change(figure), style),
         )
     return table
 
 
-def _number(name: str, value: float | None) -> str:
+def _comparison_number(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     top, last = name.partition(".")[0], name.rpartition(".")[2]

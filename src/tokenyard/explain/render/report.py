@@ -13,26 +13,21 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.render.clients import clients_of
-from tokenyard.explain.render.deployment import deployment_table
-from tokenyard.explain.render.goodput import goodput_of
-from tokenyard.explain.render.ranks import ranks_table
-from tokenyard.explain.render.reasons import advice_of, reasons_of
-from tokenyard.explain.render.replicas import replicas_of
-from tokenyard.explain.render.tables import print_section, table_of
-from tokenyard.explain.render.units import (
-    count,
-    duration,
-    gigabytes,
-    milliseconds,
-    percent,
-    short_count,
-    shorten,
+from tokenyard.explain.render.parts import (
+    advice_of,
+    clients_of,
+    deployment_table,
+    goodput_of,
+    print_section,
+    ranks_table,
+    reasons_of,
+    replicas_of,
+    table_of,
 )
-from tokenyard.explain.report.header import Header
-from tokenyard.explain.report.report import Report
-from tokenyard.printable import plain
-from tokenyard.vocabulary.buckets import BUCKETS, Bucket
+from tokenyard.explain.render.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
+from tokenyard.explain.report.report import Header, Report
+from tokenyard.redaction import plain
+from tokenyard.vocabulary import BUCKETS, Bucket
 
 __all__ = ["print_report"]
 

@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.stuck import Standstills, StuckPlace
 from tokenyard.explain.why.why import ReasonShare, Span, Why
-from tokenyard.printable import plain
-from tokenyard.trace.read.partial import Partial
-from tokenyard.vocabulary.waits import PLACES, Place
-from tokenyard.vocabulary.wording import meaning_of, reason_meaning
+from tokenyard.redaction import plain
+from tokenyard.trace.files import Partial
+from tokenyard.vocabulary import PLACES, Place, meaning_of, reason_meaning
 
 __all__ = ["print_stuck", "print_waiting", "print_why"]
 

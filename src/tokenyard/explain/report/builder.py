@@ -8,29 +8,17 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.advice.rules import advise
-from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms
-from tokenyard.explain.held_back.agreement import Agreement
-from tokenyard.explain.held_back.classifier import classify
-from tokenyard.explain.report.arrivals import STEPS_KEPT, ArrivalsCounter
-from tokenyard.explain.report.header import header_of
-from tokenyard.explain.report.latency import LatencyCounter
-from tokenyard.explain.report.percentiles import LatencyFigures, Series
+from tokenyard.explain.advice.rules import SymptomCounter, Symptoms, advise
+from tokenyard.explain.held_back import Agreement, classify
+from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
-from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, Throughput
-from tokenyard.explain.report.slo import SLO
-from tokenyard.explain.report.speculation import SpeculationCounter
-from tokenyard.trace.format.request_timeline import micros
-from tokenyard.trace.format.schema import (
-    PrefixCacheLookup,
-    RequestArrived,
-    RequestFinished,
-    TraceStart,
-)
-from tokenyard.trace.format.step_facts import Drafts, StepFacts
-from tokenyard.trace.read.partial import is_at_step_limit, partial_of
-from tokenyard.trace.read.reader import ReadNotes
-from tokenyard.vocabulary.buckets import Bucket, StepReason
+from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, SpeculationCounter, Throughput, header_of
+from tokenyard.explain.report.slo import SLO, LatencyCounter
+from tokenyard.trace.facts import Drafts, StepFacts, micros
+from tokenyard.trace.files import is_at_step_limit, partial_of
+from tokenyard.trace.reader import ReadNotes
+from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.vocabulary import Bucket, StepReason
 
 __all__ = ["ReportBuilder"]
 

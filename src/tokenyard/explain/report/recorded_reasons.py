@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.trace.format.held_back import held_by_reason
-from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
-from tokenyard.trace.format.step_facts import StepFacts
+from tokenyard.trace.facts import StepFacts, held_by_reason
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 
 __all__ = ["KVMeans", "RecordedReason", "RecordedReasonCounter", "free_share"]
 

@@ -1,28 +1,312 @@
-"""The report: one object that says how a run went. Its JSON is what ``--json`` prints; ``docs/report.md`` explains it.
-
-Stable: fields are added, never renamed, and a change of meaning raises ``report_version``.
-"""
+"""The report: one object that says how a run went, of one engine or of several."""
 
 from __future__ import annotations
 
 import msgspec
 
-from tokenyard.explain.advice.rule import Advice
-from tokenyard.explain.advice.trial import Trial
-from tokenyard.explain.held_back.agreement import Disagreements
-from tokenyard.explain.report.arrivals import Arrivals
-from tokenyard.explain.report.clients import ClientFigures
-from tokenyard.explain.report.header import Header
-from tokenyard.explain.report.html import report_html
-from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
-from tokenyard.explain.report.ranks import RankShare
+from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.held_back import Disagreements
+from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.units import percent
+from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
-from tokenyard.explain.report.replicas import ReplicaFigures
 from tokenyard.explain.report.slo import Goodput
-from tokenyard.explain.report.speculation import Speculation
-from tokenyard.trace.read.line_decoder import BadLine
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
+from tokenyard.trace.files import Partial
+from tokenyard.trace.schema import TraceStart
+from tokenyard.trace.start import Deployment, deployment_of
+from tokenyard.trace.steps import BadLine
 
-__all__ = ["REPORT_VERSION", "HitRate", "ReadingGaps", "Report", "Throughput"]
+__all__ = [
+    "DEFAULT_BYTES_PER_BLOCK",
+    "REPORT_VERSION",
+    "ClientFigures",
+    "Header",
+    "HitRate",
+    "RankShare",
+    "ReadingGaps",
+    "ReplicaChange",
+    "ReplicaFigures",
+    "Report",
+    "Speculation",
+    "SpeculationCounter",
+    "Throughput",
+    "header_of",
+    "infer_gpu",
+    "kv_bytes",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What clients saw who hang up after a time and ask again.
+
+
+class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a replay with ``--client-timeout``; the rest of the report is of attempts, as the server saw them."""
+
+    timeout_s: float
+    retries: int
+    """Times that a client sends a request again, at most."""
+    retry_wait_s: float
+    """Seconds between hanging up and sending again."""
+    given_up: int
+    """Attempts that clients hung up on."""
+    retried: int
+    """Of them, those that were sent again."""
+    answered_late: int
+    """Requests that a later attempt than the first one answered."""
+    unanswered: int
+    """Requests whose client went away for good."""
+    answer_ms: LatencyFigures
+    """Of each answered request: from its first sending to the end of its answer."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replicas that come and go: how many there were when, and what that took.
+
+
+class ReplicaChange(msgspec.Struct, frozen=True):
+    """From this moment on."""
+
+    at_s: float
+    held: int
+    """Replicas that have their GPUs: those that start, serve, or end what they have."""
+    ready: int
+    """Of them, those that take requests."""
+
+
+class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a replay with ``--replicas``."""
+
+    least: int
+    most: int
+    startup_s: float
+    target: float
+    """Requests that wait, per replica, by which their number is decided."""
+    changes: list[ReplicaChange]
+    """In order; the first is at 0."""
+    started: int
+    """Replicas that were started after the beginning."""
+    mean_held: float
+    max_held: int
+    held_s: float
+    """Replica-seconds, from each decision to start one until its last request had ended."""
+    gpus: int | None = None
+    """Of each replica."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What each of several engines had of a run.
+
+
+class RankShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's part; None where its trace does not tell."""
+
+    rank: int
+    requests: int | None
+    """Sent to it, refused ones aside."""
+    requests_share: float | None
+    """Of all requests, from 0 to 1."""
+    requests_finished: int | None
+    output_tokens: int | None
+    output_tokens_share: float | None
+    """Of all tokens sampled, from 0 to 1."""
+    steps: int
+    dummy_batches: int | None
+    """Steps in which it only kept step with the others; 0 where each steps alone, None of a trace."""
+    busy_share: float | None
+    """Time in steps with requests, as a share of the run."""
+    preemptions: int | None
+    prefix_hit_rate: float | None
+    """Of its prompt tokens."""
+    peak_kv_use: float | None
+    waiting_mean: float | None
+    """Waiting requests per step."""
+    ttft_ms: LatencyFigures
+    tpot_ms: LatencyFigures
+    source: str | None
+    """Its trace, if one was written."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How many drafts of speculative decoding the model accepted, as the report tells it.
+
+
+class SpeculationCounter:
+    """Adds up what steps verified."""
+
+    def __init__(self) -> None:
+        self._drafts = self._tokens = 0
+        self._accepted: list[int] = []
+        """By position."""
+
+    def add(self, drafts: Drafts) -> None:
+        """A step verified these."""
+        self._drafts += drafts.num_drafts
+        self._tokens += drafts.num_draft_tokens
+        new, known = drafts.num_accepted_tokens_per_pos, self._accepted
+        known += [0] * (len(new) - len(known))
+        for position, count in enumerate(new):
+            known[position] += count
+
+    def join(self, other: SpeculationCounter) -> None:
+        """The steps of another engine, too."""
+        self.add(Drafts(other._drafts, other._tokens, other._accepted))
+
+    def result(self, start: TraceStart | None) -> Speculation | None:
+        """The counts so far; None if nothing was drafted, and nobody had said that something would be."""
+        told = ((start.config if start is not None else None) or {}).get("speculation")
+        if not self._drafts and not told:
+            return None
+        accepted = sum(self._accepted)
+        return Speculation(
+            num_drafts=self._drafts,
+            num_draft_tokens=self._tokens,
+            num_accepted_tokens=accepted,
+            num_accepted_tokens_per_pos=self._accepted.copy(),
+            acceptance_rate=_ratio(accepted, self._tokens),
+            acceptance_rate_per_pos=[_ratio(count, self._drafts) for count in self._accepted],
+        )
+
+
+def _ratio(count: int, total: int) -> float | None:
+    return count / total if total else None
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts under vLLM's names, and their ratios; a ratio is None if nothing was drafted."""
+
+    num_drafts: int
+    """Proposals that were verified: one per request and step, of one draft token or several."""
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_accepted_tokens_per_pos: list[int]
+    """How often the draft at each position was accepted."""
+    acceptance_rate: float | None
+    """Accepted tokens over draft tokens."""
+    acceptance_rate_per_pos: list[float | None]
+    """Accepted at each position over proposals, also those too short to have that position."""
+
+    def __str__(self) -> str:
+        if self.acceptance_rate is None:
+            return "no drafts verified"
+        positions = ", ".join(map(percent, self.acceptance_rate_per_pos))
+        return (
+            f"{self.num_accepted_tokens:,} of {self.num_draft_tokens:,} drafts accepted, "
+            f"{percent(self.acceptance_rate)}; by position {positions}"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The one-line summary of a run: each token from the field that the trace format names for it.
+
+DEFAULT_BYTES_PER_BLOCK = 16 * 32 * 8 * 128 * 2 * 2
+"""Bytes of a KV block where a trace does not say: 16 tokens x 32 layers x 8 KV heads x 128 dimensions x key and value x
+2 bytes (Llama-3.1-8B)."""
+
+_GPU_BY_BLOCKS = (
+    (8_000, "5090"),
+    (15_000, "A100-40GB"),
+    (35_000, "H100/A100-80GB"),
+    (60_000, "H200-141GB"),
+)
+
+
+class Header(Deployment, frozen=True, kw_only=True):
+    """What ran, where and how long. None where the trace does not tell."""
+
+    policy: str
+    gpu: str
+    gpu_inferred: bool
+    """The GPU was guessed from the number of blocks."""
+    model: str | None
+    host: str | None
+    kv_blocks: int | None
+    kv_bytes: int | None
+    dram_blocks: int | None
+    dram_bytes: int | None
+    jobs: int
+    """Distinct job ids."""
+    first_step: int | None
+    last_step: int | None
+    steps: int
+    seconds: float | None
+    """From the first snapshot to the last."""
+    max_running: int | None
+    """Most requests running at once."""
+    request_records: int | None
+    """Records in the requests file, if it was read."""
+    source: str | None
+    partial: Partial | None = None
+    """How the trace shows that the run went on after it; None if it does not."""
+
+
+def infer_gpu(total_blocks: int | None) -> str:
+    """The GPU that usually has so many blocks, or ``unknown``."""
+    if total_blocks is not None:
+        for limit, name in _GPU_BY_BLOCKS:
+            if total_blocks < limit:
+                return name
+    return "unknown"
+
+
+def kv_bytes(blocks: int | None, start: TraceStart | None) -> int | None:
+    """Bytes of so many blocks."""
+    if blocks is None:
+        return None
+    per_block = start.bytes_per_block if start is not None else None
+    if not per_block:
+        block_size = start.block_size if start is not None else None
+        per_block = DEFAULT_BYTES_PER_BLOCK * (block_size or CLASSIFIER_BLOCK_SIZE) // CLASSIFIER_BLOCK_SIZE
+    return blocks * per_block
+
+
+def header_of(
+    start: TraceStart | None,
+    first: StepFacts | None,
+    last: StepFacts | None,
+    *,
+    steps: int,
+    jobs: int,
+    max_running: float | None,
+    request_records: int,
+    source: str | None,
+    partial: Partial | None,
+) -> Header:
+    """The header of a run from its first and last step and what was counted between them."""
+    blocks = first.total_blocks if first is not None else None
+    dram = first.cpu_total_blocks if first is not None else None
+    gpu = start.gpu if start is not None else None
+    seconds = None
+    if first is not None and last is not None and first.ts is not None and last.ts is not None:
+        seconds = last.ts - first.ts
+    return Header(
+        **msgspec.structs.asdict(deployment_of(start.config if start is not None else None)),
+        policy=(first.policy if first is not None else None) or "unknown",
+        gpu=gpu or infer_gpu(blocks),
+        gpu_inferred=gpu is None,
+        model=start.model if start is not None else None,
+        host=start.host if start is not None else None,
+        kv_blocks=blocks,
+        kv_bytes=kv_bytes(blocks, start),
+        dram_blocks=dram,
+        dram_bytes=kv_bytes(dram, start),
+        jobs=jobs,
+        first_step=first.step if first is not None else None,
+        last_step=last.step if last is not None else None,
+        steps=steps,
+        seconds=seconds,
+        max_running=None if max_running is None else int(max_running),
+        request_records=request_records or None,
+        source=source,
+        partial=partial,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The report: one object that says how a run went. Its JSON is what ``--json`` prints; ``docs/report.md`` explains it.
+#
+# Stable: fields are added, never renamed, and a change of meaning raises ``report_version``.
 
 REPORT_VERSION = 1
 

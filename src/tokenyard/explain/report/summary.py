@@ -1,21 +1,138 @@
-"""A trace read into a report: the traces of all engines, where there are several, into one."""
+"""A trace read into a report; the reports of several engines as one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.joined import EnginePart, joined_report
-from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.report import RankShare, ReadingGaps, Report
 from tokenyard.explain.report.slo import SLO
-from tokenyard.explain.why.timeline_reader import StepReader
-from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.ranks import RankTrace, find_ranks
-from tokenyard.trace.read.reader import Step
+from tokenyard.explain.why.timeline import StepReader
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
+from tokenyard.trace.files import Partial
+from tokenyard.trace.reader import RankTrace, Step, find_ranks
+from tokenyard.trace.steps import facts_of
 
-__all__ = ["summarize"]
+__all__ = ["EnginePart", "joined_report", "summarize"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One report of several engines, and what each of them had of the run.
+
+_BAD_LINES_KEPT = 20
+
+
+class EnginePart(NamedTuple):
+    """What one engine did."""
+
+    rank: int
+    builder: ReportBuilder
+    """Holds what happened to it."""
+    report: Report
+    """Of this engine alone."""
+    dummy_batches: int | None = None
+    """Steps in which it only kept step with the others; None: not known."""
+
+
+def joined_report(parts: Sequence[EnginePart], *, source: str | None = None, seconds: float | None = None) -> Report:
+    """Counts added up, distributions over all requests and steps; ``ranks`` has the part of each.
+
+    ``seconds`` is the length of the run; None: from the first step of all to the last moment.
+    """
+    whole = ReportBuilder.joined([part.builder for part in parts]).report(source=source)
+    reports = [part.report for part in parts]
+    whole = msgspec.structs.replace(
+        whole,
+        header=msgspec.structs.replace(
+            whole.header,
+            request_records=_sum(r.header.request_records for r in reports),
+            partial=_joined_partial([r.header.partial for r in reports], whole.requests or 0),
+        ),
+        times=next((r.times for r in reports if r.times == "reconstructed"), whole.times),
+        reading=_joined_gaps(parts, whole),
+    )
+    length = seconds if seconds is not None else whole.duration_s
+    return msgspec.structs.replace(whole, ranks=[_share(part, whole, length or 1.0) for part in parts])
+
+
+def _share(part: EnginePart, whole: Report, seconds: float) -> RankShare:
+    report, busy = part.report, part.builder.busy_seconds
+    return RankShare(
+        rank=part.rank,
+        requests=report.requests,
+        requests_share=_of(report.requests, whole.requests),
+        requests_finished=report.requests_finished,
+        output_tokens=report.output_tokens,
+        output_tokens_share=_of(report.output_tokens, whole.output_tokens),
+        steps=report.steps,
+        dummy_batches=part.dummy_batches,
+        busy_share=None if busy is None else busy / seconds,
+        preemptions=report.preemptions,
+        prefix_hit_rate=report.prefix_hit_rate.local,
+        peak_kv_use=report.peak_kv_use,
+        waiting_mean=report.waiting.mean,
+        ttft_ms=report.ttft_ms,
+        tpot_ms=report.tpot_ms,
+        source=report.header.source,
+    )
+
+
+def _of(part: int | None, whole: int | None) -> float | None:
+    if part is None or whole is None:
+        return None
+    return part / whole if whole else 0.0
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _joined_gaps(parts: Sequence[EnginePart], whole: Report) -> ReadingGaps:
+    gaps = [part.report.reading for part in parts]
+    bad = [line for each in gaps for line in each.first_bad_lines]
+    missing = set(range(whole.header.data_parallel_size or 0)) - {part.rank for part in parts}
+    return ReadingGaps(
+        bad_lines=sum(each.bad_lines for each in gaps),
+        first_bad_lines=bad[:_BAD_LINES_KEPT],
+        unknown_events=_added(each.unknown_events for each in gaps),
+        dropped_fields=_added(each.dropped_fields for each in gaps),
+        duplicate_records=sum(each.duplicate_records for each in gaps),
+        late_records=sum(each.late_records for each in gaps),
+        unmatched_request_records=sum(each.unmatched_request_records for each in gaps),
+        omitted_ids=whole.reading.omitted_ids,
+        sampled_every=whole.reading.sampled_every,
+        step_limit_reached=any(each.step_limit_reached for each in gaps),
+        missing_ranks=sorted(missing),
+    )
+
+
+def _joined_partial(parts: Sequence[Partial | None], requests: int) -> Partial | None:
+    partial = [each for each in parts if each is not None]
+    if not partial:
+        return None
+    return Partial(
+        cut_off=any(each.cut_off for each in partial),
+        at_step_limit=any(each.at_step_limit for each in partial),
+        unfinished=sum(each.unfinished for each in partial),
+        requests=requests,
+    )
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A trace read into a report: the traces of all engines, where there are several, into one.
 
 
 def summarize(path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = ()) -> Report:

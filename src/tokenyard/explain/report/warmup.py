@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
-from tokenyard.trace.format.step_facts import Drafts, FactSink, StepFacts
+from tokenyard.trace.facts import Drafts, FactSink, StepFacts
+from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 
 __all__ = ["AfterWarmup"]
 

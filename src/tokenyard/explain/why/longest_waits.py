@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.held_back.held_back import Cause
-from tokenyard.explain.why.timeline_reader import timeline_readers
+from tokenyard.explain.held_back import Cause
+from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
-from tokenyard.trace.format.request_timeline import RequestTimeline
-from tokenyard.trace.read.partial import Partial
-from tokenyard.vocabulary.waits import Place, WaitState
+from tokenyard.trace.facts import RequestTimeline
+from tokenyard.trace.files import Partial
+from tokenyard.vocabulary import Place, WaitState
 
 __all__ = ["LongWait", "RankWaiting", "Waiting", "waiting"]
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.why.timeline_reader import StepReader
-from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers, Refusal
-from tokenyard.trace.format.step_facts import StepFacts
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.ranks import find_ranks
-from tokenyard.trace.read.step_joiner import Step
-from tokenyard.vocabulary.reasons import Reason, is_event, is_for_good
+from tokenyard.explain.why.timeline import StepReader
+from tokenyard.trace.facts import StepFacts
+from tokenyard.trace.reader import find_ranks
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, Refusal
+from tokenyard.trace.steps import Step, facts_of
+from tokenyard.vocabulary import Reason, is_event, is_for_good
 
 __all__ = ["LONG", "Standstills", "StuckPlace", "standstills"]
 

@@ -6,22 +6,29 @@ the spans to the reasons. ``docs/why.md`` says it in words; the rule stands in `
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.held_back.held_back import Cause
-from tokenyard.explain.why.open_wait import OpenWait
-from tokenyard.explain.why.timeline_reader import timeline_readers
-from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestMoments, RequestTimeline, Wait
-from tokenyard.trace.format.schema import KVNumbers
-from tokenyard.trace.read.partial import Partial
-from tokenyard.trace.read.step_joiner import Step
-from tokenyard.vocabulary.waits import Place, WaitState
+from tokenyard.explain.held_back import Cause
+from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
+from tokenyard.explain.why.waits import OpenWait
+from tokenyard.trace.export.chrome import ChromeWriter
+from tokenyard.trace.export.perfetto import PerfettoWriter
+from tokenyard.trace.export.timeline import emit_timeline
+from tokenyard.trace.facts import PreemptionMoment, RequestMoments, RequestTimeline, Wait
+from tokenyard.trace.files import Partial
+from tokenyard.trace.reader import RankTrace
+from tokenyard.trace.schema import KVNumbers
+from tokenyard.trace.steps import Step
+from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["WHY_VERSION", "JobNamedError", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why", "why_of"]
+__all__ = ["WHY_VERSION", "JobNamedError", "Phases", "ReasonShare", "Span", "Why", "draw", "phases_of", "why", "why_of"]
+
 
 WHY_VERSION = 1
 _IDS_REMEMBERED = 10_000
@@ -289,3 +296,27 @@ def phases_of(timeline: RequestTimeline) -> Phases:
         preempted_us=waited[WaitState.PREEMPTED],
         stalled_us=waited[WaitState.STALLED],
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A trace drawn for Perfetto or Chrome: every engine below its own name, with the life of every request.
+
+_Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
+
+
+def draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
+    """Draw the traces of the engines of one run; ``writer_of`` makes the writer, given the first engine's name.
+
+    An engine without steps is its name alone. Raises TraceError if a trace cannot be read.
+    """
+    writer: _Writer | None = None
+    for trace in traces:
+        name = trace.files.name if trace.rank is None else f"{trace.files.name} rank {trace.rank}"
+        if writer is None:
+            writer = writer_of(name)
+        else:
+            writer.next_engine(name)
+        if not trace.is_idle:
+            emit_timeline(TimelineReader(trace.files).with_timelines(), writer)
+    assert writer is not None, "there is one trace at least"
+    return writer

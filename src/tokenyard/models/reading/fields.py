@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tokenyard.config import MAX_COUNT
+from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import MISSING, ConfigError
 
 __all__ = ["Fields"]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenyard.errors import shown
+from tokenyard.models.layers import WeightFormat, plain_format
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
-from tokenyard.models.weights import WeightFormat, plain_format
 
 __all__ = ["METHODS", "Quantization", "read_quantization"]
 

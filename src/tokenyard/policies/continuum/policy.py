@@ -1,21 +1,15 @@
-"""The CONTINUUM policies: pins with a time to live, consumed by the next turn.
-
-    a turn ends        the rule gives its blocks a time to live; 0: they are freed
-    time passes        an expired pin is dropped, but never under a turn that waits
-    the next turn      goes before turns without a pin, finds its prefix cached; its admission consumes the pin
-    the last turn      leaves no pin
-    nothing fits       pins are dropped, the latest program's first, until the head of the queue fits
-
-``docs/continuum.md`` compares them, and says where pins lose.
-"""
+"""The CONTINUUM policies: pins with a time to live, consumed by the next turn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
-from tokenyard.kv.shortage import KVShortage
-from tokenyard.policies.continuum.programs import Program, Programs
-from tokenyard.policies.continuum.queue import queue_rank, requeue
+from tokenyard.core.kv.allocation import KVShortage
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.outcomes import Outcome
+from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,
@@ -26,12 +20,116 @@ from tokenyard.policies.continuum.ttl import (
     PrefillReload,
     TtlRule,
 )
-from tokenyard.policies.keyed import Key, KeyedPolicy
-from tokenyard.request import Request
-from tokenyard.sched.queues.waiting import WaitingQueues
-from tokenyard.sched.steps.outcomes import Outcome
+from tokenyard.policies.simple import Key, KeyedPolicy
 
-__all__ = ["Continuum", "continuum_fixed", "continuum_share", "continuum_ttl"]
+__all__ = [
+    "Continuum",
+    "Program",
+    "Programs",
+    "QueueRank",
+    "continuum_fixed",
+    "continuum_share",
+    "continuum_ttl",
+    "queue_rank",
+    "requeue",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The order of a CONTINUUM queue: preempted turns, then turns of pinned jobs, then by the arrival of the program.
+
+
+class QueueRank(IntEnum):
+    """Who goes first."""
+
+    PREEMPTED = 0
+    PINNED = 1
+    OTHER = 2
+
+
+def queue_rank(request: Request, *, pinned: bool) -> QueueRank:
+    """Rank of a waiting request; ``pinned``: the blocks of its job's previous turn are kept."""
+    if request.status is RequestStatus.PREEMPTED:
+        return QueueRank.PREEMPTED
+    return QueueRank.PINNED if pinned else QueueRank.OTHER
+
+
+def requeue(room: WaitingQueues, request_ids: Iterable[str]) -> None:
+    """Their job's pin came or went: put waiting requests where they belong now."""
+    for request_id in request_ids:
+        for queue in (room.waiting, room.skipped):
+            request = queue.get(request_id)
+            if request is not None:
+                queue.discard(request)
+                queue.add(request)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Programs: what is remembered of a job from its first turn to its last.
+
+
+class Program:
+    """One job: the turns of one agent."""
+
+    __slots__ = ("arrival", "last_turn_ended", "pin_until", "tool", "turns", "waiting")
+
+    def __init__(self, arrival: float) -> None:
+        self.arrival = arrival
+        """When its first turn arrived."""
+        self.turns = 0
+        """Turns that have arrived."""
+        self.last_turn_ended: float | None = None
+        """When its latest turn ended, until the next one arrives."""
+        self.tool: str | None = None
+        """Tool that its latest turn called."""
+        self.pin_until = 0.0
+        """End of its pin's time to live; only means something while it has a pin."""
+        self.waiting: dict[str, float] = {}
+        """Turns that were never admitted, with their arrivals. One that was aborted stays: ask the waiting room."""
+
+
+class Programs:
+    """Jobs by id. A job that never says that it is over is forgotten when ``capacity`` younger ones have come."""
+
+    __slots__ = ("_capacity", "_programs")
+
+    def __init__(self, capacity: int = 65_536) -> None:
+        self._capacity = capacity
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def get(self, job_id: str | None) -> Program | None:
+        """The program of a job that is known."""
+        return self._programs.get(job_id) if job_id is not None else None
+
+    def of(self, job_id: str, arrival: float) -> Program:
+        """The program of a job; a job met for the first time arrives at ``arrival``."""
+        program = self._programs.get(job_id)
+        if program is None:
+            program = self._programs[job_id] = Program(arrival)
+            if len(self._programs) > self._capacity:
+                self._programs.popitem(last=False)
+        else:
+            self._programs.move_to_end(job_id)
+        return program
+
+    def forget(self, job_id: str) -> None:
+        """The job is over."""
+        self._programs.pop(job_id, None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The CONTINUUM policies: pins with a time to live, consumed by the next turn.
+#
+#     a turn ends        the rule gives its blocks a time to live; 0: they are freed
+#     time passes        an expired pin is dropped, but never under a turn that waits
+#     the next turn      goes before turns without a pin, finds its prefix cached; its admission consumes the pin
+#     the last turn      leaves no pin
+#     nothing fits       pins are dropped, the latest program's first, until the head of the queue fits
+#
+# ``docs/continuum.md`` compares them, and says where pins lose.
 
 
 class Continuum(KeyedPolicy):

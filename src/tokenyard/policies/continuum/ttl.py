@@ -1,38 +1,167 @@
-"""Time-to-live rules: how long the blocks of a finished turn are worth keeping.
-
-    fixed          the released code's: one threshold that is also the time to live
-    cost-benefit   the paper's: argmax over tau of P(duration <= tau) (T eta + PrefillReload(n)) - tau
-    memory share   ours: argmax over tau of P(duration <= tau) PrefillReload(n) - E[min(duration, tau)] n / rest
-
-The paper takes a second of holding blocks for a second lost, however few they are, and a queueing delay saved for this
-turn for one saved altogether. Ours weighs what everybody loses: recomputing stops the whole engine for a while, holding
-blocks stops the share of it that they could have served: n tokens of the ``rest`` that no pin holds.
-"""
+"""Time-to-live rules, and what they learn from: tool calls, evictions, histories."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from math import log
+from math import log, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.continuum.estimator import FloatArray, ToolCallEstimator
-from tokenyard.policies.continuum.history import Memoryfulness, QueueingDelay
 
 __all__ = [
+    "COLD_START_SAMPLES",
     "CostBenefit",
     "FinishedTurn",
     "FixedThreshold",
+    "FloatArray",
     "MemoryShare",
+    "Memoryfulness",
     "Observations",
     "PrefillReload",
+    "QueueingDelay",
+    "ToolCallEstimator",
     "TtlRule",
     "best_shared_ttl",
     "best_ttl",
     "cold_ttl",
 ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two quantities learnt from the past: how long evicted turns queue, and how much a turn's number tells.
+
+
+class QueueingDelay:
+    """Sliding mean of the seconds that follow-up turns waited whose blocks had not been kept (the paper's T)."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, window: int = 100) -> None:
+        self._seconds: deque[float] = deque(maxlen=window)
+
+    def add(self, seconds: float) -> None:
+        """One such turn was admitted after so long."""
+        self._seconds.append(seconds)
+
+    @property
+    def mean(self) -> float:
+        """0 before the first."""
+        return sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
+
+
+class Memoryfulness:
+    """``eta = -corr(k, N - k)`` over the turns ``k = 1..N`` of finished programs, within 0..1.
+
+    1 where all programs have the same number of turns: each turn brings the end nearer, so a delay saved is a delay
+    saved for good. 0 where the number of turns to come does not depend on the turns made.
+    """
+
+    __slots__ = ("_count", "_k", "_kk", "_kr", "_r", "_rr")
+
+    def __init__(self) -> None:
+        self._count = self._k = self._r = self._kk = self._rr = self._kr = 0
+
+    def program_ended(self, turns: int) -> None:
+        """A program is over after so many turns."""
+        n = turns
+        pairs = n * (n + 1) // 2
+        squares = n * (n + 1) * (2 * n + 1) // 6
+        self._count += n
+        self._k += pairs
+        self._r += pairs - n
+        self._kk += squares
+        self._rr += squares - n * n
+        self._kr += n * pairs - squares
+
+    @property
+    def value(self) -> float:
+        """eta; 1 where nothing varies."""
+        n = self._count
+        spread_k = n * self._kk - self._k**2
+        spread_r = n * self._rr - self._r**2
+        if spread_k <= 0 or spread_r <= 0:
+            return 1.0
+        correlation = (n * self._kr - self._k * self._r) / sqrt(spread_k * spread_r)
+        return min(max(-correlation, 0.0), 1.0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The estimator: how long tool calls take, by tool, learnt across all jobs.
+#
+# A call lasts from the end of the turn that makes it to the arrival of the job's next turn.
+
+FloatArray = npt.NDArray[np.float64]
+
+COLD_START_SAMPLES = 100
+"""Samples below which a distribution is not trusted (the paper's K)."""
+
+
+class _Durations:
+    """The latest ``window`` durations in seconds."""
+
+    __slots__ = ("_sorted", "values")
+
+    def __init__(self, window: int) -> None:
+        self.values: deque[float] = deque(maxlen=window)
+        self._sorted: FloatArray | None = None
+
+    def add(self, seconds: float) -> None:
+        self.values.append(seconds)
+        self._sorted = None
+
+    @property
+    def ascending(self) -> FloatArray:
+        if self._sorted is None:
+            self._sorted = np.sort(np.fromiter(self.values, np.float64, len(self.values)))
+        return self._sorted
+
+
+class ToolCallEstimator:
+    """Durations of tool calls; ``window`` bounds what is kept per tool and over all tools."""
+
+    def __init__(self, *, window: int = 1000, cold_start: int = COLD_START_SAMPLES) -> None:
+        self._window = window
+        self._cold_start = cold_start
+        self._all = _Durations(window)
+        self._tools: dict[str, _Durations] = {}
+
+    def observe(self, tool: str, seconds: float) -> None:
+        """A call of ``tool`` took so long."""
+        if tool not in self._tools:
+            self._tools[tool] = _Durations(self._window)
+        self._tools[tool].add(seconds)
+        self._all.add(seconds)
+
+    def mean(self, tool: str) -> float:
+        """Mean duration in seconds; 0 for a tool that was never seen (as in the released code)."""
+        seen = self._tools.get(tool)
+        return sum(seen.values) / len(seen.values) if seen else 0.0
+
+    def durations(self, tool: str) -> FloatArray | None:
+        """Observed durations in seconds, ascending: the tool's own, or all tools' while it has too few samples.
+
+        None while there are too few overall.
+        """
+        own = self._tools.get(tool)
+        if own is not None and len(own.values) >= self._cold_start:
+            return own.ascending
+        return self._all.ascending if len(self._all.values) >= self._cold_start else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Time-to-live rules: how long the blocks of a finished turn are worth keeping.
+#
+#     fixed          the released code's: one threshold that is also the time to live
+#     cost-benefit   the paper's: argmax over tau of P(duration <= tau) (T eta + PrefillReload(n)) - tau
+#     memory share   ours: argmax over tau of P(duration <= tau) PrefillReload(n) - E[min(duration, tau)] n / rest
+#
+# The paper takes a second of holding blocks for a second lost, however few they are, and a queueing delay saved for
+# this turn for one saved altogether. Ours weighs what everybody loses: recomputing stops the whole engine for a
+# while, holding blocks stops the share of it that they could have served: n tokens of the ``rest`` that no pin holds.
 
 _COLD_MEAN = 1.0
 """Seconds: below K samples, durations are taken as exponential with this mean."""

@@ -1,33 +1,148 @@
-"""The observer behind a replay's rows: a few numbers of every step, and of every request when it ends.
-
-It keeps 104 bytes a step and about a kilobyte a request (its ``meta`` aside), and no token. Steps that are taken in one
-stroke stay in one stroke, so that a replay with rows is nearly as fast as one without.
-"""
+"""Rows of a replay as they are made: requests, steps, and waits with their causes."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import deque
 from math import inf, nan
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.explain.held_back.held_back import Cause, HeldBack
-from tokenyard.explain.why.until_seen import until_seen
-from tokenyard.request import FinishReason, Request
-from tokenyard.sched.observer import Counts, RepeatedSteps, SchedulerState, StepObserver
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.sim.rows.causes import CauseLog, Piece
-from tokenyard.trace.emit.admission_outcome import outcome_record
-from tokenyard.trace.emit.fact_emitter import num_sampled_tokens
-from tokenyard.trace.format.request_timeline import PreemptionMoment, micros
-from tokenyard.trace.read.way_in import WayIn, way_in
-from tokenyard.vocabulary.waits import WaitState
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.observer import Counts, RepeatedSteps, SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.explain.held_back import Cause, HeldBack
+from tokenyard.explain.why.waits import until_seen
+from tokenyard.record.facts import num_sampled_tokens, outcome_record
+from tokenyard.trace.facts import PreemptionMoment, micros
+from tokenyard.trace.reader import WayIn, way_in
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
+from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["STEP_COLUMNS", "RequestRow", "RowRecorder", "WaitRow"]
+__all__ = ["STEP_COLUMNS", "CauseLog", "Piece", "RequestRow", "RowRecorder", "WaitRow"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Why requests waited, moment by moment: kept once for all of them, and looked up for one when somebody asks.
+#
+#     shared    since when      | kv_blocks, behind a ..... | max_num_seqs, all ..... |      of everybody who waits
+#     named     of request a    | kv_blocks, its own ... |                                   but for these
+#
+# A step's word holds until the next step is decided. Nearly all who wait share one cause, so a step costs a
+# comparison or two however long the queue is. The rule is that of ``explain/why``, which reads traces.
+
+
+class Piece(NamedTuple):
+    """A stretch of a wait with one cause; moments in microseconds."""
+
+    cause: Cause
+    start_us: int
+    end_us: int
+    head: str | None = None
+    """The request at the head of the queue that was refused, if it stood behind one."""
+    kv: KVNumbers | None = None
+    """Numbers of the last refusal."""
+    smallest_need: int | None = None
+
+
+class _Told:
+    """A cause since a moment, with the numbers of the last refusal that told it."""
+
+    __slots__ = ("cause", "end_us", "head", "kv", "smallest_need", "start_us")
+
+    def __init__(self, start_us: int, cause: Cause, head: str | None) -> None:
+        self.start_us = start_us
+        self.cause = cause
+        self.head = head
+        self.end_us: int | None = None
+        """None: it still holds."""
+        self.kv: KVNumbers | None = None
+        self.smallest_need: int | None = None
+
+    def again(self, outcome: AdmissionOutcome | None) -> None:
+        if outcome is not None and outcome.reason == self.cause.reason and self.cause.place is not Place.OUTSIDE:
+            self.kv, self.smallest_need = outcome.kv, outcome.smallest_need
+
+    def piece(self, start_us: int, end_us: int) -> Piece:
+        return Piece(self.cause, start_us, end_us, self.head, self.kv, self.smallest_need)
+
+
+class CauseLog:
+    """The causes of one engine's run."""
+
+    def __init__(self) -> None:
+        self._shared = [_Told(0, HeldBack().shared, None)]
+        self._starts = [0]
+        self._named: dict[str, list[_Told]] = {}
+        self._open: dict[str, _Told] = {}
+        """Of those that the last step named."""
+
+    def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
+        """A step was decided; ``outcome`` is its record."""
+        behind = outcome is not None and held.shared.place is Place.BEHIND
+        head = outcome.req_id if outcome is not None and behind else None
+        last = self._shared[-1]
+        if (last.cause, last.head) != (held.shared, head):
+            last = _Told(now_us, held.shared, head)
+            if self._starts[-1] == now_us:
+                self._shared[-1] = last
+            else:
+                self._shared.append(last)
+                self._starts.append(now_us)
+        last.again(outcome)
+        if self._open or held.named:
+            self._name(now_us, held.named, outcome)
+
+    def _name(self, now_us: int, named: dict[str, Cause], outcome: AdmissionOutcome | None) -> None:
+        for request_id, told in list(self._open.items()):
+            if named.get(request_id) != told.cause:
+                told.end_us = now_us
+                del self._open[request_id]
+        for request_id, cause in named.items():
+            told_before = self._open.get(request_id)
+            if told_before is None:
+                told_before = self._open[request_id] = _Told(now_us, cause, None)
+                self._named.setdefault(request_id, []).append(told_before)
+            if outcome is not None and outcome.req_id == request_id:
+                told_before.again(outcome)
+
+    def pieces(self, request_id: str, start_us: int, end_us: int) -> list[Piece]:
+        """What a wait of the request from ``start_us`` to ``end_us`` is made of, in order of time."""
+        found: list[Piece] = []
+        at = start_us
+        for told in self._named.get(request_id, ()):
+            begin, end = max(told.start_us, at), end_us if told.end_us is None else min(told.end_us, end_us)
+            if end <= begin:
+                continue
+            found += self._of_all(at, begin)
+            found.append(told.piece(begin, end))
+            at = end
+        found += self._of_all(at, end_us)
+        return found
+
+    def _of_all(self, start_us: int, end_us: int) -> list[Piece]:
+        """The shared causes of that time."""
+        found: list[Piece] = []
+        i = max(bisect_right(self._starts, start_us) - 1, 0)
+        while start_us < end_us:
+            until = self._starts[i + 1] if i + 1 < len(self._starts) else end_us
+            end = min(until, end_us)
+            if end > start_us:
+                found.append(self._shared[i].piece(start_us, end))
+            start_us, i = max(end, start_us), i + 1
+        return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The observer behind a replay's rows: a few numbers of every step, and of every request when it ends.
+#
+# It keeps 104 bytes a step and about a kilobyte a request (its ``meta`` aside), and no token. Steps that are taken in
+# one stroke stay in one stroke, so that a replay with rows is nearly as fast as one without.
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,23 +11,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.html import report_html
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.html import report_html
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker
-from tokenyard.sched.observer import Observers, StepObserver
-from tokenyard.sched.policy import Policy
-from tokenyard.sim.rows.causes import Piece
-from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitRow
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.sim.rows.recorder import Piece, RequestRow, RowRecorder, WaitRow
 from tokenyard.sim.rows.table import Column, RowTable, column_of
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitPart, micros
-from tokenyard.trace.format.start import describe_run
-from tokenyard.vocabulary.waits import WaitState
+from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
+from tokenyard.trace.start import describe_run
+from tokenyard.vocabulary import WaitState
 
 __all__ = ["ReplayRows", "RowsOfEngine"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.files.arrow import arrow
+from tokenyard.files import arrow
 
 __all__ = ["Column", "RowTable", "column_of"]
 

@@ -15,10 +15,10 @@ from typing import IO
 import msgspec
 
 from tokenyard.errors import ConfigError, TraceError
-from tokenyard.files.lines import DamagedFileError
+from tokenyard.files import DamagedFileError
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import columnar_writer
-from tokenyard.trace.read.files import PACKINGS, is_columnar, raw_lines
+from tokenyard.trace.files import PACKINGS, is_columnar, raw_lines
 
 __all__ = ["Conversion", "OnProgress", "convert", "twin_of"]
 

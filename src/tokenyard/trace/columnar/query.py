@@ -1,30 +1,189 @@
-"""SQL over a Parquet trace, by DuckDB, with nothing else in reach.
-
-A question may be any one SELECT. It can read the trace and nothing else on the machine, write nothing, load nothing and
-change no setting, and it has limits of time, memory and rows, which a process of its own keeps: questions may come from
-people who did not write the trace, and the other way round.
-"""
+"""SQL over a Parquet trace, in a process of its own that ends where it is told to."""
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.trace.columnar.asking import OutOfMemoryError, OutOfTimeError, called_apart, keep_memory_within
-from tokenyard.trace.columnar.columns import EXTRA, columns_of
-from tokenyard.trace.format.schema import STEP_EVENTS
+from tokenyard.errors import ConfigError, MissingExtraError, TraceError
+from tokenyard.trace.columnar.convert import convert, twin_of
+from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.rows import EXTRA, columns_of
+from tokenyard.trace.files import TraceFiles, is_columnar
+from tokenyard.trace.schema import STEP_EVENTS
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["EVENT_VIEWS", "Answer", "Column", "Limits", "ask"]
+__all__ = [
+    "EVENT_VIEWS",
+    "Answer",
+    "Column",
+    "Limits",
+    "OutOfMemoryError",
+    "OutOfTimeError",
+    "as_parquet",
+    "ask",
+    "called_apart",
+    "keep_memory_within",
+    "needed",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls a function in a process of its own, whose time and memory end where they are said to end.
+#
+# DuckDB looks at the clock between two steps of its own and counts only some of its memory: one function of a long
+# list takes minutes, and gigabytes, in a single step. A process can be killed when its time is up, and gets no more
+# memory than it may have. It ends at once when the caller is interrupted, and soon after when the caller dies.
+
+_CODE = "from tokenyard.trace.columnar.query import answer; answer()"
+_ORPHAN_SECONDS = 2.0
+"""Beyond its time."""
+
+
+class OutOfTimeError(Exception):
+    """It took longer than it may."""
+
+
+class OutOfMemoryError(Exception):
+    """It ended without a word, as a process does that gets no memory."""
+
+
+def called_apart(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
+    """``function(*arguments)``, called in another process; what it raises is raised.
+
+    ``function`` is one of a module, and all that passes can be pickled. Raises OutOfTimeError, OutOfMemoryError.
+    """
+    call = pickle.dumps((function, arguments, seconds))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CODE],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        try:
+            said, _ = process.communicate(call, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise OutOfTimeError from None
+        finally:
+            process.kill()
+    if process.returncode != 0:
+        raise OutOfMemoryError
+    raised, value = pickle.loads(said)
+    if raised:
+        raise value
+    return value
+
+
+def answer() -> None:
+    """What the other process does: read the call, write what comes of it.
+
+    Nothing else may be written there: DuckDB draws how far it is on standard output where that takes seconds.
+    """
+    said = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    function, arguments, seconds = pickle.load(sys.stdin.buffer)
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, whatever it is in the middle of
+        signal.setitimer(signal.ITIMER_REAL, seconds + _ORPHAN_SECONDS)
+    try:
+        outcome = (False, function(*arguments))
+    except MemoryError:
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - raised on the other side
+        outcome = (True, error)
+    with said:
+        said.write(pickle.dumps(outcome))
+
+
+def keep_memory_within(megabytes: int) -> None:
+    """Let this process take so much more memory than it has now, where the system can limit it."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return
+    import resource  # noqa: PLC0415 - not everywhere
+
+    taken = int(statm.read_text().split()[0]) * resource.getpagesize()
+    most = taken + megabytes * 1024 * 1024
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The Parquet files of a trace: its own, or made for the moment.
+
+_NAMES_REQUESTS = re.compile(r"\brequests\b", re.IGNORECASE)
+"""Not ``num_requests``."""
+
+
+def needed(files: TraceFiles, sql: str) -> TraceFiles:
+    """``files`` without a requests file that a question does not name: it is large."""
+    if files.steps is not None and not _NAMES_REQUESTS.search(sql):
+        return TraceFiles(files.steps, None)
+    return files
+
+
+@contextmanager
+def as_parquet(files: TraceFiles, on_damage: Callable[[str], object]) -> Iterator[TraceFiles]:
+    """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end.
+
+    ``on_damage`` is told of a file that is cut off. Raises TraceError for one without any record, or beyond a bound.
+    """
+    with tempfile.TemporaryDirectory(prefix="tokenyard-") as directory:
+        twins: list[Path | None] = []
+        for kind, path in (("steps", files.steps), ("requests", files.requests)):
+            twin = _ready_twin(path, kind) if path is not None else None
+            if path is not None and twin is None:
+                twin = Path(directory) / f"{kind}.parquet"
+                done = convert(path, twin, kind, compression="snappy")
+                if done.records == 0:
+                    raise TraceError(f"{path}: holds no record that can be read ({done.damage or 'no line is one'})")
+                if done.damage is not None:
+                    on_damage(f"{path}: {done.damage}; the answer is from what stands before")
+            twins.append(twin)
+        yield TraceFiles(*twins)
+
+
+def _ready_twin(path: Path, kind: str) -> Path | None:
+    """The file itself if it is Parquet, else the twin beside it, if one is there that is not older."""
+    if is_columnar(path):
+        with columnar_reader(path) as reader:
+            reader.check()
+        return path
+    twin = twin_of(path)
+    try:
+        if twin.stat().st_mtime_ns < path.stat().st_mtime_ns:
+            return None
+        with columnar_reader(twin) as reader:
+            reader.check()
+            return twin if reader.kind == kind else None
+    except (OSError, TraceError):
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# SQL over a Parquet trace, by DuckDB, with nothing else in reach.
+#
+# A question may be any one SELECT. It can read the trace and nothing else on the machine, write nothing, load nothing
+# and change no setting, and it has limits of time, memory and rows, which a process of its own keeps: questions may
+# come from people who did not write the trace, and the other way round.
 
 EVENT_VIEWS = {
     "trace_start": "start",

@@ -12,15 +12,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from tokenyard.errors import FileError, TraceError
-from tokenyard.files.bounds import Bounds
-from tokenyard.files.opening import open_input
-from tokenyard.trace.columnar.arrow import arrow, parquet
-from tokenyard.trace.columnar.columns import EXTRA, KINDS, RAW, columns_of
-from tokenyard.trace.columnar.footer import FooterFacts, check_group
-from tokenyard.trace.columnar.pages import PageSizes
-from tokenyard.trace.columnar.row_groups import RowGroup, row_groups_of
-from tokenyard.trace.columnar.rows import TableRows
-from tokenyard.trace.columnar.sizes import is_plain, pieces
+from tokenyard.files import Bounds, open_input
+from tokenyard.trace.columnar.footer import FooterFacts, PageSizes, RowGroup, check_group, row_groups_of
+from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, arrow, columns_of, is_plain, parquet, pieces
 from tokenyard.trace.columnar.writing import VERSION
 
 __all__ = ["ColumnarReader", "columnar_reader"]

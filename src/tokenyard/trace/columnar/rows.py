@@ -1,26 +1,183 @@
-"""Lines as rows of a table, and back.
-
-A line as our own writer writes it goes into the columns of its fields and comes back byte by byte. Of any other JSON
-object the fields come back with their values: what has no column, or does not fit it exactly, is kept as JSON beside
-the columns. A line that is no JSON object is kept as it is.
-"""
+"""Lines as rows of a table, and back, in portions of bounded size."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from msgspec import inspect
 
-from tokenyard.files.bounds import Bounds
-from tokenyard.files.nesting import is_nested_deeper
-from tokenyard.trace.columnar.arrow import arrow
-from tokenyard.trace.columnar.columns import EXTRA, RAW, arrow_schema, row_type
-from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord, StepEvent
+from tokenyard.files import Bounds, arrow, is_nested_deeper
+from tokenyard.trace.schema import STEP_EVENTS, RequestRecord, StepEvent
 
-__all__ = ["Row", "TableRows"]
+__all__ = [
+    "EXTRA",
+    "KINDS",
+    "RAW",
+    "Row",
+    "TableRows",
+    "arrow",
+    "arrow_schema",
+    "columns_of",
+    "is_plain",
+    "parquet",
+    "pieces",
+    "row_type",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# pyarrow, imported when it is needed: it belongs to the extra ``analysis``.
+
+
+def parquet() -> Any:
+    """The module ``pyarrow.parquet``; MissingExtraError without it."""
+    arrow()
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    return pq
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The columns of a Parquet trace, taken from the schema of its records: names and types stand there alone.
+#
+# All events share one table, so a row is a line and most of its columns are null, which costs next to nothing.
+
+KINDS = ("steps", "requests")
+"""Of files."""
+EXTRA = "_extra"
+"""Column of what has no column, as a JSON object."""
+RAW = "_raw"
+"""Column of a line's own bytes, for lines that are no JSON object."""
+_WIDE = frozenset({"bytes_per_block", "max_tokens", "priority"})
+"""Whole numbers that are no counts of something in memory: they get 64 bits."""
+
+
+@cache
+def row_type(kind: str) -> type[msgspec.Struct]:
+    """A struct with every column of a ``steps`` or ``requests`` file as an optional field, in the schema's order."""
+    fields: dict[str, Any] = {} if kind == "requests" else {"event": str | None}
+    for record in (RequestRecord,) if kind == "requests" else STEP_EVENTS.values():
+        for field in msgspec.structs.fields(record):
+            fields.setdefault(field.name, field.type | None)
+    return msgspec.defstruct("Row", [(name, type_, None) for name, type_ in fields.items()], omit_defaults=True)
+
+
+def columns_of(kind: str) -> tuple[str, ...]:
+    """The names of the columns that hold fields."""
+    return row_type(kind).__struct_fields__
+
+
+@cache
+def arrow_schema(kind: str) -> Any:
+    """The Arrow schema of such a file. Raises MissingExtraError without pyarrow."""
+    pa = arrow()
+    info = inspect.type_info(row_type(kind))
+    assert isinstance(info, inspect.StructType)
+    fields = [
+        (each.name, _arrow_type(each.type, pa.int64() if each.name in _WIDE else pa.int32())) for each in info.fields
+    ]
+    return pa.schema([*fields, (EXTRA, pa.string()), (RAW, pa.binary())])
+
+
+def _arrow_type(type_: inspect.Type, whole: Any) -> Any:
+    """The Arrow type that holds ``type_``, with ``whole`` for whole numbers."""
+    pa = arrow()
+    plain = {
+        inspect.IntType: whole,
+        inspect.FloatType: pa.float64(),
+        inspect.BoolType: pa.bool_(),
+        inspect.StrType: pa.string(),
+    }
+    match type_:
+        case inspect.UnionType(types=types):  # of one type and None
+            (other,) = (each for each in types if not isinstance(each, inspect.NoneType))
+            return _arrow_type(other, whole)
+        case inspect.ListType(item_type=item):
+            return pa.list_(_arrow_type(item, whole))
+        case inspect.DictType(value_type=inspect.AnyType()):
+            return pa.string()  # as JSON
+        case inspect.DictType(value_type=value):
+            return pa.map_(pa.string(), _arrow_type(value, whole))
+        case inspect.StructType(fields=fields):
+            return pa.struct([(each.name, _arrow_type(each.type, whole)) for each in fields])
+        case _:
+            return plain[type(type_)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much text some rows make, told while their texts still are dictionaries; and rows in pieces that memory holds.
+
+_ELEMENT_BYTES = 2
+"""A number, or an element of a list, takes so many characters of JSON at least."""
+_FIELD_BYTES = 4
+"""Quotes, colon and comma of a field."""
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether :func:`pieces` can tell how much text a column of this Arrow type makes."""
+    types = arrow().types
+    if types.is_list(kind):
+        return is_plain(kind.value_type)
+    if types.is_map(kind):
+        return is_plain(kind.key_type) and is_plain(kind.item_type)
+    if types.is_struct(kind):
+        return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    if types.is_dictionary(kind):
+        return bool(types.is_string(kind.value_type) or types.is_binary(kind.value_type))
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind))
+
+
+def pieces(batch: Any, piece_bytes: int, bounds: Bounds, path: Path, first_line: int) -> Iterator[Any]:
+    """The rows of a record batch in pieces that make at most ``piece_bytes`` of text, or of one row.
+
+    Raises FileError for a row whose line is longer than the bound; ``first_line`` is the number of the first row's.
+    """
+    size = sum(_text_bytes(column) for column in batch.columns)
+    if size <= piece_bytes or (batch.num_rows <= 1 and size <= bounds.line_bytes):
+        yield batch
+        return
+    if batch.num_rows <= 1:
+        raise bounds.exceeded(path, f"line {first_line:,} is longer", "line_mb")
+    half = batch.num_rows // 2
+    yield from pieces(batch.slice(0, half), piece_bytes, bounds, path, first_line)
+    yield from pieces(batch.slice(half), piece_bytes, bounds, path, first_line + half)
+
+
+def _text_bytes(array: Any) -> int:
+    """Characters that the values of an array make, and the lists and structs around them, about."""
+    pa = arrow()
+    types = pa.types
+    if types.is_dictionary(array.type):
+        lengths = pa.compute.fill_null(pa.compute.binary_length(array.dictionary), 0).to_numpy(zero_copy_only=False)
+        used = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        return int(lengths.astype(np.int64)[used].sum()) if len(lengths) else 0
+    if types.is_map(array.type):
+        offsets = array.offsets
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        inside = (array.keys.slice(first, last - first), array.items.slice(first, last - first))
+        return sum(map(_text_bytes, inside)) + _ELEMENT_BYTES * int(last - first)
+    if types.is_list(array.type):
+        elements = array.flatten()
+        return _text_bytes(elements) + _ELEMENT_BYTES * len(elements)
+    if types.is_struct(array.type):
+        names = sum(len(array.type.field(i).name) + _FIELD_BYTES for i in range(array.type.num_fields))
+        return int(sum(map(_text_bytes, array.flatten())) + names * (len(array) - array.null_count))
+    return int(_ELEMENT_BYTES * (len(array) - array.null_count))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines as rows of a table, and back.
+#
+# A line as our own writer writes it goes into the columns of its fields and comes back byte by byte. Of any other
+# JSON object the fields come back with their values: what has no column, or does not fit it exactly, is kept as JSON
+# beside the columns. A line that is no JSON object is kept as it is.
 
 Row = dict[str, Any]
 """Column -> value; a column that is absent or None is null."""

@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.columnar.arrow import arrow, parquet
-from tokenyard.trace.columnar.columns import RAW
 from tokenyard.trace.columnar.footer import FooterFacts
-from tokenyard.trace.columnar.rows import TableRows
+from tokenyard.trace.columnar.rows import RAW, TableRows, arrow, parquet
 
 __all__ = ["COMPRESSIONS", "VERSION", "ColumnarWriter", "columnar_writer"]
 

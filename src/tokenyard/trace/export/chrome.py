@@ -10,9 +10,8 @@ from typing import IO, Any
 
 import msgspec
 
-from tokenyard.trace.export.segments import Segment, numbers_of
-from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice
-from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, Segment, StepSlice, numbers_of
+from tokenyard.trace.facts import RequestTimeline
 
 __all__ = ["ChromeWriter"]
 

@@ -18,13 +18,11 @@ from typing import IO, Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.files.bounds import Bounds
-from tokenyard.files.lines import DamagedFileError
-from tokenyard.files.nesting import is_nested_deeper
-from tokenyard.printable import valid_text
-from tokenyard.trace.format.deployment import SECTION, Deployment
-from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord
-from tokenyard.trace.read.files import TraceFiles, open_lines
+from tokenyard.files import Bounds, DamagedFileError, is_nested_deeper
+from tokenyard.redaction import valid_text
+from tokenyard.trace.files import TraceFiles, open_lines
+from tokenyard.trace.schema import STEP_EVENTS, RequestRecord
+from tokenyard.trace.start import SECTION, Deployment
 
 __all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
 

@@ -10,9 +10,8 @@ from importlib import import_module
 from typing import IO, Any
 
 from tokenyard.errors import MissingExtraError
-from tokenyard.trace.export.segments import Segment, numbers_of
-from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice
-from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, Segment, StepSlice, numbers_of
+from tokenyard.trace.facts import RequestTimeline
 
 __all__ = ["PerfettoWriter", "messages"]
 

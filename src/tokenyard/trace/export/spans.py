@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.trace.export.segments import Segment, numbers_of, segments_of
-from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.trace.export.timeline import Segment, numbers_of, segments_of
+from tokenyard.trace.facts import RequestTimeline
 
 __all__ = ["SpanSender", "send_spans"]
 

@@ -13,22 +13,25 @@ from vllm.multimodal.encoder_budget import MultiModalBudget
 from vllm.v1.core.sched.interface import PauseState, SchedulerInterface
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 
-from tokenyard.config import PauseState as OurPauseState
+from tokenyard.core.config import PauseState as OurPauseState
+from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.request import RequestStatus
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 from tokenyard.errors import RequestError
-from tokenyard.kv.hybrid_coordinator import hash_block_size
-from tokenyard.request import RequestStatus
-from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.in_flight import StepInFlight
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.vllm import versions
-from tokenyard.vllm.fast.answers import answer_rows, translated_answer, translated_drafts
-from tokenyard.vllm.fast.grammars import FastGrammar, bitmask
-from tokenyard.vllm.fast.hashing import VllmHashes
-from tokenyard.vllm.fast.outputs import OutputTranslation
-from tokenyard.vllm.fast.plans import PlanTranslation
-from tokenyard.vllm.fast.requests import FastRequest, translated_request
+from tokenyard.vllm.fast.inputs import (
+    FastGrammar,
+    FastRequest,
+    VllmHashes,
+    answer_rows,
+    bitmask,
+    translated_answer,
+    translated_drafts,
+    translated_request,
+)
+from tokenyard.vllm.fast.records import OutputTranslation, PlanTranslation, translated_stats
 from tokenyard.vllm.fast.settings import EncoderRoom, translated_settings
-from tokenyard.vllm.fast.statistics import translated_stats
 from tokenyard.vllm.fast.tracing import CoreClock, attach_trace
 
 __all__ = ["AsyncFastScheduler", "FastScheduler", "NotComparedWarning"]

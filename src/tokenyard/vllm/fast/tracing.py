@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
-from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
 from tokenyard.vllm.settings import trace_settings, warn_no_trace
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime

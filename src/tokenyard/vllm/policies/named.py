@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.errors import ConfigError
-from tokenyard.vocabulary.policy_names import known_policies
+from tokenyard.vocabulary import known_policies
 
 __all__ = ["POLICY_VARIABLE", "policy_of", "with_policy"]
 

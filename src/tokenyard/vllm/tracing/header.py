@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.trace.format.deployment import SECTION, Deployment
-from tokenyard.trace.format.schema import FORMAT_VERSION, TraceStart
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
+from tokenyard.trace.start import SECTION, Deployment
 from tokenyard.version import __version__
 from tokenyard.vllm.kv_groups import known_group
 from tokenyard.vllm.versions import data_parallel_rank, installed_version

@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from tokenyard.trace.format.held_back import held_by_reason
-from tokenyard.trace.format.schema import AdmissionOutcome
+from tokenyard.trace.facts import held_by_reason
+from tokenyard.trace.schema import AdmissionOutcome
 
 __all__ = ["LostTime"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.core.kv.allocation import KVLimit, KVShortage
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
 from tokenyard.vllm.versions import (
     draft_slots,

@@ -12,7 +12,7 @@ from tokenyard.vllm.settings import trace_settings, warn_no_trace
 from tokenyard.vllm.tracing.tracer import Tracer
 from tokenyard.vllm.twins import Twins
 from tokenyard.vllm.versions import check_version
-from tokenyard.vocabulary.reasons import Reason
+from tokenyard.vocabulary import Reason
 
 __all__ = ["AsyncTracingScheduler", "TracingScheduler"]
 

@@ -12,22 +12,19 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, cast
 
-from tokenyard.config import PauseState
-from tokenyard.request import Request
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
-from tokenyard.vllm.tracing.demand import Demand
+from tokenyard.core.config import PauseState
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
-from tokenyard.vllm.tracing.outputs import Decided, TakenIn, num_sampled
 from tokenyard.vllm.tracing.reasons import Reasons
-from tokenyard.vllm.tracing.requests import TracedRequest
-from tokenyard.vllm.tracing.state import EngineState
+from tokenyard.vllm.tracing.views import Decided, Demand, EngineState, TakenIn, TracedRequest, num_sampled
 from tokenyard.vllm.tracing.watch import Watch
-from tokenyard.vocabulary.reasons import Reason
+from tokenyard.vocabulary import Reason
 
 __all__ = ["Tracer"]
 

@@ -14,17 +14,16 @@ from typing import Any
 import uvicorn
 from tests.support.toy_model import ToyExecutor, byte_tokenizer, toy_core, toy_tokenizer
 
-from tokenyard.engine.async_llm import AsyncLLM
-from tokenyard.engine.generation_config import GenerationDefaults
-from tokenyard.engine.grammars import GrammarCompiler
-from tokenyard.request import Request
-from tokenyard.sched.observer import Observers, StepObserver
-from tokenyard.server.metrics import MetricsObserver
-from tokenyard.server.openai.app import make_api
-from tokenyard.server.openai.context import Limits, ServerContext
-from tokenyard.server.openai.scrape import scraped
-from tokenyard.server.openai.tool_calls.parser import ToolCallParser
-from tokenyard.server.web.connections import BoundedConnection
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.generation import GenerationDefaults
+from tokenyard.serve.grammars import GrammarCompiler
+from tokenyard.serve.metrics import MetricsObserver
+from tokenyard.serve.openai.app import make_api, scraped
+from tokenyard.serve.openai.asking import Limits, ServerContext
+from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
+from tokenyard.web.connections import BoundedConnection
 
 __all__ = ["ApiServer", "serving_api", "until"]
 

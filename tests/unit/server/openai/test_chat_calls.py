@@ -11,8 +11,8 @@ import openai
 import pytest
 from tests.unit.server.openai.api_server import ApiServer, serving_api
 
-from tokenyard.engine.generation_config import GenerationDefaults
-from tokenyard.server.openai.tool_calls.hermes import Hermes
+from tokenyard.serve.generation import GenerationDefaults
+from tokenyard.serve.openai.tool_calls.parsers import Hermes
 
 MESSAGES: list[Any] = [{"role": "user", "content": "how is the weather?"}]
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]

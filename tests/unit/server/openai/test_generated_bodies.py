@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.unit.server.openai.api_server import ApiServer, serving_api
 
-from tokenyard.server.openai.fields import (
+from tokenyard.serve.openai.fields import (
     WITHOUT_EFFECT,
     ChatCompletionRequest,
     CompletionRequest,

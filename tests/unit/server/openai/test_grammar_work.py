@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.unit.server.openai.api_server import ApiServer, serving_api, until
 
-from tokenyard.engine.grammars import Grammar
+from tokenyard.serve.grammars import Grammar
 
 LETTERS = {"regex": "[a-z]{3}"}
 

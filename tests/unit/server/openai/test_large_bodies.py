@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.unit.server.openai.api_server import ApiServer, serving_api, until
 
-from tokenyard.server.web.connections import BoundedConnection
+from tokenyard.web.connections import BoundedConnection
 
 MB = 2**20
 HELLO = [{"role": "user", "content": "hello"}]

@@ -12,7 +12,7 @@ import pytest
 from tests.support.toy_model import text_to, toy_tokenizer
 from tests.unit.server.openai.api_server import serving_api
 
-from tokenyard.server.openai.context import Limits
+from tokenyard.serve.openai.asking import Limits
 
 TOKENIZER = toy_tokenizer()
 

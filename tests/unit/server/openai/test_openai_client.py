@@ -12,7 +12,7 @@ import pytest
 from tests.support.toy_model import TEMPLATE, answer_to, text_to, toy_tokenizer
 from tests.unit.server.openai.api_server import ApiServer, serving_api
 
-from tokenyard.engine.text.chat_template import ChatTemplate
+from tokenyard.serve.text import ChatTemplate
 
 TOKENIZER = toy_tokenizer()
 

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.server.openai.tool_calls.hermes import Hermes
-from tokenyard.server.openai.tool_calls.llama3_json import Llama3Json
-from tokenyard.server.openai.tool_calls.named import PARSERS, parser_named
-from tokenyard.server.openai.tool_calls.parser import ToolCall, ToolCallParser
+from tokenyard.serve.openai.tool_calls.parsers import (
+    PARSERS,
+    Hermes,
+    Llama3Json,
+    ToolCall,
+    ToolCallParser,
+    parser_named,
+)
 
 Told = tuple[str, list[ToolCall]]
 

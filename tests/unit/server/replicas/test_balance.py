@@ -8,11 +8,9 @@ import pytest
 import yaml
 
 from tokenyard.errors import ConfigError
-from tokenyard.server.replicas.balance import Balance
-from tokenyard.server.replicas.prompts import RoutedPrompt, as_request, prompt_of
-from tokenyard.server.replicas.settings import read_settings
-from tokenyard.sim.parallel.routers.router import Router
-from tokenyard.sim.parallel.routers.simple import LeastLoaded, PrefixAffinity
+from tokenyard.serve.replicas.passing import read_settings
+from tokenyard.serve.replicas.routing import Balance, RoutedPrompt, as_request, prompt_of
+from tokenyard.sim.routers import LeastLoaded, PrefixAffinity, Router
 
 EXAMPLE = Path(__file__).resolve().parents[4] / "examples" / "ray_serve.yaml"
 NAMES = ("a", "b")
@@ -136,7 +134,7 @@ def test_mistakes_in_a_deployment_file_are_named(args: dict[str, object], field:
 
 def test_the_example_is_one_that_can_be_read() -> None:
     application = yaml.safe_load(EXAMPLE.read_text())["applications"][0]
-    assert application["import_path"] == "tokenyard.server.replicas.application:app"
+    assert application["import_path"] == "tokenyard.serve.replicas.application:app"
     assert read_settings(application["args"]).num_replicas == 2
 
 

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tokenyard.server.openai.scrape import together
-from tokenyard.server.replicas.passing import Carried, Head, answered
+from tokenyard.serve.openai.app import together
+from tokenyard.serve.replicas.passing import Carried, Head, answered
 
 
 def carried(path: str, body: bytes = b"", query: bytes = b"") -> Carried:

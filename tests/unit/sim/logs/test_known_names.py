@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload import Workload, load_workload
-from tokenyard.sim.workload.logs.logged import LogOptions
-from tokenyard.sim.workload.logs.moments import moment_of
-from tokenyard.sim.workload.logs.names import KNOWN_NAMES
-from tokenyard.sim.workload.logs.view import View
+from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.logs.logged import KNOWN_NAMES, LogOptions, View
+from tokenyard.workload.logs.moments import moment_of
 
 _TIME = {"timestamp": "2026-11-20T14:00:00Z"}
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.sim.workload.load import LoadShape, load_workload
-from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
-from tokenyard.sim.workload.logs.moments import moment_of
-from tokenyard.sim.workload.readers.plain import plain_lines
-from tokenyard.sim.workload.record import Workload
+from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
+from tokenyard.workload.logs.moments import moment_of
+from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.record import Workload
 
 
 def _file(tmp_path: Path, text: str, name: str = "log") -> Path:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenyard.sim.workload import Workload, load_workload
+from tokenyard.workload import Workload, load_workload
 
 
 def _read(tmp_path: Path, *lines: str) -> Workload:

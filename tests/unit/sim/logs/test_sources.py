@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.sim.workload import Workload, load_workload
-from tokenyard.sim.workload.load import LoadShape
-from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.load import LoadShape
+from tokenyard.workload.logs.logged import LogOptions
 
 
 def _records(count: int = 9, start: float = 1_795_183_200.0, **more: Any) -> list[dict[str, Any]]:

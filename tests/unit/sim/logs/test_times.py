@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload.load import LoadShape, load_workload
-from tokenyard.sim.workload.logs.logged import LogOptions
-from tokenyard.sim.workload.logs.moments import Clock, TimeUnit, moment_of
+from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.logs.logged import LogOptions
+from tokenyard.workload.logs.moments import Clock, TimeUnit, moment_of
 
 _TWO_IN_THE_AFTERNOON = datetime(2026, 11, 20, 14, 0, 5, tzinfo=UTC).timestamp()
 

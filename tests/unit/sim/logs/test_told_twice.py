@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload import Workload, load_workload
-from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.logs.logged import LogOptions
 
 
 def _request(i: int, **more: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload import Workload, load_workload
-from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.logs.logged import LogOptions
 
 _PARAMS = "SamplingParams(n=1, stop=[], max_tokens={}, min_tokens=0)"
 

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.sim.test_replay import CACHE, CONFIG, SECOND, Recorder, request, run
 
+from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.request import Request
-from tokenyard.sim.latency import ConstantLatency
-from tokenyard.sim.latency.model import StepShape, TransferDirection
-from tokenyard.sim.parallel.lockstep import STEPS_BETWEEN_QUESTIONS
-from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
-from tokenyard.sim.parallel.routers.router import EngineState, Router
-from tokenyard.sim.parallel.routers.simple import PrefixAffinity, RoundRobin
-from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import seed_of
+from tokenyard.sim.engines import STEPS_BETWEEN_QUESTIONS
+from tokenyard.sim.parallel import ParallelResult, replay_parallel
+from tokenyard.sim.routers import EngineState, PrefixAffinity, RoundRobin, Router
+from tokenyard.steptime import ConstantLatency
+from tokenyard.steptime.model import StepShape, TransferDirection
+from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import seed_of
 
 
 class PerToken:

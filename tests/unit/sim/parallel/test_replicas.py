@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
-from tokenyard.sim.latency.model import ConstantLatency
-from tokenyard.sim.parallel.autoscaler import Autoscaler, Autoscaling
-from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
-from tokenyard.sim.parallel.routers.simple import LeastLoaded
-from tokenyard.sim.workload.clients import Clients
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import StreamTokens
+from tokenyard.sim.parallel import ParallelResult, replay_parallel
+from tokenyard.sim.replicas import Autoscaler, Autoscaling
+from tokenyard.sim.routers import LeastLoaded
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.record import Clients, StreamTokens, Workload, WorkloadRequest
 
 STEP = ConstantLatency(seconds=0.1)
 

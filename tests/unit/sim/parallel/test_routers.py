@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
-from tokenyard.request import Request, SamplingParams
-from tokenyard.sim.parallel.routers.coordinator import Coordinator, Counts
-from tokenyard.sim.parallel.routers.named import ROUTERS, router_maker
-from tokenyard.sim.parallel.routers.router import EngineReport
-from tokenyard.sim.parallel.routers.simple import LeastLoaded, PrefixAffinity, RoundRobin
-from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
+from tokenyard.sim.routers import (
+    ROUTERS,
+    Coordinator,
+    Counts,
+    EngineReport,
+    Fleet,
+    LeastLoaded,
+    PrefixAffinity,
+    RoundRobin,
+    VLLMBalancing,
+    router_maker,
+)
 
 
 @dataclass
@@ -140,7 +147,7 @@ def test_routers_by_name_and_from_a_file(tmp_path: Path) -> None:
         assert router_maker(name)(Fleet(2)).choose(0.0, request(), [Engine(0), Engine(1)]) in (0, 1)
     file = tmp_path / "mine.py"
     file.write_text(
-        "from tokenyard.sim.parallel.routers.router import Router\n\n\n"
+        "from tokenyard.sim.routers import Router\n\n\n"
         "class Last(Router):\n    def choose(self, now, request, engines):\n        return len(engines) - 1\n"
     )
     assert router_maker(f"{file}:Last")(Fleet(3)).choose(0.0, request(), [Engine(0), Engine(1)]) == 1

@@ -17,19 +17,29 @@ from tests.unit.sim.sweep.subjects import Steady, workload
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.report.slo import read_slos
-from tokenyard.sim.plan import search as searching
-from tokenyard.sim.plan.answer import Plan, few_requests, limits_of, next_best
-from tokenyard.sim.plan.floor import floors_of, meets_alone, sentence_of
-from tokenyard.sim.plan.goal import Goal, best_of, front_of, is_feasible, rival_of
-from tokenyard.sim.plan.load import PRECISION, largest_load
-from tokenyard.sim.plan.nearest import nearest
-from tokenyard.sim.plan.picture import draw, page
-from tokenyard.sim.plan.search import search
-from tokenyard.sim.plan.trying import Trying
-from tokenyard.sim.sweep.journal import Journal
-from tokenyard.sim.sweep.measuring import Measuring
-from tokenyard.sim.sweep.row import Row, Settings, key_of
-from tokenyard.sim.sweep.variants import Grid
+from tokenyard.questions.planning import search as searching
+from tokenyard.questions.planning.answer import (
+    PRECISION,
+    Goal,
+    Plan,
+    best_of,
+    few_requests,
+    floors_of,
+    front_of,
+    is_feasible,
+    largest_load,
+    limits_of,
+    meets_alone,
+    nearest,
+    next_best,
+    rival_of,
+    sentence_of,
+)
+from tokenyard.questions.planning.picture import draw, page
+from tokenyard.questions.planning.search import Trying, search
+from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.rows import Journal, Row, Settings, key_of
+from tokenyard.questions.sweeping.variants import Grid
 
 
 def row(name: str, value: float, *, cost: float | None = None, tight: float = 0.5, **more: Any) -> Row:

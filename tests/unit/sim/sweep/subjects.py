@@ -6,16 +6,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
-from tokenyard.sim.latency.model import ConstantLatency
+from tokenyard.questions.sweeping.measuring import DecodeSide, Prepared
+from tokenyard.questions.sweeping.rows import Settings
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.split import KVLink
-from tokenyard.sim.sweep.replaying import DecodeSide, Prepared
-from tokenyard.sim.sweep.row import Settings
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import StreamTokens
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 
 def workload(number: int = 40, *, tokens: int = 10, every: float = 0.5, patience: float | None = None) -> Workload:

@@ -22,15 +22,11 @@ from tests.unit.sim.sweep.subjects import Steady, workload
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import read_slos
-from tokenyard.sim.sweep import running
-from tokenyard.sim.sweep.deciding import Rival
-from tokenyard.sim.sweep.journal import Journal, read_finished
-from tokenyard.sim.sweep.measuring import Measuring, folder_of
-from tokenyard.sim.sweep.page import MEASURES, front_of_measures, page
-from tokenyard.sim.sweep.row import Row, key_of, words_of
-from tokenyard.sim.sweep.running import measured
-from tokenyard.sim.sweep.values import quoted, read_values
-from tokenyard.sim.sweep.variants import read_grid, read_variants
+from tokenyard.questions.sweeping import variants as running
+from tokenyard.questions.sweeping.measuring import Measuring, Rival, folder_of
+from tokenyard.questions.sweeping.page import MEASURES, front_of_measures, page
+from tokenyard.questions.sweeping.rows import Journal, Row, key_of, quoted, read_finished, read_values, words_of
+from tokenyard.questions.sweeping.variants import measured, read_grid, read_variants
 
 SEATS = [{"max_num_seqs": number} for number in (1, 2, 3, 4, 5)]
 
@@ -368,8 +364,8 @@ def test_who_is_killed_leaves_no_lock_behind_and_a_torn_line_costs_that_line_alo
     """A process with the folder is killed in the middle of a line; while it lives nobody touches what it wrote."""
     pytest.importorskip("fcntl", reason="locks of this system are not used")
     dying = (
-        "import sys, time; from pathlib import Path; from tokenyard.sim.sweep.journal import Journal;"
-        "from tokenyard.sim.sweep.row import Row; journal = Journal(Path(sys.argv[1]), {});"
+        "import sys, time; from pathlib import Path; from tokenyard.questions.sweeping.rows import Journal;"
+        "from tokenyard.questions.sweeping.rows import Row; journal = Journal(Path(sys.argv[1]), {});"
         "journal.add(Row(settings={'n': 1})); journal._file.write(b'{\"settings\":{\"n\"'); journal._file.flush();"
         "print('torn', flush=True); time.sleep(60)"
     )

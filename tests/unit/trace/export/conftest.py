@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.trace.facts import RequestTimeline
 
 HOSTILE = '</script><script>alert("x")</script>\u202e'
 

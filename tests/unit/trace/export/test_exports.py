@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.perfetto import PerfettoWriter
-from tokenyard.trace.export.segments import segments_of
 from tokenyard.trace.export.spans import send_spans
-from tokenyard.trace.export.timeline import COUNTERS, emit_timeline
-from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.trace.export.timeline import COUNTERS, emit_timeline, segments_of
+from tokenyard.trace.facts import RequestTimeline
 
 
 def test_segments_cover_a_life_without_overlap(timelines: list[RequestTimeline]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tokenyard.errors import TraceError
 from tokenyard.trace.export.page import embed, without_prompts
-from tokenyard.trace.read.files import TraceFiles, find_trace
+from tokenyard.trace.files import TraceFiles, find_trace
 
 PAGE = "<!doctype html><html><head></head><body><div id='app'></div></body></html>\n"
 

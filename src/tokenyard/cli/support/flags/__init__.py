@@ -6,12 +6,21 @@ nothing heavy; what a sub-command does stands in the module of its name.
 
 from __future__ import annotations
 
-from tokenyard.cli.support.flags.checks import Accuracy, Parity
-from tokenyard.cli.support.flags.lists import Import, Workloads
 from tokenyard.cli.support.flags.planning import Plan, Sweep
 from tokenyard.cli.support.flags.replays import Compare, Demo, Replay, Run, Split
 from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, Serve
-from tokenyard.cli.support.flags.traces import Convert, Export, Query, Report, View, Why
+from tokenyard.cli.support.flags.traces import (
+    Accuracy,
+    Convert,
+    Export,
+    Import,
+    Parity,
+    Query,
+    Report,
+    View,
+    Why,
+    Workloads,
+)
 from tokenyard.cli.support.flags.whatif import WhatIf
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, Switch, optional
 from tokenyard.cli.support.flags.replays import Replay
+from tokenyard.cli.support.flags.traces import SLO_FLAG, Repeated, Switch, optional
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
 
 __all__ = ["Plan", "Sweep"]

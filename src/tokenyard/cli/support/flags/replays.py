@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, Switch, optional
+from tokenyard.cli.support.flags.traces import SLO_FLAG, Repeated, Switch, optional
 from tokenyard.deploy.settings import (
     AdapterSettings,
     HardwareSettings,
@@ -20,8 +20,8 @@ from tokenyard.deploy.settings import (
     TraceSettings,
     TransferSettings,
 )
-from tokenyard.launch.defaults import DEFAULT_VERSION
-from tokenyard.questions.settings import TrafficSettings
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
+from tokenyard.questions.traffic import TrafficSettings
 
 __all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
 

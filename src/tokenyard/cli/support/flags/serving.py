@@ -7,11 +7,10 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import Switch, optional
-from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.deploy.same_as import Help, Settings, setting, with_settings
-from tokenyard.deploy.settings import TraceSettings
-from tokenyard.launch.defaults import DEFAULT_VERSION
+from tokenyard.cli.support.flags.traces import Switch, optional
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 
 __all__ = ["EngineFlags", "FrontFlags", "Serve"]
 

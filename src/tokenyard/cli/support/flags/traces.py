@@ -1,16 +1,128 @@
-"""Commands that read a trace."""
+"""Commands that read a trace, check what we say, or list what is known."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, Switch, optional
+from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
+from tokenyard.questions.traffic import TrafficSettings
 
-__all__ = ["Convert", "Export", "Query", "Report", "View", "Why"]
+__all__ = [
+    "SLO_FLAG",
+    "Accuracy",
+    "Convert",
+    "Export",
+    "Import",
+    "Parity",
+    "Query",
+    "Repeated",
+    "Report",
+    "Switch",
+    "View",
+    "Why",
+    "Workloads",
+    "optional",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a flag's help says of a default that is worked out later.
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+"""Off unless named; there is no ``--no-`` form."""
+
+Repeated = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
+"""A flag that may be given several times, each time with one value or more."""
+SLO_FLAG = tyro.conf.arg(metavar="NAME=TIME ...", help_behavior_hint="(default: none)")
+"""Bounds on latencies, wherever a report is made."""
+
+
+def optional(metavar: str, otherwise: str) -> object:
+    """A flag whose default is worked out later: the help says how."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands about workloads: what a log becomes, and what is known by name.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
+
+    log: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")]
+    """The log, or several, which are merged by time; - is standard input. Whatever `run` takes can be converted."""
+    output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
+    """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
+    overwrite: Switch = False
+    """Replace the file if it exists."""
+    arrivals: tyro.conf.OmitArgPrefixes[TrafficSettings] = field(default_factory=TrafficSettings)
+    json: Switch = False
+    """Print what was read as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workloads:
+    """List the known workloads, formats, policies, GPUs and models."""
+
+    json: Switch = False
+    """Print one JSON object and nothing else."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands that compare what we say with what was recorded or measured.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """Replay decisions recorded from real vLLM and compare every one of them."""
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the public points, where they are installed)"),
+    ] = ()
+    """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
+    json: Switch = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the public points, where they are installed)"),
+    ] = ()
+    """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
+    replay: Switch = False
+    """Replay every step by itself instead of runs of equal steps at once: the same result, but slower."""
+    model: Annotated[str | None, optional("NAME|FILE", "what the file says")] = None
+    """Model of a run or a result: a name, or the config.json of a Hugging Face checkpoint."""
+    gpu: Annotated[str | None, optional("NAME", "what the file says")] = None
+    """GPU of a run or a result; a result of `vllm bench serve` does not record it."""
+    tensor_parallel_size: int = 1
+    """Tensor-parallel size of a result."""
+    data_parallel_size: int = 1
+    """Data-parallel size of a result."""
+    enable_expert_parallel: Switch = False
+    """The result was measured with expert parallelism."""
+    max_num_batched_tokens: int = 8192
+    """Token budget per step of a result (max_num_batched_tokens)."""
+    kv_cache_dtype: str = "auto"
+    """KV-cache dtype of a result."""
+    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = MEASURED_VERSION
+    """Version of vLLM whose decisions are replayed: 0.22, nearest to the measured servers, or 0.33."""
+    json: Switch = False
+    """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, p99, n and covered, and `rows`."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands that read a trace.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import Repeated, Switch, optional
+from tokenyard.cli.support.flags.traces import Repeated, Switch, optional
 
 __all__ = ["WhatIf"]
 

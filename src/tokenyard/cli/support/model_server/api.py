@@ -1,30 +1,80 @@
-"""A server from its flags: engine, front end, application, socket; and what it says when it is ready."""
+"""A server from its flags: engine, application, socket, what it says when it starts, and how it ends."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType, TracebackType
 from typing import NamedTuple
 
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import Serve
+from tokenyard.cli.support.model_server.beside import chatting, viewing
 from tokenyard.cli.support.model_server.loading import front_settings, loaded_engine, served_names, told, trace_of
-from tokenyard.cli.support.model_server.side_shows import chatting, viewing
-from tokenyard.cli.support.model_server.signals import EndingByTheBook
-from tokenyard.engine.core import EngineCore
-from tokenyard.engine.demo_model import DEMO
-from tokenyard.server.openai.app import make_api
-from tokenyard.server.openai.assembly import assembled, watch
-from tokenyard.server.openai.context import ServerContext
-from tokenyard.server.web.guard import is_loopback
-from tokenyard.server.web.serve import bound, serve, url_of
+from tokenyard.core.engine import EngineCore
+from tokenyard.serve.openai.app import make_api
+from tokenyard.serve.openai.asking import ServerContext
+from tokenyard.serve.openai.assembly import assembled, watch
+from tokenyard.serve.served_model import DEMO
+from tokenyard.web.guard import is_loopback
+from tokenyard.web.serve import bound, serve, url_of
 
-__all__ = ["serve_model"]
+__all__ = ["EndingByTheBook", "ToldToEnd", "serve_model"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Being told to end (SIGTERM, Ctrl-C) in every phase of a server.
+#
+# loading     the load is broken off: ToldToEnd, or KeyboardInterrupt serving     uvicorn's handlers
+# (server/web/serve.py) leaving     it ends already: what is open is closed, and nothing hurries that
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+class ToldToEnd(BaseException):
+    """SIGTERM came before there was a server."""
+
+
+class EndingByTheBook:
+    """A context for all of a server's life, in the main thread: no signal ends the process halfway."""
+
+    def __init__(self) -> None:
+        self._is_loading = True
+        self._was_told = False
+        self._before: dict[signal.Signals, _Handler] = {}
+
+    def __enter__(self) -> EndingByTheBook:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._told) for each in _SIGNALS}
+        return self
+
+    def serves(self) -> None:
+        """The server's own handlers are in force from now on; when they are gone again, it is leaving."""
+        self._is_loading = False
+
+    def _told(self, sig: int, frame: FrameType | None) -> None:
+        if self._is_loading and not self._was_told:
+            self._was_told = True
+            raise KeyboardInterrupt if sig == signal.SIGINT else ToldToEnd
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # A process that is about to end with its own code is not to be ended by a second signal on the last stretch.
+        leaves = self._was_told or not self._is_loading
+        for each, before in self._before.items():
+            signal.signal(each, signal.SIG_IGN if leaves else before)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A server from its flags: engine, front end, application, socket; and what it says when it is ready.
 
 _VIEWED = Path("traces/serve")
 """The trace that is viewed, where none was asked for."""

@@ -12,16 +12,15 @@ from typing import Any
 
 from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import EngineFlags, FrontFlags, Serve
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.spec import open_trace
-from tokenyard.engine.core import EngineCore
-from tokenyard.engine.demo_model import make_demo_model
-from tokenyard.engine.loading import load_core
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
-from tokenyard.profiles import decision_profile
-from tokenyard.server.openai.assembly import FrontSettings, unix_clock
-from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.config import TraceConfig
+from tokenyard.record.writer import TraceWriter
+from tokenyard.serve.openai.assembly import FrontSettings, unix_clock
+from tokenyard.serve.served_model import load_core, make_demo_model
+from tokenyard.trace.config import TraceConfig
 
 __all__ = ["front_settings", "loaded_engine", "served_names", "told", "trace_of"]
 

@@ -1,0 +1,1 @@
+"""Is there memory: blocks, hashing, the pool, groups per attention type, the manager."""

@@ -1,0 +1,266 @@
+"""The coordinator: one view of the blocks of all KV-cache groups of a model, and the columns that say when a running
+request needs it.
+
+    NoPrefixCacheCoordinator   one full-attention group, prefix caching off: nothing is looked up or published
+    UnitaryCoordinator         one full-attention group: runs of requests are served in one stroke
+    HybridCoordinator          any groups: requests that need blocks, or may drop some, are served one by one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tokenyard.core.basics import Int32Array, IntArray, anywhere, counting, total
+from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
+from tokenyard.core.kv.block_pool import BlockPool
+from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager
+from tokenyard.core.request import Request
+from tokenyard.core.table import NEVER, RequestTable
+
+__all__ = ["ComputedBlocks", "Coordinator", "GrownSteps", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
+
+
+class ComputedBlocks(NamedTuple):
+    """A prefix-cache hit."""
+
+    blocks: Blocks
+    num_tokens: int
+    junction: int = 0
+    """Where the longest hit of a single group ends, if that is beyond ``num_tokens``: prompts share that much."""
+
+
+class GrownSteps(NamedTuple):
+    """Blocks that rows got in several steps, one each, in the order in which they asked."""
+
+    rows: IntArray
+    at: IntArray
+    """The step, counted from 1."""
+    blocks: Int32Array
+
+    def of(self, step: int) -> BlockDeltas:
+        """What one of the steps handed out."""
+        first, last = self.at.searchsorted((step, step + 1))
+        return BlockDeltas(self.rows[first:last], (counting(last - first + 1),), (self.blocks[first:last],))
+
+
+_NO_BLOCKS = np.zeros(0, np.int32)
+
+
+class Coordinator(Protocol):
+    """What the KV-cache manager asks of the groups."""
+
+    num_groups: int
+
+    @property
+    def managers(self) -> Sequence[SingleTypeManager]:
+        """One per KV-cache group."""
+
+    def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
+        """The longest cached prefix of at most ``max_length`` tokens, common to all groups; all blocks are hashed."""
+
+    def need(
+        self,
+        slot: int,
+        num_tokens: int,
+        hits: Blocks,
+        total_computed: int,
+        *,
+        main: int,
+        encoder: int = 0,
+        whole: bool = False,
+    ) -> Need:
+        """Blocks to take so that ``num_tokens`` positions have a place, over all groups.
+
+        ``main`` of them are the model's own, the others lookahead slots; ``encoder`` tokens come on top where layers
+        read an encoder's output.
+        """
+
+    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
+        """Most blocks that a sequence of ``num_tokens`` ever holds, or ``at_once``: is asked to find free."""
+
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
+        """A request takes ``slot`` with these cached blocks."""
+
+    def allocate_external(self, slot: int, num_tokens: int) -> None:
+        """Take blocks for tokens that a connector brings, group by group, before any is taken for new tokens."""
+
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        """Free what no later token of ``slot`` attends to."""
+
+    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
+        """Take blocks so that ``num_tokens`` positions have a place, as in :meth:`need`; returns the new ones."""
+
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
+        """:meth:`grow` for running requests in order, as many leading rows as memory allows.
+
+        ``slots``, ``reach`` and ``main`` have shape ``[n]``. Returns how many rows were served; what they got is noted
+        in ``new`` and in the table's block tables.
+        """
+
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        """Make full blocks within ``num_tokens`` findable."""
+
+    def held(self, slot: int) -> Blocks:
+        """All blocks of ``slot``."""
+
+    def free(self, slot: int) -> None:
+        """Give all blocks of ``slot`` back, tail first."""
+
+    def num_common_prefix_blocks(self, slot: int) -> list[int]:
+        """Leading blocks shared by all holders, per group."""
+
+    def holders(self) -> list[list[int]]:
+        """Every block list (for invariant checks)."""
+
+    def capacity(self, slot: int) -> int:
+        """Positions that the blocks of ``slot`` can store."""
+
+
+class NoPrefixCacheCoordinator:
+    """One full-attention group without prefix caching."""
+
+    num_groups = 1
+
+    def __init__(self, pool: BlockPool, table: RequestTable, block_size: int) -> None:
+        self.pool = pool
+        self.table = table
+        self.group = FullAttentionManager(pool, block_size)
+        self.managers = (self.group,)
+
+    def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
+        return ComputedBlocks(([],), 0)
+
+    def need(
+        self,
+        slot: int,
+        num_tokens: int,
+        hits: Blocks,
+        total_computed: int,
+        *,
+        main: int,
+        encoder: int = 0,
+        whole: bool = False,
+    ) -> Need:
+        return self.group.need(slot, num_tokens, hits[0], total_computed, whole=whole)
+
+    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
+        return self.group.most_held(num_tokens, at_once=at_once)
+
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
+        self.group.open(slot, hits[0], total_computed)
+        self.table.set_seal_at(slot, NEVER)
+
+    def allocate_external(self, slot: int, num_tokens: int) -> None:
+        self.group.allocate_external(slot, num_tokens)
+
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        """Full attention forgets nothing."""
+
+    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
+        new = self.group.grow(slot, num_tokens)
+        self.table.set_capacity(slot, self.capacity(slot))
+        return (new,)
+
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
+        capacity, size = self.table.capacity, self.group.block_size
+        held = capacity[slots]
+        short = reach > held
+        if not anywhere(short):
+            return len(slots)
+        rows = short.nonzero()[0]
+        targets, own, served = slots[rows], held[rows], len(slots)
+        needs = (reach[rows] - own + (size - 1)) // size
+        count = total(needs)
+        if count > self.pool.num_free:
+            fitting = int(needs.cumsum().searchsorted(self.pool.num_free, side="right"))
+            served = int(rows[fitting])
+            targets, own, needs = targets[:fitting], own[:fitting], needs[:fitting]
+            count = total(needs)
+        if count:
+            new.add_run(targets, needs, self._deal(targets, own // size, needs, count))
+        return served
+
+    def _deal(self, slots: IntArray, starts: IntArray, counts: IntArray, count: int) -> Int32Array:
+        """Take ``count`` blocks and deal them out; ``slots[i]`` gets ``counts[i]``, from place ``starts[i]`` on.
+
+        A slot may occur several times, each time for the blocks that follow.
+        """
+        taken = self.pool.take(count)
+        self.group.grow_run(slots.tolist(), counts.tolist(), taken)
+        blocks = np.array(taken, np.int32)
+        self.table.append_blocks(slots, starts, counts, blocks)
+        self.table.set_capacity(slots, (starts + counts) * self.group.block_size)
+        return blocks
+
+    def crossings(self, slots: IntArray, reach: IntArray, steps: int) -> tuple[IntArray, IntArray]:
+        """Rows that need one more block in steps 1 to ``steps``, and those steps, in the order in which they ask.
+
+        Before the first of them the rows reach up to ``reach``, and in every step one position further. A row is there
+        as often as it needs a block.
+        """
+        size = self.group.block_size
+        first = self.table.capacity[slots] - reach + 1
+        rows = (first <= steps).nonzero()[0]
+        first = first[rows]
+        if steps > size:
+            times = (steps - first) // size + 1
+            rows, first = rows.repeat(times), first.repeat(times)
+            first = first + (counting(len(first)) - (times.cumsum() - times).repeat(times)) * size
+        order = first.argsort(kind="stable") if steps <= size else np.lexsort((rows, first))
+        return rows[order], first[order]
+
+    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int) -> GrownSteps:
+        """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit."""
+        rows, at = self.crossings(slots, reach, steps)
+        if not len(rows):
+            return GrownSteps(rows, at, _NO_BLOCKS)
+        starts = (reach[rows] + at - 1) // self.group.block_size
+        return GrownSteps(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
+
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        raise AssertionError("nothing is published without prefix caching")
+
+    def held(self, slot: int) -> Blocks:
+        return (list(self.group.held[slot]),)
+
+    def free(self, slot: int) -> None:
+        self.group.free(slot)
+
+    def num_common_prefix_blocks(self, slot: int) -> list[int]:
+        return [0]
+
+    def holders(self) -> list[list[int]]:
+        return list(self.group.held.values())
+
+    def capacity(self, slot: int) -> int:
+        return self.group.capacity(slot)
+
+
+class UnitaryCoordinator(NoPrefixCacheCoordinator):
+    """One full-attention group with prefix caching."""
+
+    def __init__(self, pool: BlockPool, table: RequestTable, block_size: int, *, drop_last_hit: bool = False) -> None:
+        super().__init__(pool, table, block_size)
+        self._drop_last_hit = drop_last_hit
+
+    def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
+        group = self.group
+        (blocks,) = group.find_longest_cache_hit(
+            (group,), request.block_hashes, max_length, drop_last=self._drop_last_hit, alignment=group.block_size
+        )
+        return ComputedBlocks((blocks,), len(blocks) * group.block_size)
+
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
+        self.group.open(slot, hits[0], total_computed)
+        self.table.set_seal_at(slot, (len(hits[0]) + 1) * self.group.block_size)
+
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached
+        self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
+        self.table.set_seal_at(slots, [(num_cached[slot] + 1) * size for slot in slots])
+
+    def num_common_prefix_blocks(self, slot: int) -> list[int]:
+        return [self.group.num_common_prefix_blocks(slot)]

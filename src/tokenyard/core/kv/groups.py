@@ -1,0 +1,543 @@
+"""The block lists of one KV-cache group: what all attention types share, and full, cross, windowed and chunked
+attention.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import ClassVar, NamedTuple
+
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
+from tokenyard.core.request import Request
+
+__all__ = [
+    "ChunkedLocalManager",
+    "CrossAttentionManager",
+    "FullAttentionManager",
+    "Need",
+    "Reachable",
+    "Retention",
+    "SingleTypeManager",
+    "SlidingWindowManager",
+    "align_down",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which positions stay reachable by a hit: where a group needs only what lies right before it, the rest is not kept.
+#
+# prompt         | a a a a | a a a a | a a a a | a a | repeated        ------------------------------^     resumes at
+# the last whole block before its last token shared prefix   ----------^                         prompts that part
+# here resume here
+
+
+class Reachable(NamedTuple):
+    """Positions of one request that a later hit can end at."""
+
+    interval: int
+    """Every so many tokens; 0: nowhere but at ``boundaries``."""
+    boundaries: tuple[int, ...]
+    """Tokens; a hit ends at the last aligned position up to there."""
+
+
+class Retention:
+    """The rule for all requests; ``interval`` is None where every position is kept."""
+
+    __slots__ = ("interval",)
+
+    def __init__(self, interval: int | None = None) -> None:
+        self.interval = interval
+
+    def of(self, request: Request) -> Reachable | None:
+        """What of the request stays reachable; None: everything."""
+        if self.interval is None:
+            return None
+        # A repeated prompt computes its last token again.
+        end, junction = request.num_prompt_tokens - 1, request.shared_prefix_boundary
+        return Reachable(self.interval, (end, junction) if junction else (end,))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Blocks of one KV-cache group: what all attention types share.
+#
+# A type differs in what it may forget (:meth:`SingleTypeManager.num_skipped_tokens`), in what counts as a prefix hit
+# (:meth:`SingleTypeManager.find_longest_cache_hit`) and in what it needs at most; the block lists are the same.
+#
+#     held[slot]   [ null null | b3 b7 b9 | b12 ]
+#                    skipped     published  not full yet
+
+
+class Need(NamedTuple):
+    """Blocks an allocation takes out of the free queue."""
+
+    new: int
+    hits: Sequence[int] = ()
+    """Cached blocks it takes as well, those of them that are in the queue."""
+
+
+class SingleTypeManager(ABC):
+    """Block lists by slot: positions never move while a request holds them."""
+
+    __slots__ = ("block_size", "group_id", "hash_stride", "held", "new_blocks", "num_cached", "pool")
+
+    def __init__(self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1) -> None:
+        self.pool = pool
+        self.block_size = block_size
+        """Tokens per block."""
+        self.group_id = group_id
+        self.hash_stride = hash_stride
+        """Hashed blocks per block of this group: a hash covers all before it, so the last one stands for them."""
+        self.held: dict[int, list[int]] = {}
+        """Slot -> block ids in position order."""
+        self.num_cached: dict[int, int] = {}
+        """Slot -> leading blocks that were offered to the prefix index."""
+        self.new_blocks: list[int] | None = None
+        """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
+
+    # ---- what a type decides
+
+    spec_kind: ClassVar[str]
+    """The type's name in vLLM's KV events."""
+
+    @property
+    def sliding_window(self) -> int | None:
+        """Tokens of the sliding window; None for other types."""
+        return None
+
+    def extent(self, num_tokens: int, main: int, encoder: int) -> int:
+        """Of what an allocation covers, the positions that have a place in this group.
+
+        ``num_tokens`` with lookahead slots, ``main`` without them, ``encoder`` tokens of an encoder's output.
+        """
+        return num_tokens
+
+    def num_skipped_tokens(self, num_computed: int) -> int:
+        """Leading tokens that no later token attends to."""
+        return 0
+
+    def next_skip(self, num_computed: int) -> int | None:
+        """The next number of computed tokens at which a further block is skipped; None if that never happens."""
+        return None
+
+    @property
+    def max_admission_blocks(self) -> int | None:
+        """Most blocks a request ever holds at once; None if it holds all it has touched."""
+        return None
+
+    @abstractmethod
+    def find_longest_cache_hit(
+        self,
+        peers: Sequence[SingleTypeManager],
+        hashes: Sequence[bytes],
+        max_length: int,
+        *,
+        drop_last: bool,
+        alignment: int,
+    ) -> list[list[int]]:
+        """Cached blocks of the longest usable prefix of at most ``max_length`` tokens, per group of ``peers``.
+
+        ``peers`` are the groups of this very type and shape, this one included; ``hashes`` are at their block size.
+        ``drop_last`` leaves the last matched block to be computed (an EAGLE head needs its hidden states); the length
+        is a multiple of ``alignment`` tokens.
+        """
+
+    def publishable(
+        self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
+    ) -> Sequence[bool] | None:
+        """Which of the blocks ``start..stop-1`` could ever be part of a hit; None: all.
+
+        A hit is a multiple of ``alignment`` tokens, and ends where ``reachable`` says (None: anywhere).
+        """
+        return None
+
+    def num_common_prefix_blocks(self, slot: int) -> int:
+        """Leading blocks of ``slot`` that every block holder shares."""
+        return 0
+
+    # ---- what they share
+
+    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: bytes) -> list[int] | None:
+        """The cached block in every group of ``peers``, or None if one of them misses."""
+        found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
+        return None if None in found else found  # type: ignore[return-value]  # ``in`` narrows no list for mypy
+
+    def capacity(self, slot: int) -> int:
+        """Positions that the blocks of ``slot`` can store."""
+        return len(self.held[slot]) * self.block_size
+
+    def most_held(self, num_tokens: int, *, at_once: bool) -> int:
+        """Most blocks that a sequence of ``num_tokens`` ever holds; ``at_once``: that it is asked to find free."""
+        return self.need(-1, num_tokens, (), 0, whole=True).new
+
+    def num_skipped_blocks(self, num_computed: int) -> int:
+        """Leading blocks that no later token attends to."""
+        return self.num_skipped_tokens(num_computed) // self.block_size
+
+    def need(
+        self, slot: int, num_tokens: int, hits: Sequence[int], total_computed: int, *, whole: bool = False
+    ) -> Need:
+        """Blocks to take so that ``num_tokens`` positions have a place, ``total_computed`` of them filled already.
+
+        ``hits`` come on top of what ``slot`` holds. ``whole`` asks for a whole sequence, of which a type that forgets
+        never holds all at once.
+        """
+        required = -(-num_tokens // self.block_size)
+        if whole and (cap := self.max_admission_blocks) is not None:
+            required = min(required, cap)
+        num_held = len(self.held[slot]) if slot >= 0 else 0
+        skipped = self.num_skipped_blocks(total_computed)
+        new = max(required - max(skipped, num_held + len(hits)), 0)
+        return Need(new, hits[skipped - num_held :] if skipped > num_held else hits)
+
+    def open(self, slot: int, hits: Sequence[int], total_computed: int) -> None:
+        """Begin a block list with cached blocks, which are touched; skipped positions get the null block."""
+        skipped = self.num_skipped_blocks(total_computed)
+        kept = hits[skipped:]
+        self.pool.touch(kept)
+        self.held[slot] = [NULL_BLOCK] * skipped
+        self.held[slot] += kept
+        self.num_cached[slot] = len(self.held[slot])
+
+    def num_missing(self, slot: int, num_tokens: int) -> int:
+        """Blocks to append so that ``num_tokens`` positions have a place."""
+        return max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
+
+    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> None:
+        """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each."""
+        held, at = self.held, 0
+        for slot, count in zip(slots, counts, strict=True):
+            held[slot].extend(taken[at : at + count])
+            at += count
+        if self.new_blocks is not None:
+            self.new_blocks += taken
+
+    def take_new_block_ids(self) -> list[int]:
+        """Blocks taken since the last call, for workers to zero."""
+        taken, self.new_blocks = self.new_blocks, []
+        return taken or []
+
+    def grow(self, slot: int, num_tokens: int) -> list[int]:
+        """Take blocks so that ``num_tokens`` positions have a place; returns what the list has got."""
+        count = self.num_missing(slot, num_tokens)
+        taken = self.pool.take(count)
+        self.grow_run([slot], [count], taken)
+        return taken
+
+    def allocate_external(self, slot: int, num_tokens: int) -> None:
+        """Take blocks for tokens whose KV comes from outside; ``num_tokens`` in all, found and brought."""
+        count = max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
+        self.grow_run([slot], [count], self.pool.take(count))
+
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        """Free blocks that no later token attends to; the null block takes their place."""
+        held = self.held[slot]
+        dropped = []
+        for i in range(min(self.num_skipped_blocks(num_computed), len(held)) - 1, -1, -1):
+            if held[i] == NULL_BLOCK:
+                break
+            dropped.append(held[i])
+            held[i] = NULL_BLOCK
+        self.pool.release(dropped)
+
+    def publish_run(
+        self,
+        slots: Sequence[int],
+        hashes: Sequence[Sequence[bytes]],
+        num_tokens: Sequence[int],
+        alignment: int = 0,
+        reachable: Sequence[Reachable | None] = (),
+    ) -> None:
+        """Put the full blocks within ``num_tokens[i]`` of each slot into the prefix index, as far as they have hashes.
+
+        ``reachable`` is empty, or says of each slot where hits can end.
+        """
+        held, num_cached, size, stride = self.held, self.num_cached, self.block_size, self.hash_stride
+        is_masked = alignment > size or bool(reachable)
+        blocks: list[int] = []
+        keys: list[bytes] = []
+        for i, (slot, chain, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
+            start, stop = num_cached[slot], tokens // size
+            if stop * stride > len(chain):
+                stop = len(chain) // stride
+            if start >= stop:
+                continue
+            num_cached[slot] = stop
+            if start + 1 == stop:
+                blocks.append(held[slot][start])
+                keys.append(chain[stop * stride - 1])
+            else:
+                blocks += held[slot][start:stop]
+                keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
+            if is_masked:
+                ends = reachable[i] if reachable else None
+                if alignment > size or ends is not None:
+                    mask = self.publishable(start, stop, alignment, ends)
+                    if mask is not None:
+                        self._keep(blocks, keys, mask)
+        self.pool.publish(blocks, keys, self.group_id)
+
+    @staticmethod
+    def _keep(blocks: list[int], keys: list[bytes], mask: Sequence[bool]) -> None:
+        """Leave out those of the last ``len(mask)`` entries that the mask denies."""
+        at = len(blocks) - len(mask)
+        blocks[at:] = [block for block, keep in zip(blocks[at:], mask, strict=True) if keep]
+        keys[at:] = [key for key, keep in zip(keys[at:], mask, strict=True) if keep]
+
+    def free(self, slot: int) -> None:
+        """Give all blocks back, tail first, so that the end of a sequence is evicted before its beginning."""
+        self.pool.release(reversed(self.held.pop(slot)))
+        del self.num_cached[slot]
+
+
+def align_down(hits: Sequence[list[int]], block_size: int, alignment: int) -> None:
+    """Shorten hits of equal length until they cover a multiple of ``alignment`` tokens."""
+    while len(hits[0]) * block_size % alignment:
+        for blocks in hits:
+            blocks.pop()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Full attention: every position keeps its KV until the request ends.
+
+
+class FullAttentionManager(SingleTypeManager):
+    """A prefix hit is any leading run of cached blocks."""
+
+    __slots__ = ()
+    spec_kind = "full_attention"
+
+    def find_longest_cache_hit(
+        self,
+        peers: Sequence[SingleTypeManager],
+        hashes: Sequence[bytes],
+        max_length: int,
+        *,
+        drop_last: bool,
+        alignment: int,
+    ) -> list[list[int]]:
+        limit = max_length // self.block_size
+        known = hashes if len(hashes) <= limit else hashes[:limit]
+        hits = [self.pool.indexes[peer.group_id].longest_prefix(known) for peer in peers]
+        length = min(map(len, hits))
+        if drop_last and length:
+            length -= 1
+        for blocks in hits:
+            del blocks[length:]
+        if self.block_size != alignment:
+            align_down(hits, self.block_size, alignment)
+        return hits
+
+    def note_prompt_tail(self, slot: int, num_hashes: int, num_prompt: int, num_tokens: int) -> None:
+        """Of the block in which the prompt's last hash ends, note that it is cached up to there; computed are
+        ``num_tokens``, and there are ``num_hashes`` so far.
+
+        A whole block has its hash, and is published, unless that covers a token which is not known yet.
+        """
+        unit = self.block_size // self.hash_stride
+        end = min((num_prompt - 1) // unit, num_hashes) * unit
+        at = end // self.block_size
+        if end % self.block_size and end <= num_tokens and at < len(self.held[slot]):
+            self.pool.note_prompt_tail(self.held[slot][at], end)
+
+    def num_common_prefix_blocks(self, slot: int) -> int:
+        everyone, blocks, ref = len(self.held), self.held[slot], self.pool.ref
+        if not blocks or ref[blocks[0]] != everyone:  # nearly always
+            return 0
+        references = map(ref.__getitem__, blocks)
+        return sum(1 for _ in takewhile(everyone.__eq__, references))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Cross attention: decoder layers of an encoder-decoder model read the KV of an encoder's output.
+#
+# The blocks for the encoder's tokens are taken once, when the request is admitted; they are its own, never hashed and
+# never shared, and no decoder token adds to them.
+
+_UNBOUNDED = 1 << 62
+"""Decoder positions that fit: they need no place here."""
+
+
+class CrossAttentionManager(SingleTypeManager):
+    """As many blocks as the encoder's tokens fill."""
+
+    __slots__ = ()
+    spec_kind = "cross_attention"
+
+    def extent(self, num_tokens: int, main: int, encoder: int) -> int:
+        return encoder
+
+    def capacity(self, slot: int) -> int:
+        return _UNBOUNDED
+
+    def find_longest_cache_hit(
+        self,
+        peers: Sequence[SingleTypeManager],
+        hashes: Sequence[bytes],
+        max_length: int,
+        *,
+        drop_last: bool,
+        alignment: int,
+    ) -> list[list[int]]:
+        raise AssertionError("encoder-decoder models have no prefix cache")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Attention types that forget: sliding window and chunked local attention.
+#
+# sliding window 4, 7 computed      tokens  0 1 2 3 [4 5 6 (7)]     4 skipped chunks of 8, 13 computed          tokens
+# 0 ... 7 [8 ... 12 (13)]  8 skipped
+
+
+class _WindowedManager(SingleTypeManager):
+    """Common part: how much a request can hold at once."""
+
+    __slots__ = ("_max_admission_blocks", "_most_held", "window")
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        block_size: int,
+        group_id: int,
+        hash_stride: int,
+        window: int,
+        longest: int,
+        most_held: int,
+    ) -> None:
+        super().__init__(pool, block_size, group_id, hash_stride)
+        self.window = window
+        """Tokens of the window, or of a chunk."""
+        self._max_admission_blocks = longest
+        self._most_held = most_held
+        """As ``longest``, with lookahead slots: admission leaves them out, as in vLLM, but a step takes them."""
+
+    @property
+    def max_admission_blocks(self) -> int:
+        return self._max_admission_blocks
+
+    def most_held(self, num_tokens: int, *, at_once: bool) -> int:
+        return min(-(-num_tokens // self.block_size), self._most_held)
+
+
+class SlidingWindowManager(_WindowedManager):
+    """Each token attends to itself and the ``window - 1`` tokens before it."""
+
+    __slots__ = ()
+    spec_kind = "sliding_window"
+
+    @property
+    def sliding_window(self) -> int:
+        return self.window
+
+    @staticmethod
+    def longest(window: int, block_size: int, max_num_batched_tokens: int, max_model_len: int) -> int:
+        """Most blocks held at once: the window and one step's tokens, not starting at a block's beginning."""
+        return -(-min(window - 1 + max_num_batched_tokens, max_model_len) // block_size) + 1
+
+    def num_skipped_tokens(self, num_computed: int) -> int:
+        return max(0, num_computed - self.window + 1)
+
+    def next_skip(self, num_computed: int) -> int:
+        return (self.num_skipped_blocks(num_computed) + 1) * self.block_size + self.window - 1
+
+    @property
+    def _blocks_per_window(self) -> int:
+        """Blocks that the tokens before the next one occupy within its window."""
+        return -(-(self.window - 1) // self.block_size)
+
+    def find_longest_cache_hit(
+        self,
+        peers: Sequence[SingleTypeManager],
+        hashes: Sequence[bytes],
+        max_length: int,
+        *,
+        drop_last: bool,
+        alignment: int,
+    ) -> list[list[int]]:
+        """From the right: the first stretch of cached blocks as long as the window; what lies before it is skipped.
+
+        Without such a stretch a leading run is a hit, however short. Drafts need one block more, which is then dropped.
+        """
+        wanted = self._blocks_per_window + drop_last
+        size, limit = self.block_size, min(max_length // self.block_size, len(hashes))
+        hits = [[NULL_BLOCK] * limit for _ in peers]
+        run, end = 0, -1
+        for i in range(limit - 1, -1, -1):
+            found = self._lookup(peers, hashes[i])
+            if found is None:
+                run = 0
+                continue
+            if run == 0 and (i if drop_last else i + 1) * size % alignment:
+                continue
+            for blocks, block in zip(hits, found, strict=True):
+                blocks[i] = block
+            run += 1
+            if run >= wanted:
+                end = i + run
+                break
+        for blocks in hits:
+            del blocks[end if end >= 0 else run :]
+        if end < 0:
+            align_down(hits, size, alignment)
+        if drop_last and hits[0]:
+            for blocks in hits:
+                blocks.pop()
+            align_down(hits, size, alignment)
+        return hits
+
+    def publishable(
+        self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
+    ) -> list[bool] | None:
+        """The blocks of a window before each position that a hit can end at."""
+        size, tail = self.block_size, self._blocks_per_window
+        interval = alignment if reachable is None else reachable.interval
+        per_segment = interval // size
+        if per_segment and tail >= per_segment:
+            return None
+        mask = [per_segment > 0 and i % per_segment >= per_segment - tail for i in range(start, stop)]
+        for boundary in reachable.boundaries if reachable is not None else ():
+            end = boundary // alignment * alignment // size
+            for i in range(max(start, end - tail), min(stop, end)):
+                mask[i - start] = True
+        return mask
+
+
+class ChunkedLocalManager(_WindowedManager):
+    """Each token attends to the tokens before it in its own chunk."""
+
+    __slots__ = ()
+    spec_kind = "chunked_local_attention"
+
+    @staticmethod
+    def longest(window: int, block_size: int, max_num_batched_tokens: int, max_model_len: int) -> int:
+        """Most blocks held at once: a chunk and one step's tokens."""
+        return -(-min(window + max_num_batched_tokens, max_model_len) // block_size)
+
+    def num_skipped_tokens(self, num_computed: int) -> int:
+        return num_computed // self.window * self.window
+
+    def next_skip(self, num_computed: int) -> int:
+        return (num_computed // self.window + 1) * self.window
+
+    def find_longest_cache_hit(
+        self,
+        peers: Sequence[SingleTypeManager],
+        hashes: Sequence[bytes],
+        max_length: int,
+        *,
+        drop_last: bool,
+        alignment: int,
+    ) -> list[list[int]]:
+        """Blocks before the last chunk count as computed (null); within it a leading run of cached blocks."""
+        assert not drop_last, "EAGLE drafts are not served with chunked local attention"
+        assert alignment == self.block_size, "chunked local attention needs groups of one block size"
+        first = self.num_skipped_blocks(max_length)
+        hits = [[NULL_BLOCK] * first for _ in peers]
+        for block_hash in hashes[first : max_length // self.block_size]:
+            found = self._lookup(peers, block_hash)
+            if found is None:
+                break
+            for blocks, block in zip(hits, found, strict=True):
+                blocks.append(block)
+        return hits

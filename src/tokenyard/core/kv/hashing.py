@@ -1,0 +1,368 @@
+"""Hashes of full blocks: of prompts, of tokens ahead, of jobs."""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import NamedTuple, Protocol, Self
+
+import msgspec
+import xxhash
+
+from tokenyard.core.config import HashAlgo
+from tokenyard.core.request import Request
+
+__all__ = [
+    "REWRITTEN_TOKENS",
+    "BlockHasher",
+    "HashState",
+    "LookaheadBlockHasher",
+    "PrefixHash",
+    "RequestHasher",
+    "Turn",
+    "Turns",
+    "framed",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The hash that runs along a request's blocks.
+
+_COUNT_BYTES = 4
+
+
+class HashState(Protocol):
+    """What the hash libraries give: an object that goes on after each digest."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+    def copy(self) -> Self: ...
+
+
+def framed(keys: bytes) -> bytes:
+    """Extra keys as they stand behind tokens; nothing if they are empty."""
+    return b"\xff" * _COUNT_BYTES + len(keys).to_bytes(_COUNT_BYTES, "little") + keys if keys else b""
+
+
+class PrefixHash:
+    """Everything hashed of one request so far, in the order of its blocks.
+
+    A block enters as the int32 values of its tokens. If it has extra keys, then -1, their length and their bytes
+    follow: no token is negative, so two different prefixes never give the same stream. ``update`` and ``digest`` are
+    the hash object's own methods, because a block costs little more than the two calls.
+    """
+
+    __slots__ = ("_state", "digest", "extra_keys", "update")
+
+    def __init__(self, state: HashState) -> None:
+        """``state`` has the root in it."""
+        self._state = state
+        self.update = state.update
+        self.digest = state.digest
+        self.extra_keys: dict[int, bytes] = {}
+        """Extra keys by block number, as they were when the block was hashed."""
+
+    def digest_with(self, data: bytes) -> bytes:
+        """The digest as it would be with ``data`` behind it; the hash goes on without."""
+        ahead = self._state.copy()
+        ahead.update(data)
+        return ahead.digest()
+
+    def fork(self) -> PrefixHash:
+        """The same again, to go on in another request; it must have no extra keys so far."""
+        assert not self.extra_keys, "extra keys belong to one request"
+        return PrefixHash(self._state.copy())
+
+    def add_keys(self, block: int, keys: bytes) -> None:
+        """Continue behind the tokens of block number ``block`` with its extra keys, unless they are empty."""
+        if keys:
+            self.extra_keys[block] = keys
+            self.update(framed(keys))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hashes of a job's last prompt, for the turn that continues it.
+#
+# An agent sends its whole conversation again with every turn. To compare the bytes of two prompts costs a hundredth
+# of hashing them: where a prompt begins with the last one of its job, hashing goes on where that one ended. The
+# hashes are the same either way.
+#
+#     last turn    [ kept .......................... | rewritten ]
+#     this turn    [ the same bytes ................ | answer, tool result, new question ... ]
+#                    hashes taken over                 hashed
+
+REWRITTEN_TOKENS = 256
+"""Tokens at the end of a prompt that the next turn may not repeat: chat templates end a prompt with what opens the
+answer, and recorded traces end in a block that is not full."""
+
+_MOST_BYTES = 32 << 20
+
+
+class Turn(NamedTuple):
+    """Full blocks of a prompt: all but the rewritten ones."""
+
+    tokens: bytes
+    """Their token ids, int32."""
+    hashes: list[bytes]
+    prefix: PrefixHash
+    """As it was behind the last of them."""
+
+
+class Turns:
+    """The last prompt of each job, for requests whose hashes depend on nothing but tokens.
+
+    Keeps at most ``most_bytes`` of token ids (the hashes take about as much again), and forgets the job first that was
+    quiet for longest.
+    """
+
+    __slots__ = ("_by_job", "_most_bytes", "_num_bytes")
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._num_bytes = 0
+        self._by_job: OrderedDict[str, Turn] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Jobs it knows."""
+        return len(self._by_job)
+
+    def begun_by(self, request: Request, job_id: str) -> Turn | None:
+        """The job's last turn, if the request begins with all of it."""
+        turn = self._by_job.get(job_id)
+        if turn is None or request.token_bytes(0, len(turn.tokens) // _TOKEN_BYTES) != turn.tokens:
+            return None
+        self._by_job.move_to_end(job_id)
+        return turn
+
+    def remember(self, job_id: str, turn: Turn) -> None:
+        """Keep a job's newest turn in place of the one before."""
+        old = self._by_job.pop(job_id, None)
+        self._num_bytes += len(turn.tokens) - (len(old.tokens) if old is not None else 0)
+        self._by_job[job_id] = turn
+        while self._num_bytes > self._most_bytes:
+            _, forgotten = self._by_job.popitem(last=False)
+            self._num_bytes -= len(forgotten.tokens)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hashes of full blocks, each of everything up to its end.
+#
+#     h[i] = H(root | block 0 | ... | block i)      block = tokens | extra keys
+#
+# One hash object runs along the request, so a block costs an update and a digest; what enters it is described at
+# ``PrefixHash``. The root comes from the block size and a seed, so equal runs give equal
+# hashes. A block's extra keys are what else its KV depends on: LoRA adapter, multi-modal items that overlap it (hash
+# and offset), the cache salt (first block only, which is in every later hash) and the bytes of prompt embeddings.
+
+_TOKEN_BYTES = 4
+
+_STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
+    HashAlgo.SHA256: sha256,
+    HashAlgo.XXH3_128: xxhash.xxh3_128,
+}
+
+
+class RequestHasher(Protocol):
+    """Whoever hashes requests' blocks: :class:`BlockHasher`, or a host that hashes anyway."""
+
+    def extend(self, request: Request) -> list[bytes]:
+        """Hash every full block of the request that has no hash yet; returns all its hashes."""
+
+    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+        """Hash the blocks that have just become full, one of each of several requests, given as int32 bytes."""
+
+    def hash_again(self, request: Request) -> None:
+        """:meth:`append_n` raised: begin anew."""
+
+    def forget_beyond(self, request: Request, num_tokens: int) -> None:
+        """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
+
+
+class BlockHasher:
+    """Grows ``request.block_hashes`` as tokens arrive."""
+
+    __slots__ = (
+        "_blocks_of",
+        "_num_rewritten",
+        "_output_keeps_last",
+        "_state",
+        "_stride",
+        "_turns",
+        "block_size",
+        "root",
+    )
+
+    def __init__(
+        self,
+        block_size: int,
+        algo: HashAlgo = HashAlgo.SHA256,
+        seed: str = "",
+        *,
+        output_blocks_hash_last_image: bool = True,
+    ) -> None:
+        self.block_size = block_size
+        self._output_keeps_last = output_blocks_hash_last_image
+        self._state = _STATE[algo]
+        self._stride = block_size * _TOKEN_BYTES
+        self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
+        self._num_rewritten = -(-REWRITTEN_TOKENS // block_size)
+        self._turns = Turns()
+        self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())
+
+    def extend(self, request: Request) -> list[bytes]:
+        """Hash every full block of the request that has no hash yet; returns all its hashes."""
+        hashes = request.block_hashes
+        stop = request.num_sealed_tokens // self.block_size
+        if len(hashes) < stop:
+            try:
+                if not hashes and request.job_id is not None and not request.has_extra_keys:
+                    self._hash_turn(request, request.job_id, stop - self._num_rewritten)
+                self._hash(request, stop)
+            except BaseException:
+                self._forget(request)
+                raise
+        return hashes
+
+    def _hash(self, request: Request, stop: int) -> PrefixHash:
+        """Hash the request's blocks up to number ``stop - 1``."""
+        hashes = request.block_hashes
+        start = len(hashes)
+        prefix = request.prefix_hash or self._begin(request)
+        update, digest = prefix.update, prefix.digest
+        blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
+        if request.has_extra_keys:
+            for i, (block,) in enumerate(blocks, start):
+                update(block)
+                prefix.add_keys(i, self.extra_keys(request, i))
+                hashes.append(digest())
+        else:
+            # Most of the cost of admitting a long prompt: no loop of our own (update returns None).
+            hashes += [update(block) or digest() for (block,) in blocks]
+        return prefix
+
+    def _hash_turn(self, request: Request, job_id: str, stop: int) -> None:
+        """Hash the first ``stop`` blocks, which the job's next prompt will repeat, from where its last one's end."""
+        hashes = request.block_hashes
+        turn = self._turns.begun_by(request, job_id)
+        if turn is not None:
+            hashes += turn.hashes
+            request.prefix_hash = turn.prefix.fork()
+        if len(hashes) < stop:
+            prefix = self._hash(request, stop)
+            tokens = request.token_bytes(0, stop * self.block_size)
+            self._turns.remember(job_id, Turn(tokens, hashes.copy(), prefix.fork()))
+
+    def append(self, request: Request, tokens: bytes) -> None:
+        """Hash the block that has just become full; the hashes of all blocks before it are there."""
+        self.append_n(((request, tokens),))
+
+    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+        """:meth:`append` for one block of each of several requests."""
+        for request, tokens in sealed:
+            hashes = request.block_hashes
+            prefix = request.prefix_hash or self._begin(request)
+            prefix.update(tokens)
+            if request.has_extra_keys:
+                prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
+            hashes.append(prefix.digest())
+
+    def hash_again(self, request: Request) -> None:
+        """:meth:`append` raised: nobody knows what it has done to the running hash."""
+        self._forget(request)
+        self.extend(request)
+
+    @staticmethod
+    def _forget(request: Request) -> None:
+        """The running hash and the list of hashes may disagree: begin anew."""
+        request.block_hashes.clear()
+        request.prefix_hash = None
+
+    def truncate(self, request: Request, num_blocks: int) -> None:
+        """Keep the hashes of the request's first ``num_blocks`` blocks, whose tokens must still be there."""
+        if num_blocks >= len(request.block_hashes):
+            return
+        keys = request.prefix_hash.extra_keys if request.prefix_hash else {}
+        del request.block_hashes[num_blocks:]
+        prefix = self._begin(request)
+        for i, (block,) in enumerate(self._blocks_of(request.token_bytes(0, num_blocks * self.block_size))):
+            prefix.update(block)
+            prefix.add_keys(i, keys.get(i, b""))
+
+    def _begin(self, request: Request) -> PrefixHash:
+        request.prefix_hash = PrefixHash(self._state(self.root))
+        return request.prefix_hash
+
+    def _digest(self, data: bytes) -> bytes:
+        return self._state(data).digest()
+
+    def forget_beyond(self, request: Request, num_tokens: int) -> None:
+        """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
+        self.truncate(request, num_tokens // self.block_size)
+
+    def extra_keys(self, request: Request, block: int, num_ahead: int = 0) -> bytes:
+        """Unambiguous encoding of the extra keys of the request's block number ``block``; empty if it has none.
+
+        With those of ``num_ahead`` tokens behind it.
+        """
+        start, stop = block * self.block_size, (block + 1) * self.block_size + num_ahead
+        lora = request.lora_name or None
+        items = [
+            (item.mm_hash, int(item.offset) - start)  # NumPy has whole numbers as well
+            for item in request.mm_features
+            if item.offset < stop and item.offset + item.length > start
+        ]
+        salt = (request.cache_salt or None) if block == 0 else None
+        embeds = None
+        if request.prompt_embeds is not None and start < request.num_prompt_tokens:
+            embeds = self._digest(request.prompt_embeds[start:stop].tobytes())
+        if lora is None and not items and salt is None and embeds is None:
+            return b""
+        keys = (lora, items, salt, embeds)
+        if self._output_keeps_last and len(items) > 1 and block > 0 and stop > request.num_prompt_tokens:
+            # Output has filled this block. vLLM 0.22 then hashes the last item only, so that a prompt with the same
+            # content misses it; so does ours, but without taking other images for the same.
+            return msgspec.msgpack.encode((*keys, True))
+        return msgspec.msgpack.encode(keys)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hashes that also cover the tokens behind their block, for drafters that read ahead.
+#
+#     h[i] = H(root | block 0 | ... | block i | the next tokens)
+#
+# The KV of an EAGLE head at a block's last position depends on the token behind it. With that token in the hash a
+# matched block can be used whole; but a block has its hash, and can be published, only when that token is known.
+
+
+class LookaheadBlockHasher(BlockHasher):
+    """Hashes of blocks together with the tokens behind each."""
+
+    __slots__ = ()
+
+    num_ahead = 1
+    """Tokens that an EAGLE head reads beyond a block."""
+
+    def extend(self, request: Request) -> list[bytes]:
+        hashes, size = request.block_hashes, self.block_size
+        start, stop = len(hashes), (request.num_tokens - self.num_ahead) // size
+        if start >= stop:
+            return hashes
+        first = start * size
+        tokens = request.token_slice(first, stop * size + self.num_ahead)
+        prefix = request.prefix_hash or self._begin(request)
+        for i in range(start, stop):
+            at = i * size - first
+            prefix.update(tokens[at : at + size].tobytes())
+            ahead = tokens[at + size : at + size + self.num_ahead].tobytes()
+            if request.has_extra_keys:
+                prefix.add_keys(i, self.extra_keys(request, i))
+                ahead += framed(self.extra_keys(request, i, self.num_ahead))
+            hashes.append(prefix.digest_with(ahead))
+        return hashes
+
+    def forget_beyond(self, request: Request, num_tokens: int) -> None:
+        self.truncate(request, max(num_tokens - self.num_ahead, 0) // self.block_size)

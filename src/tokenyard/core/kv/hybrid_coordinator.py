@@ -1,0 +1,341 @@
+"""Models whose layers differ: several KV-cache groups over one pool (full + sliding window, chunked local, Mamba, ...).
+
+A prefix hit must serve every group. Each attention type accepts a candidate length or shortens it; the check is
+repeated until none does, which ends because lengths only shrink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from math import gcd, lcm
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenyard.core.basics import IntArray
+from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
+from tokenyard.core.kv.allocation import Blocks, NewBlocks
+from tokenyard.core.kv.block_pool import BlockPool
+from tokenyard.core.kv.coordinator import ComputedBlocks
+from tokenyard.core.kv.groups import (
+    ChunkedLocalManager,
+    CrossAttentionManager,
+    FullAttentionManager,
+    Need,
+    Retention,
+    SingleTypeManager,
+    SlidingWindowManager,
+)
+from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
+from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.request import Request
+from tokenyard.core.table import NEVER, RequestTable
+from tokenyard.errors import ConfigError
+
+__all__ = ["GroupLimits", "HybridCoordinator", "hash_block_size"]
+
+
+class GroupLimits(NamedTuple):
+    """What bounds the blocks of a group that forgets."""
+
+    max_num_batched_tokens: int
+    max_model_len: int
+    num_drafts: int = 0
+    """Draft tokens per step, each of which has a Mamba state of its own."""
+    num_lookahead_tokens: int = 0
+    """KV slots that a step takes beyond its tokens."""
+    max_steps_in_flight: int = 1
+    """Steps whose tokens a window may have to hold at once."""
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Most tokens that are scheduled and whose window is still held."""
+        return self.max_num_batched_tokens * self.max_steps_in_flight
+
+
+class _AttentionType(NamedTuple):
+    """Groups of one type and shape: they are looked up together."""
+
+    managers: list[SingleTypeManager]
+    drop_last_hit: bool
+
+    @property
+    def block_size(self) -> int:
+        return self.managers[0].block_size
+
+    @property
+    def is_full(self) -> bool:
+        return isinstance(self.managers[0], FullAttentionManager)
+
+
+def hash_block_size(config: CacheConfig) -> int:
+    """Tokens per hashed block: the greatest common divisor of the groups' block sizes."""
+    # Without prefix caching nothing is hashed, and a state's block may be as long as a sequence.
+    return gcd(*config.group_block_sizes) if config.enable_prefix_caching else config.block_size
+
+
+def _make_manager(
+    pool: BlockPool,
+    group: KVCacheGroup,
+    group_id: int,
+    config: CacheConfig,
+    limits: GroupLimits,
+    profile: DecisionProfile,
+) -> SingleTypeManager:
+    size = config.group_block_sizes[group_id]
+    stride = size // hash_block_size(config)
+    if group.kind is GroupKind.FULL:
+        return FullAttentionManager(pool, size, group_id, stride)
+    if group.kind is GroupKind.CROSS_ATTENTION:
+        return CrossAttentionManager(pool, size, group_id, stride)
+    if group.kind is GroupKind.MAMBA:
+        make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
+        step = min(limits.max_in_flight_tokens, limits.max_model_len)
+        manager = make(pool, size, group_id, stride, limits.num_drafts, step)
+        if profile.windows_free_processed_only:
+            manager.num_kept_for_drafts = 0
+            if isinstance(manager, AlignedMambaManager):
+                manager.frees_across_gaps = True
+        return manager
+    kind = SlidingWindowManager if group.kind is GroupKind.SLIDING_WINDOW else ChunkedLocalManager
+    step, limit = limits.max_in_flight_tokens, limits.max_model_len
+    longest = kind.longest(group.window, size, step, limit)
+    most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
+    return kind(pool, size, group_id, stride, group.window, longest, most_held)
+
+
+def _have_new_blocks_zeroed(
+    managers: Sequence[SingleTypeManager], config: CacheConfig, profile: DecisionProfile
+) -> None:
+    """Beside Mamba layers workers must zero new blocks of attention layers, whose old content may be no numbers."""
+    if all(group.kind is not GroupKind.MAMBA for group in config.groups):
+        return
+    for group, manager in zip(config.groups, managers, strict=True):
+        if group.kind is GroupKind.FULL or (profile.zeroes_all_attention and group.kind is not GroupKind.MAMBA):
+            manager.new_blocks = []
+
+
+class HybridCoordinator:
+    """Any groups, with or without prefix caching."""
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        table: RequestTable,
+        config: CacheConfig,
+        limits: GroupLimits,
+        *,
+        use_eagle: bool,
+        profile: DecisionProfile = VLLM_0_22,
+        in_flight: Callable[[Request], int] | None = None,
+    ) -> None:
+        """``in_flight`` says how many tokens of a request steps in flight compute; None: windows need not know."""
+        self._retention = Retention(profile.prefix_cache_retention_interval)
+        self._in_flight = in_flight
+        self.pool = pool
+        self.table = table
+        self.num_groups = len(config.groups)
+        self._caching = config.enable_prefix_caching
+        sizes = config.group_block_sizes
+        self.managers = [
+            _make_manager(pool, group, i, config, limits, profile) for i, group in enumerate(config.groups)
+        ]
+        _have_new_blocks_zeroed(self.managers, config, profile)
+        self._types = self._attention_types(config, sizes, use_eagle=use_eagle)
+        self._alignment = lcm(*sizes)
+        self._hash_block_size = hash_block_size(config)
+
+    def _attention_types(self, config: CacheConfig, sizes: Sequence[int], *, use_eagle: bool) -> list[_AttentionType]:
+        """Full attention first: its left-to-right scan gives the tightest bound to begin with."""
+        # vLLM drops the last hit of the groups marked for it, of all if none is.
+        marked = [group.is_eagle for group in config.groups]
+        drop = [use_eagle and (mark or not any(marked)) for mark in marked]
+        by_shape: dict[tuple[GroupKind, int, int], list[int]] = {}
+        for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True)):
+            by_shape.setdefault((group.kind, size, group.window), []).append(i)
+        types = [
+            _AttentionType([self.managers[i] for i in ids], any(drop[i] for i in ids)) for ids in by_shape.values()
+        ]
+        if self._caching and any(t.drop_last_hit and isinstance(t.managers[0], ChunkedLocalManager) for t in types):
+            raise ConfigError("method", "eagle", "chunked local attention serves no EAGLE drafts: use another method")
+        return sorted(types, key=lambda kind: not kind.is_full)
+
+    # ---- lookup
+
+    def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
+        if len(self._types) == 1:
+            kind = self._types[0]
+            hits = self._lookup(kind, request, max_length, kind.block_size, drop_last=kind.drop_last_hit)
+            return ComputedBlocks(tuple(hits), len(hits[0]) * kind.block_size)
+        return self._fixed_point(request, max_length)
+
+    def _lookup(
+        self, kind: _AttentionType, request: Request, max_length: int, alignment: int, *, drop_last: bool
+    ) -> list[list[int]]:
+        first = kind.managers[0]
+        hashes: Sequence[bytes] = request.block_hashes
+        if first.hash_stride > 1:
+            hashes = hashes[first.hash_stride - 1 :: first.hash_stride]
+        return first.find_longest_cache_hit(kind.managers, hashes, max_length, drop_last=drop_last, alignment=alignment)
+
+    def _fixed_point(self, request: Request, max_length: int) -> ComputedBlocks:
+        """Shorten the candidate length until every type accepts it."""
+        found: dict[int, list[list[int]]] = {}
+        dropped: set[int] = set()
+        length, longest = max_length, 0
+        simple = len(self._types) == 2 and self._types[0].is_full
+        while True:
+            candidate = length
+            for i, kind in enumerate(self._types):
+                if kind.is_full and i in found:
+                    # What full attention has matched stays matched for any shorter length.
+                    candidate = candidate // kind.block_size * kind.block_size
+                    continue
+                candidate = self._accept(i, kind, request, candidate, max_length, found, dropped)
+                longest = max(longest, candidate)
+            if candidate >= length:
+                break
+            length = candidate
+            if simple:
+                break
+        junction = longest if longest > length else 0
+        return ComputedBlocks(tuple(self._trimmed(found, length)), length, junction)
+
+    def _accept(
+        self,
+        i: int,
+        kind: _AttentionType,
+        request: Request,
+        candidate: int,
+        max_length: int,
+        found: dict[int, list[list[int]]],
+        dropped: set[int],
+    ) -> int:
+        """The length of at most ``candidate`` tokens that attention type ``i`` accepts."""
+        drop_last = kind.drop_last_hit and i not in dropped
+        # To drop a block and still reach the candidate, one more has to match.
+        reach = min(candidate + kind.block_size, max_length) if drop_last else candidate
+        found[i] = self._lookup(kind, request, reach, self._alignment, drop_last=drop_last)
+        accepted = len(found[i][0]) * kind.block_size
+        if drop_last:
+            dropped.add(i)
+        elif accepted < candidate:
+            dropped.clear()
+        return accepted
+
+    def _trimmed(self, found: dict[int, list[list[int]]], length: int) -> list[list[int]]:
+        hits: list[list[int]] = [[] for _ in self.managers]
+        for i, kind in enumerate(self._types):
+            for manager, blocks in zip(kind.managers, found[i], strict=True):
+                hits[manager.group_id] = blocks[: length // kind.block_size] if kind.is_full else blocks
+        return hits
+
+    # ---- allocation
+
+    def need(
+        self,
+        slot: int,
+        num_tokens: int,
+        hits: Blocks,
+        total_computed: int,
+        *,
+        main: int,
+        encoder: int = 0,
+        whole: bool = False,
+    ) -> Need:
+        needs = [
+            manager.need(slot, manager.extent(num_tokens, main, encoder), group_hits, total_computed, whole=whole)
+            for manager, group_hits in zip(self.managers, hits, strict=True)
+        ]
+        return Need(sum(need.new for need in needs), [block for need in needs for block in need.hits])
+
+    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
+        extents = (manager.extent(num_tokens, num_tokens, encoder) for manager in self.managers)
+        return sum(m.most_held(extent, at_once=at_once) for m, extent in zip(self.managers, extents, strict=True))
+
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
+        for manager, group_hits in zip(self.managers, hits, strict=True):
+            manager.open(slot, group_hits, total_computed)
+        self._note_skips(slot, total_computed)
+        length = max(len(manager.held[slot]) * manager.block_size for manager in self.managers)
+        self.table.set_seal_at(slot, self._next_seal(length) if self._caching else NEVER)
+
+    def _next_seal(self, num_tokens: int) -> int:
+        return (num_tokens // self._alignment + 1) * self._alignment
+
+    def _note_skips(self, slot: int, num_computed: int) -> None:
+        skips = [manager.next_skip(num_computed) for manager in self.managers]
+        self.table.set_skip_at(slot, min((at for at in skips if at is not None), default=NEVER))
+
+    def allocate_external(self, slot: int, num_tokens: int) -> None:
+        for manager in self.managers:
+            manager.allocate_external(slot, num_tokens)
+
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        if self._in_flight is not None:
+            (request,) = self.table.tenants(np.array([slot]))
+            num_computed = max(num_computed - self._in_flight(request), 0)
+        for manager in self.managers:
+            manager.drop_skipped(slot, num_computed)
+        self._note_skips(slot, num_computed)
+
+    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
+        new = tuple(manager.grow(slot, manager.extent(num_tokens, main, encoder)) for manager in self.managers)
+        self.table.set_capacity(slot, self.capacity(slot))
+        return new
+
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
+        table, managers = self.table, self.managers
+        computed = table.num_computed[slots]
+        busy = (reach > table.capacity[slots]) | (computed >= table.skip_at[slots])
+        for row in busy.nonzero()[0].tolist():
+            slot, end, own, done = int(slots[row]), int(reach[row]), int(main[row]), int(computed[row])
+            # What the window has left behind is freed first: it may be what saves this request.
+            self.drop_skipped(slot, done)
+            missing = sum(manager.num_missing(slot, manager.extent(end, own, 0)) for manager in managers)
+            if missing > self.pool.num_free:
+                return row
+            if missing:
+                new.add(slot, self.grow(slot, end, main=own))
+                self.table.set_blocks(slot, self.held(slot))
+        return len(slots)
+
+    # ---- publication and the end
+
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        slots = [request.slot for request in requests]
+        hashes = [request.block_hashes for request in requests]
+        # A hit is a multiple of the alignment, so what lies beyond the last multiple cannot be part of one yet.
+        alignment = self._alignment
+        unit = alignment if len(self._types) > 1 else 1
+        aligned = [tokens // unit * unit for tokens in num_tokens]
+        reachable = [self._retention.of(request) for request in requests]
+        for manager in self.managers:
+            manager.publish_run(slots, hashes, aligned, alignment, reachable)
+            if manager.hash_stride > 1 and isinstance(manager, FullAttentionManager):
+                for request, tokens in zip(requests, aligned, strict=True):
+                    if len(request.block_hashes) * self._hash_block_size < tokens:
+                        manager.note_prompt_tail(
+                            request.slot, len(request.block_hashes), request.num_prompt_tokens, tokens
+                        )
+        # A block whose hash is not known yet is looked at again.
+        known = [len(chain) * self._hash_block_size for chain in hashes]
+        seals = [self._next_seal(min(pair)) for pair in zip(num_tokens, known, strict=True)]
+        self.table.set_seal_at(slots, seals)
+
+    def held(self, slot: int) -> Blocks:
+        return tuple(list(manager.held[slot]) for manager in self.managers)
+
+    def free(self, slot: int) -> None:
+        for manager in self.managers:
+            manager.free(slot)
+
+    def num_common_prefix_blocks(self, slot: int) -> list[int]:
+        return [manager.num_common_prefix_blocks(slot) if self._caching else 0 for manager in self.managers]
+
+    def holders(self) -> list[list[int]]:
+        return list(chain.from_iterable(manager.held.values() for manager in self.managers))
+
+    def capacity(self, slot: int) -> int:
+        return min(manager.capacity(slot) for manager in self.managers)

@@ -1,0 +1,488 @@
+"""The KV-cache manager: the scheduler's only door to memory.
+
+The scheduler never touches a block. It asks for room (:meth:`KVCacheManager.allocate_slots` for one request that is
+being admitted, :meth:`KVCacheManager.grow_run` for a run of running ones) and gets blocks or a
+:class:`~tokenyard.core.kv.allocation.KVShortage`; nothing changes when the answer is no.
+
+Positions of a request during an allocation (vLLM's layout):
+
+    | computed | new hits | external | new | lookahead |
+    | has blocks | touched | -- blocks taken from the pool -- |
+    | -- published in the prefix index, at most up to num_tokens -- |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import islice
+
+import numpy as np
+
+from tokenyard.core.basics import IntArray, anywhere
+from tokenyard.core.config import CacheConfig, GroupKind
+from tokenyard.core.kv.allocation import (
+    NO_LOOKUPS,
+    BlockDeltas,
+    Blocks,
+    KVLimit,
+    KVShortage,
+    NewBlocks,
+    PrefixCacheStats,
+)
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, append_freed, unhashed_first
+from tokenyard.core.kv.coordinator import (
+    ComputedBlocks,
+    Coordinator,
+    GrownSteps,
+    NoPrefixCacheCoordinator,
+    UnitaryCoordinator,
+)
+from tokenyard.core.kv.events import EventLog, KVEvent
+from tokenyard.core.kv.groups import Need
+from tokenyard.core.kv.hashing import BlockHasher, LookaheadBlockHasher, RequestHasher
+from tokenyard.core.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
+from tokenyard.core.kv.mamba import MambaManager
+from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.request import Request
+from tokenyard.core.table import RequestTable, Sealed
+
+__all__ = ["KVCacheManager"]
+
+
+class KVCacheManager:
+    """Allocation, prefix lookup and freeing for the requests of one table."""
+
+    def __init__(
+        self,
+        config: CacheConfig,
+        table: RequestTable,
+        limits: GroupLimits,
+        *,
+        use_eagle: bool = False,
+        profile: DecisionProfile = VLLM_0_22,
+        hashes_look_ahead: bool = False,
+        in_flight: Callable[[Request], int] | None = None,
+        hasher: RequestHasher | None = None,
+    ) -> None:
+        """``hashes_look_ahead``: hashes of blocks cover the token behind them. ``in_flight`` says how many tokens of a
+        request are computed by steps whose output has not been taken in, where windows have to know. ``hasher`` hashes
+        blocks in place of our own, in the unit of :func:`~tokenyard.core.kv.hybrid_coordinator.hash_block_size`.
+        """
+        self.config = config
+        self.table = table
+        self.max_model_len = limits.max_model_len
+        self.enable_caching = config.enable_prefix_caching
+        put_back = unhashed_first if profile.unhashed_blocks_first else append_freed
+        self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back)
+        self.failures = self.pool.failures
+        """What foreign code raised; the scheduler's calls end with it."""
+        make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
+        self.hasher: RequestHasher = hasher or make_hasher(
+            hash_block_size(config),
+            config.prefix_caching_hash_algo,
+            config.hash_seed,
+            output_blocks_hash_last_image=profile.output_blocks_hash_last_image,
+        )
+        self.hashes_look_ahead = hashes_look_ahead
+        """Hashes of blocks cover the token behind them; no matched block is dropped then."""
+        self.coordinator = self._make_coordinator(limits, profile, in_flight, use_eagle=use_eagle)
+        managers = self.coordinator.managers
+        self._mamba = [manager for manager in managers if isinstance(manager, MambaManager)]
+        self._zeroed = [manager for manager in managers if manager.new_blocks is not None]
+        self.no_hits = ComputedBlocks(tuple([] for _ in config.groups), 0)
+        """A lookup that found nothing."""
+        self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
+        self.stats = PrefixCacheStats()
+        self.events = EventLog() if config.enable_kv_cache_events else None
+        if self.events is not None:
+            self.pool.subscribe(self.events)
+        self.new_blocks = NewBlocks(len(config.groups))
+        """What requests got in this step."""
+
+    def _make_coordinator(
+        self,
+        limits: GroupLimits,
+        profile: DecisionProfile,
+        in_flight: Callable[[Request], int] | None,
+        *,
+        use_eagle: bool,
+    ) -> Coordinator:
+        config = self.config
+        if len(config.groups) > 1 or config.groups[0].kind is not GroupKind.FULL:
+            return HybridCoordinator(
+                self.pool, self.table, config, limits, use_eagle=use_eagle, profile=profile, in_flight=in_flight
+            )
+        (block_size,) = config.group_block_sizes
+        if config.enable_prefix_caching:
+            return UnitaryCoordinator(self.pool, self.table, block_size, drop_last_hit=use_eagle)
+        return NoPrefixCacheCoordinator(self.pool, self.table, block_size)
+
+    @property
+    def num_groups(self) -> int:
+        """KV-cache groups of the model."""
+        return self.coordinator.num_groups
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.pool.num_free
+
+    @property
+    def num_total_blocks(self) -> int:
+        """Blocks in the pool, the null block included."""
+        return self.pool.num_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Distinct hashes in the prefix index, over all groups."""
+        return self.pool.num_cached
+
+    @property
+    def usage(self) -> float:
+        """Fraction of the usable blocks that are held."""
+        return self.pool.usage
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Blocks one request could ever hold: all but the null block."""
+        return self.pool.num_blocks - 1
+
+    def most_blocks(self, num_tokens: int, num_encoder_tokens: int = 0, *, at_once: bool = True) -> int:
+        """Blocks that a sequence holds at most, over all groups; ``at_once``: that its admission asks for."""
+        return self.coordinator.most_held(num_tokens, num_encoder_tokens, at_once=at_once)
+
+    def new_step_starts(self) -> None:
+        """Forget which blocks the previous step handed out."""
+        self.new_blocks.clear()
+        for manager in self._mamba:
+            manager.new_step_starts()
+
+    @property
+    def zeroes_blocks(self) -> bool:
+        """Whether :meth:`take_new_block_ids` has to be asked after every step."""
+        return bool(self._zeroed)
+
+    def take_new_block_ids(self) -> tuple[int, ...] | None:
+        """Blocks of attention layers taken since the last call, which workers zero; None where that is not needed.
+
+        Only models with Mamba layers need it: their pool's memory may hold bits that are no numbers.
+        """
+        taken = tuple([block for manager in self._zeroed for block in manager.take_new_block_ids()])
+        return taken or None
+
+    def block_deltas(self, slots: IntArray) -> BlockDeltas:
+        """Blocks that the requests in ``slots``, the rows of the step that ends, got in it."""
+        new = self.new_blocks
+        if not new:
+            return new.nothing
+        deltas = new.deltas(slots, self.table.row_in_step)
+        new.clear()
+        return deltas
+
+    def take_events(self) -> list[KVEvent]:
+        """What entered and left the prefix index since the last call; nothing unless events are recorded."""
+        return self.events.take() if self.events is not None else []
+
+    def take_stats(self) -> PrefixCacheStats:
+        """Hit statistics since the last call."""
+        if self.stats.is_empty:
+            return NO_LOOKUPS
+        stats, self.stats = self.stats, PrefixCacheStats()
+        return stats
+
+    # ---- lookup
+
+    def get_computed_blocks(self, request: Request) -> ComputedBlocks:
+        """The request's longest cached prefix: never the whole of it, one token is left to compute logits from."""
+        if not self._looks_up(request):
+            return self.no_hits
+        self.hasher.extend(request)
+        hit = self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1)
+        request.shared_prefix_boundary = hit.junction
+        return hit
+
+    def num_cached_tokens(self, request: Request) -> int:
+        """Length of the request's longest cached prefix, as a lookup would find it; no lookup is counted."""
+        if not self._looks_up(request):
+            return 0
+        self.hasher.extend(request)
+        return self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1).num_tokens
+
+    def count_lookup(self, request: Request, hit: ComputedBlocks) -> None:
+        """Take a lookup into the statistics."""
+        if self._looks_up(request):
+            self.stats.record(request.num_tokens, hit.num_tokens, preempted=request.num_preemptions > 0)
+
+    def _looks_up(self, request: Request) -> bool:
+        return self.enable_caching and not request.sampling_params.skip_reading_prefix_cache
+
+    # ---- admission
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        *,
+        computed: ComputedBlocks | None = None,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        must_fit: int = 0,
+        keep_watermark: bool = False,
+    ) -> Blocks | KVShortage:
+        """Make room for a request that is being admitted; it gets a table slot, and all its blocks are returned.
+
+        ``num_new_tokens`` are computed in this step after ``computed`` (prefix hits) and
+        ``num_external_computed_tokens`` (a connector's). ``delay_cache_blocks`` publishes nothing yet.
+        ``num_encoder_tokens`` get blocks of cross-attention layers, this once.
+        ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks, ``must_fit`` unless so
+        many tokens do;
+        ``keep_watermark`` refuses if fewer blocks than the watermark would stay free, of the whole sequence too.
+        """
+        hits = computed or self.no_hits
+        known = request.num_computed_tokens + hits.num_tokens + num_external_computed_tokens
+        total_computed = min(known, self.max_model_len)
+        need_of = self.coordinator.need
+        if self._mamba and any(group.is_being_written(hits.blocks[group.group_id]) for group in self._mamba):
+            return KVShortage(KVLimit.STATE_NOT_READY, needed=0, free=self.pool.num_free, cached_hits=0)
+        if full_sequence_must_fit or must_fit:
+            whole = min(max(must_fit, request.num_tokens if full_sequence_must_fit else 0), self.max_model_len)
+            need = need_of(
+                request.slot, whole, hits.blocks, total_computed, main=whole, encoder=num_encoder_tokens, whole=True
+            )
+            short = self._refusal(KVLimit.FULL_SEQUENCE, need, keep_watermark=keep_watermark)
+            if short is not None:
+                return short
+        stop = total_computed + num_new_tokens
+        reach = min(stop + num_lookahead_tokens, self.max_model_len)
+        if request.slot >= 0:
+            self.coordinator.drop_skipped(request.slot, total_computed)
+        need = need_of(request.slot, reach, hits.blocks, known, main=stop, encoder=num_encoder_tokens)
+        short = self._refusal(KVLimit.BLOCKS, need, keep_watermark=keep_watermark)
+        if short is not None:
+            return short
+        if request.slot < 0:
+            self.table.acquire(request, self.max_model_len)
+            self.coordinator.open(request.slot, hits.blocks, known)
+            if num_external_computed_tokens:
+                self.coordinator.allocate_external(request.slot, known)
+        self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
+        held = self.coordinator.held(request.slot)
+        self.new_blocks.add(request.slot, held)
+        self.table.set_blocks(request.slot, held)
+        if not delay_cache_blocks:
+            self.publish(request, min(stop, request.num_tokens))
+        return held
+
+    def _refusal(self, limit: KVLimit, need: Need, *, keep_watermark: bool) -> KVShortage | None:
+        short = self._shortage(limit, need)
+        if short is None and keep_watermark and self.watermark_blocks:
+            return self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
+        return short
+
+    def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
+        free = self.pool.num_free
+        if need.new + len(need.hits) + watermark <= free:
+            return None  # whoever holds the hits
+        evictable = self.pool.num_evictable(need.hits)
+        needed = need.new + evictable
+        if needed + watermark <= free:
+            return None
+        return KVShortage(limit, needed=needed, free=free, cached_hits=evictable, watermark=watermark)
+
+    # ---- growth of running requests
+
+    def grow_run(self, slots: IntArray, ends: IntArray, num_lookahead_tokens: int = 0) -> int:
+        """Give running requests room up to position ``ends``, in order, as many leading rows as memory allows.
+
+        ``slots`` and ``ends`` have shape ``[n]``; lookahead positions come on top, within max_model_len. Blocks that
+        become full are published up to the verified tokens. Returns the number of rows served; the first one not served
+        is unchanged, see :meth:`shortage_of`.
+        """
+        reach = np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
+        served = self.coordinator.grow_run(slots, reach, ends, self.new_blocks)
+        if self.enable_caching:
+            if served < len(slots):
+                slots, ends = slots[:served], ends[:served]
+            self._publish_run(slots, ends)
+        return served
+
+    @property
+    def grows_in_steps(self) -> bool:
+        """Whether several steps of decodes can be given room at once, and nobody is told of what the cache loses."""
+        quiet = self.events is None and not self.pool.listeners and not self.hashes_look_ahead
+        return quiet and isinstance(self.coordinator, NoPrefixCacheCoordinator)
+
+    def steps_that_fit(self, slots: IntArray, reach: IntArray, most: int) -> int:
+        """How many of ``most`` further steps of decodes find blocks; the rows reach up to ``reach`` now."""
+        coordinator, free = self.coordinator, self.pool.num_free
+        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        if most * len(slots) <= free:  # a block each in every step
+            return most
+        _, at = coordinator.crossings(slots, reach, most)
+        return most if len(at) <= free else int(at[free]) - 1
+
+    def steps_that_spare(self, hits: Set[int], slots: IntArray, reach: IntArray, most: int) -> int:
+        """How many of ``most`` further steps of decodes, all of which find blocks, take none of ``hits``."""
+        coordinator = self.coordinator
+        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        _, at = coordinator.crossings(slots, reach, most)
+        taken = islice(self.pool.free_queue, len(at))
+        return next((step - 1 for step, block in zip(at.tolist(), taken, strict=True) if block in hits), most)
+
+    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int, sealed: Sealed) -> GrownSteps:
+        """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit.
+
+        ``sealed`` are the blocks that became full meanwhile: they are hashed and published.
+        """
+        coordinator = self.coordinator
+        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        self.new_blocks.clear()
+        grown = coordinator.grow_steps(slots, reach, steps)
+        if sealed and self.enable_caching:
+            self.on_seal([(request, tokens) for request, _, tokens in sealed])
+            self._make_findable([request for request, _, _ in sealed], [num_tokens for _, num_tokens, _ in sealed])
+        return grown
+
+    def publish(self, request: Request, num_tokens: int) -> None:
+        """Publish the full blocks within ``num_tokens`` of a request that has a slot."""
+        if self.enable_caching:
+            if not self.hashes_look_ahead:
+                self.hasher.extend(request)
+            self._make_findable([request], [num_tokens])
+
+    def publish_again(self, request: Request) -> None:
+        """Blocks after the computed tokens were forgotten: publish them when they have been computed again."""
+        for group in self.coordinator.managers:
+            full = request.num_computed_tokens // group.block_size
+            group.num_cached[request.slot] = min(group.num_cached[request.slot], full)
+        self.table.set_seal_at(request.slot, 0)
+
+    def evict_blocks(self, blocks: Iterable[int]) -> None:
+        """Forget the cached content of blocks, held or not."""
+        for block in blocks:
+            self.pool.forget(block)
+
+    def forget_content_of(self, request: Request) -> None:
+        """Forget what has been cached of a request's tokens, wherever it is."""
+        self.pool.forget_content(request.block_hashes)
+
+    def forget_hashes(self, request: Request, num_tokens: int) -> None:
+        """Hashes of the request's blocks beyond its first ``num_tokens`` tokens are of no use any more."""
+        self.hasher.forget_beyond(request, num_tokens)
+
+    def forget_beyond(self, request: Request, num_computed: int) -> None:
+        """Forget the content of the request's blocks that the first ``num_computed`` tokens do not fill.
+
+        A step publishes blocks before it computes them; if it is called off for the request, they hold nothing. vLLM
+        0.22 leaves their hashes in the cache.
+        """
+        if self.enable_caching:
+            for blocks, size in zip(self.get_block_ids(request), self.config.group_block_sizes, strict=True):
+                self.evict_blocks(block for block in blocks[num_computed // size :] if block)
+
+    def publish_computed(self, slots: IntArray) -> None:
+        """Publish blocks whose tokens have come back from steps in flight (async scheduling)."""
+        if self.enable_caching:
+            self._publish_run(slots, self.table.num_computed[slots] - self.table.placeholders[slots])
+
+    def _publish_run(self, slots: IntArray, ends: IntArray) -> None:
+        """Publish blocks that become full; drafts beyond the verified tokens never are."""
+        table = self.table
+        reached = ends >= table.seal_at[slots]
+        if anywhere(reached):
+            rows = reached.nonzero()[0]
+            targets = slots[rows]
+            verified = np.minimum(ends[rows], table.num_tokens[targets])
+            full = (verified >= table.seal_at[targets]).nonzero()[0]
+            if full.size:
+                self._make_findable(table.tenants(targets[full]), verified[full].tolist())
+
+    def _make_findable(self, requests: list[Request], num_tokens: list[int]) -> None:
+        if self.hashes_look_ahead:
+            for request in requests:
+                self.hasher.extend(request)
+        if self.events is None:
+            self.coordinator.publish_run(requests, num_tokens)
+            return
+        groups = self.coordinator.managers
+        starts = [[group.num_cached[request.slot] for request in requests] for group in groups]
+        self.coordinator.publish_run(requests, num_tokens)
+        for group, before in zip(groups, starts, strict=True):
+            self.events.stored(requests, before, group, self.pool)
+
+    def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
+        """Why :meth:`grow_run` stopped at this row."""
+        reach = min(end + num_lookahead_tokens, self.max_model_len)
+        computed = int(self.table.num_computed[slot])
+        need = self.coordinator.need(slot, reach, self.no_hits.blocks, computed, main=end)
+        return KVShortage(KVLimit.BLOCKS, needed=need.new, free=self.pool.num_free, cached_hits=0)
+
+    def on_seal(self, sealed: Sequence[tuple[Request, bytes]]) -> None:
+        """Blocks of running requests have become full of known tokens."""
+        if self.enable_caching and not self.hashes_look_ahead:
+            try:
+                self.hasher.append_n(sealed)
+            except Exception as error:  # noqa: BLE001 - the tokens are there: hash them again, from the beginning
+                self.failures.note(error, "the hashes of full blocks")
+                for request, _ in sealed:
+                    self.hasher.hash_again(request)
+
+    # ---- the end
+
+    def free(self, request: Request) -> None:
+        """Give the request's blocks and slot back (a request without a slot holds none)."""
+        slot = request.slot
+        if slot >= 0:
+            self.coordinator.free(slot)
+            self.new_blocks.drop(slot)
+            self.table.release(request)
+
+    def undo_admission(self, request: Request, num_valid: int, *, had_blocks: bool) -> None:
+        """Of a request that is not admitted after all only the first ``num_valid`` tokens have KV.
+
+        Content that was to be computed in this step is forgotten. Blocks are given back, unless it came with some: then
+        it keeps what it has got.
+        """
+        if request.slot >= 0:
+            if self.enable_caching:
+                self.forget_beyond(request, num_valid)
+            if had_blocks:
+                self.publish_again(request)
+                self.new_blocks.drop(request.slot)
+            else:
+                self.free(request)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content; refused (False) while blocks are in use."""
+        if not self.pool.reset():
+            return False
+        self.stats.reset = True
+        return True
+
+    def get_block_ids(self, request: Request) -> Blocks:
+        """The request's blocks per KV-cache group."""
+        return self.coordinator.held(request.slot) if request.slot >= 0 else tuple([] for _ in self.config.groups)
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds, over all groups."""
+        return sum(1 for blocks in self.get_block_ids(request) for block in blocks if block)
+
+    def num_common_prefix_blocks(self, request: Request) -> list[int]:
+        """Leading blocks that all block holders share, per group (cascade attention)."""
+        return self.coordinator.num_common_prefix_blocks(request.slot)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if blocks, slots and counters disagree."""
+        self.pool.check_invariants(self.coordinator.holders())
+        self.table.check_invariants()
+        num_lists = self.table.num_tenants * self.coordinator.num_groups
+        assert len(self.coordinator.holders()) == num_lists, "block lists and tenants differ"
+        for request in filter(None, self.table.requests):
+            slot = request.slot
+            assert self.table.capacity[slot] == self.coordinator.capacity(slot)
+            for table, blocks in zip(self.table.block_tables, self.coordinator.held(slot), strict=True):
+                # What a window has left behind stays in the table, as in a worker's: nobody reads it.
+                row = table[slot, : len(blocks)].tolist()
+                assert all(ours in (theirs, NULL_BLOCK) for ours, theirs in zip(blocks, row, strict=True))

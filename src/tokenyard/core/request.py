@@ -1,0 +1,425 @@
+"""The unit of work: a request, its status and its times."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.basics import IntArray
+from tokenyard.core.params import (
+    MultiModalItem,
+    PoolingParams,
+    SamplingParams,
+    TokenIds,
+    check_embeds,
+    check_id,
+    check_items,
+    check_kind,
+    check_order,
+    check_pooling_params,
+    check_sampling_params,
+    check_texts,
+    plain,
+    token_array,
+)
+from tokenyard.errors import RequestError
+
+if TYPE_CHECKING:
+    from tokenyard.core.kv.hashing import PrefixHash
+    from tokenyard.core.params import StructuredOutput
+
+__all__ = ["FinishReason", "MultiModalItem", "Request", "RequestStatus", "RequestTimes", "SamplingParams", "TokenIds"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a request is in its life, and what its client is told at the end.
+
+
+class RequestStatus(IntEnum):
+    """Where a request is in its life; everything after PREEMPTED is finished."""
+
+    WAITING = 1
+    WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR = 2
+    WAITING_FOR_REMOTE_KVS = 3
+    WAITING_FOR_STREAMING_REQ = 4
+    RUNNING = 5
+    PREEMPTED = 6
+    FINISHED_STOPPED = 7
+    FINISHED_LENGTH_CAPPED = 8
+    FINISHED_ABORTED = 9
+    FINISHED_IGNORED = 10
+    FINISHED_ERROR = 11
+    FINISHED_REPETITION = 12
+
+    @property
+    def is_finished(self) -> bool:
+        return self > RequestStatus.PREEMPTED
+
+    @property
+    def is_blocked(self) -> bool:
+        """Waiting for something other than its turn."""
+        return self in _BLOCKED
+
+
+_BLOCKED = frozenset(
+    (
+        RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR,
+        RequestStatus.WAITING_FOR_REMOTE_KVS,
+        RequestStatus.WAITING_FOR_STREAMING_REQ,
+    )
+)
+
+
+class FinishReason(StrEnum):
+    """What the client is told (the OpenAI words, as vLLM uses them)."""
+
+    STOP = "stop"
+    """The model ended it: end-of-sequence token, or a stop token."""
+    LENGTH = "length"
+    """It reached ``max_tokens`` or ``max_model_len``."""
+    ABORT = "abort"
+    """The client left, or the engine was paused."""
+    ERROR = "error"
+    """The engine could not go on with it."""
+    REPETITION = "repetition"
+    """Its output repeated itself."""
+
+    @staticmethod
+    def of(status: RequestStatus) -> FinishReason | None:
+        """The reason that belongs to a finished status, or None."""
+        return _FINISH_REASONS.get(status)
+
+
+_FINISH_REASONS = {
+    RequestStatus.FINISHED_STOPPED: FinishReason.STOP,
+    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.LENGTH,
+    RequestStatus.FINISHED_ABORTED: FinishReason.ABORT,
+    RequestStatus.FINISHED_IGNORED: FinishReason.LENGTH,
+    RequestStatus.FINISHED_ERROR: FinishReason.ERROR,
+    RequestStatus.FINISHED_REPETITION: FinishReason.REPETITION,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The unit of work: a request, its status, its sampling limits and its token stream.
+#
+# While a request holds KV blocks it has a *slot* in the request table and its counters live in the table's columns;
+# the properties here read through. Without a slot it keeps them itself.
+
+
+class CounterTable(Protocol):
+    """Where the counters of requests with a slot live: the request table, as far as a request reads it."""
+
+    @property
+    def num_tokens(self) -> IntArray: ...
+    @property
+    def num_computed(self) -> IntArray: ...
+    @property
+    def placeholders(self) -> IntArray: ...
+    @property
+    def num_drafts(self) -> IntArray: ...
+    @property
+    def drafts(self) -> IntArray: ...
+    @property
+    def prefilling(self) -> npt.NDArray[np.bool_]: ...
+    def set_num_computed(self, slot: int, num_computed: int) -> None:
+        """The computed tokens of the request in ``slot``."""
+
+    def flush_tail(self, request: Request) -> None:
+        """Copy its unsealed tokens into its own stream."""
+
+
+class RequestTimes:
+    """Moments of a request's life in seconds on the scheduler's clock; None until they happen."""
+
+    __slots__ = ("finished", "first_scheduled", "first_token")
+
+    def __init__(self) -> None:
+        self.first_scheduled: float | None = None
+        self.first_token: float | None = None
+        self.finished: float | None = None
+
+
+def _check(
+    request_id: str,
+    params: SamplingParams,
+    arrival_time: float | None,
+    priority: int,
+    mm_features: Sequence[MultiModalItem],
+    prompt_embeds: npt.NDArray[np.generic] | None,
+    num_prompt_tokens: int,
+) -> None:
+    """Raise RequestError for a field that cannot work."""
+    check_id(request_id)
+    check_sampling_params(request_id, params)
+    check_order(request_id, 0.0 if arrival_time is None else arrival_time, priority)
+    check_items(request_id, mm_features, num_prompt_tokens)
+    if prompt_embeds is not None:
+        check_embeds(request_id, prompt_embeds, num_prompt_tokens)
+
+
+def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None) -> SamplingParams:
+    """When the request ends. A pooling request counts as one that stops after one token, and ends before it."""
+    if pooling is None:
+        return SamplingParams() if sampling is None else sampling
+    check_pooling_params(request_id, pooling)
+    if sampling is not None:
+        raise RequestError(request_id, "sampling_params", sampling, "a pooling request samples nothing: leave it out")
+    return SamplingParams(max_tokens=1, skip_reading_prefix_cache=pooling.skip_reading_prefix_cache)
+
+
+class Request:
+    """One generation request, from arrival to its last token.
+
+    Counters (all in tokens):
+
+    ``num_prompt_tokens``     given at arrival
+    ``num_tokens``            prompt + verified output
+    ``num_computed_tokens``   positions whose KV is, or after this step will be, in the cache
+    ``num_cached_tokens``     prefix-cache hit when first scheduled; -1 before
+    ``shared_prefix_boundary``  tokens that it shares with others, where that is more than its last prefix hit; else 0
+    """
+
+    __slots__ = (
+        "_num_computed_tokens",
+        "_num_output_placeholders",
+        "_table",
+        "_tokens",
+        "arrival_time",
+        "arrives_when_added",
+        "async_steps_to_discard",
+        "block_hashes",
+        "cache_salt",
+        "client_index",
+        "has_extra_keys",
+        "is_last_step",
+        "job_id",
+        "kv_transfer_params",
+        "lora_name",
+        "meta",
+        "mm_features",
+        "num_cached_tokens",
+        "num_external_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "output_seed",
+        "pooling_params",
+        "predicted_output_tokens",
+        "prefix_hash",
+        "priority",
+        "prompt_embeds",
+        "request_id",
+        "resumable",
+        "sampling_params",
+        "shared_prefix_boundary",
+        "slot",
+        "status",
+        "stop_reason",
+        "structured_output",
+        "this_func_call",
+        "times",
+        "trace_headers",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int] | TokenIds,
+        sampling_params: SamplingParams | None = None,
+        *,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
+        mm_features: Sequence[MultiModalItem] = (),
+        prompt_embeds: npt.NDArray[np.generic] | None = None,
+        structured_output: StructuredOutput | None = None,
+        resumable: bool = False,
+        job_id: str | None = None,
+        is_last_step: bool = False,
+        this_func_call: str | None = None,
+        output_seed: int = 0,
+        client_index: int = 0,
+        pooling_params: PoolingParams | None = None,
+        trace_headers: Mapping[str, str] | None = None,
+        kv_transfer_params: Mapping[str, object] | None = None,
+        predicted_output_tokens: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
+
+        ``arrival_time`` is in seconds on the scheduler's clock; None: the moment at which it is added.
+        ``resumable`` opens a streaming-input session: a later request with the same id continues it.
+        ``prompt_embeds`` has one row per prompt token; its bytes enter the block hashes.
+        ``kv_transfer_params`` tell a KV connector where the request's KV is, or who will want it.
+        ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
+        ``pooling_params`` make it a pooling request, which has no ``sampling_params`` and ends with its prompt.
+        ``trace_headers`` come back with its outputs. ``predicted_output_tokens`` and ``meta`` are for policies and
+        observers of your own: nothing else reads them. Raises RequestError if a field cannot work.
+        """
+        params = _limits(str(request_id), sampling_params, pooling_params)
+        prompt = token_array(str(request_id), prompt_token_ids)
+        _check(request_id, params, arrival_time, priority, mm_features, prompt_embeds, len(prompt))
+        check_texts(
+            request_id, lora_name=lora_name, cache_salt=cache_salt, job_id=job_id, this_func_call=this_func_call
+        )
+        check_kind(request_id, resumable, structured_output)
+        self.request_id = str(request_id)
+        self.sampling_params = params
+        self.pooling_params = pooling_params
+        self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
+        self.arrival_time, self.arrives_when_added = arrival_time or 0.0, arrival_time is None
+        self.priority = priority
+        self.lora_name, self.cache_salt = plain(lora_name), plain(cache_salt)
+        self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
+        self.prompt_embeds = prompt_embeds
+        self.job_id, self.is_last_step, self.this_func_call = plain(job_id), is_last_step, plain(this_func_call)
+        self.output_seed, self.predicted_output_tokens = output_seed, predicted_output_tokens
+        self.client_index, self.meta = client_index, meta or {}
+        self.resumable = resumable
+
+        self.structured_output = structured_output
+        self.status = RequestStatus.WAITING
+        if structured_output is not None:
+            self.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        self.stop_reason: int | str | None = None
+        self.times = RequestTimes()
+        self.num_prompt_tokens = len(prompt)
+        self.num_cached_tokens = -1
+        self.num_external_computed_tokens = self.num_preemptions = self.shared_prefix_boundary = 0
+        self.block_hashes: list[bytes] = []
+        self.prefix_hash: PrefixHash | None = None
+        """Where hashing goes on; None before the first block. Both belong to the block hasher."""
+        self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
+        """Whether anything besides tokens enters its block hashes."""
+
+        self.slot = -1
+        self._table: CounterTable | None = None
+        self._num_computed_tokens = self._num_output_placeholders = 0
+        self.async_steps_to_discard = 0
+        """Steps in flight whose output is stale (the request was reset meanwhile)."""
+        self._tokens = array("i")
+        self._tokens.frombytes(prompt.tobytes())
+
+    # ---- token stream
+
+    @property
+    def max_tokens(self) -> int:
+        return self.sampling_params.max_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and verified output."""
+        table = self._table
+        return len(self._tokens) if table is None else int(table.num_tokens[self.slot])
+
+    @property
+    def num_output_tokens(self) -> int:
+        return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def num_computed_tokens(self) -> int:
+        table = self._table
+        return self._num_computed_tokens if table is None else int(table.num_computed[self.slot])
+
+    @num_computed_tokens.setter
+    def num_computed_tokens(self, value: int) -> None:
+        if self._table is None:
+            self._num_computed_tokens = value
+        else:
+            self._table.set_num_computed(self.slot, value)
+
+    @property
+    def num_output_placeholders(self) -> int:
+        """Output tokens that steps in flight will bring (async scheduling)."""
+        table = self._table
+        return self._num_output_placeholders if table is None else int(table.placeholders[self.slot])
+
+    @num_output_placeholders.setter
+    def num_output_placeholders(self, value: int) -> None:
+        assert self._table is None, "a request with a slot counts placeholders in its table"
+        self._num_output_placeholders = value
+
+    @property
+    def spec_token_ids(self) -> list[int]:
+        """Draft tokens to be verified in the next step; -1 stands for a draft only the worker knows."""
+        table = self._table
+        return [] if table is None else table.drafts[self.slot, : table.num_drafts[self.slot]].tolist()
+
+    @property
+    def is_prefill_chunk(self) -> bool:
+        """The last step that scheduled it left part of its known tokens uncomputed."""
+        table = self._table
+        return table is not None and bool(table.prefilling[self.slot])
+
+    def token_slice(self, start: int, stop: int) -> TokenIds:
+        """Tokens ``start..stop-1`` as a new int32 array."""
+        if self._table is not None:
+            self._table.flush_tail(self)
+        return np.frombuffer(self._tokens, dtype=np.int32)[start:stop].copy()
+
+    def token_bytes(self, start: int, stop: int) -> bytes:
+        """Sealed tokens ``start..stop-1`` as native-endian int32 bytes, what block hashes are taken over."""
+        return memoryview(self._tokens)[start:stop].tobytes()
+
+    @property
+    def num_sealed_tokens(self) -> int:
+        """Tokens that :meth:`token_bytes` can give: everything up to the last full block, at least."""
+        return len(self._tokens)
+
+    def append_token(self, token: int) -> None:
+        """Append one output token to a request without a slot (preempted while a step was in flight)."""
+        assert self._table is None, "a request with a slot grows through its table"
+        self._tokens.append(token)
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self._tokens[: self.num_prompt_tokens].tolist()
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        tokens: list[int] = self.token_slice(self.num_prompt_tokens, self.num_tokens).tolist()
+        return tokens
+
+    @property
+    def all_token_ids(self) -> list[int]:
+        tokens: list[int] = self.token_slice(0, self.num_tokens).tolist()
+        return tokens
+
+    def replace_tail(self, start: int, tokens: bytes) -> None:
+        """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
+        if len(self._tokens) > start:
+            del self._tokens[start:]
+        self._tokens.frombytes(tokens)
+
+    # ---- slot
+
+    def attach(self, table: CounterTable, slot: int) -> None:
+        """Take ``slot``: from now on the counters live in ``table``."""
+        self._table = table
+        self.slot = slot
+
+    def detach(self, num_computed_tokens: int, num_output_placeholders: int) -> None:
+        """Give the slot back; the tokens must have been flushed."""
+        self._table = None
+        self.slot = -1
+        self._num_computed_tokens = num_computed_tokens
+        self._num_output_placeholders = num_output_placeholders
+
+    # ---- order
+
+    @property
+    def sort_key(self) -> tuple[int, float, str]:
+        """PRIORITY order: lower value first, then earlier arrival, then id (unique among live requests)."""
+        return (self.priority, self.arrival_time, self.request_id)
+
+    def __repr__(self) -> str:
+        return (
+            f"Request({self.request_id!r}, {self.status.name}, computed {self.num_computed_tokens}"
+            f" of {self.num_tokens}, prompt {self.num_prompt_tokens})"
+        )

@@ -1,0 +1,1 @@
+"""WHO runs and HOW MANY tokens: queues, policies, limits, the two passes, outputs, the update."""

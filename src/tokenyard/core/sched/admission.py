@@ -1,0 +1,161 @@
+"""The admission pass: waiting requests join the running list until a limit stops the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+
+from tokenyard.core.sched.admission_limits import AdmissionUndo
+from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
+from tokenyard.core.sched.deadlocks import Stalemate
+from tokenyard.core.sched.features.sessions import Sessions
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import RequestQueue, RunningList, WaitingQueues
+
+__all__ = ["AdmissionPass"]
+
+
+class _Next(Enum):
+    """Whom the pass tries after a refusal."""
+
+    SAME = auto()
+    """The same request again: memory has been freed for it."""
+    OTHER = auto()
+    """The one behind it."""
+    NONE = auto()
+    """Nobody: the pass is over."""
+
+
+class AdmissionPass:
+    """Takes candidates from the waiting room in the policy's order and asks every limit about each."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        room: WaitingQueues,
+        running: RunningList,
+        limits: Sequence[Limit],
+        max_num_seqs: int,
+        stalemate: Stalemate,
+        undo: AdmissionUndo,
+        *,
+        sessions: Sessions | None = None,
+    ) -> None:
+        """``sessions`` that wait for input take places of those that run; None: they take none."""
+        self._sessions = sessions
+        self._policy = policy
+        self._stalemate = stalemate
+        self._waiting_queues = room
+        self._running = running
+        self._limits = limits
+        self._max_num_seqs = max_num_seqs
+        self._undo = undo
+        self._failures = undo.failures
+        self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+        """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
+
+    def run(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool = False) -> list[Candidate]:
+        """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended.
+
+        ``only_holders``: nobody is looked at but requests that hold blocks while they wait, which have their own queue.
+        """
+        outcomes.admission = self._why_ended(budget)
+        if outcomes.admission is not None:
+            return []
+        admitted = self._pass(budget, outcomes, only_holders=only_holders)
+        while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._stalemate.resolve():
+            outcomes.skipped.clear()
+            admitted = self._pass(budget, outcomes, only_holders=only_holders)
+        return admitted
+
+    def _pass(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool) -> list[Candidate]:
+        room = self._waiting_queues
+        admitted: list[Candidate] = []
+        passed_over: RequestQueue | None = None
+        while (ended := self._why_ended(budget)) is None:
+            if only_holders and not len(room.skipped):
+                ended = Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, len(room))
+                break
+            try:
+                queue = room.next_queue(self._policy)
+                candidate = Candidate(queue.peek())
+            except Exception as error:  # noqa: BLE001 - the step ends here, with what was decided
+                self._failures.note(error, "the choice of the request that is tried next")
+                reason, left = Reason.HOOK_FAILED, budget.tokens
+                ended = Outcome(OutcomeKind.STOPPED, reason, None, len(room), budget_left=left)
+                break
+            candidate.must_fit = self._stalemate.must_fit(candidate.request)
+            refusal = self._ask(candidate, budget)
+            if refusal is None:
+                room.take(queue, candidate.request)
+                self._running.append(candidate.request)
+                budget.spend(candidate.num_new_tokens)
+                if candidate.request.lora_name:
+                    budget.loras.add(candidate.request.lora_name)
+                admitted.append(candidate)
+                continue
+            if (goes_on := self._goes_on(refusal, candidate)) is _Next.SAME:
+                continue
+            if goes_on is _Next.NONE:
+                ended = refusal
+                break
+            if passed_over is None:
+                passed_over = room.holding_queue()
+            room.take(queue, candidate.request, into=passed_over)
+            outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
+        outcomes.admission = ended
+        if passed_over is not None:
+            room.pass_over(passed_over)
+        return admitted
+
+    def _goes_on(self, refusal: Outcome, candidate: Candidate) -> _Next:
+        """Whom to try after a refusal."""
+        try:
+            if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
+                return _Next.SAME
+            if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
+                return _Next.OTHER
+        except Exception as error:  # noqa: BLE001 - the refusal stands
+            self._failures.note(error, f"a policy that was told of request {candidate.request.request_id!r}")
+        return _Next.NONE
+
+    def _tries_others(self, refusal: Outcome, candidate: Candidate) -> bool:
+        """Memory refused one request, and those behind it are looked at all the same."""
+        if refusal.kv is None:
+            return False
+        return self._policy.passes_over(refusal) or self._stalemate.threatens(candidate.request)
+
+    def _why_ended(self, budget: StepBudget) -> Outcome | None:
+        """Why no further request is looked at, or None."""
+        room = self._waiting_queues
+        waiting = len(room) if room.occupied else 0
+        if not waiting:
+            if self._empty.budget_left != budget.tokens:
+                self._empty = self._empty._replace(budget_left=budget.tokens)
+            return self._empty
+        if budget.tokens <= 0:
+            return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, waiting)
+        paused = 0 if self._sessions is None else self._sessions.num_waiting
+        if len(self._running.requests) + paused >= self._max_num_seqs:
+            return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
+        return None
+
+    def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:
+        had_blocks = candidate.request.slot >= 0
+        try:
+            for limit in self._limits:
+                refusal = limit.ask(candidate, budget, self._waiting_queues)
+                if refusal is not None:
+                    return refusal
+        except Exception as error:  # noqa: BLE001 - it waits on, and others are tried
+            request_id = candidate.request.request_id
+            self._failures.note(error, f"the limits of admission, at request {request_id!r}")
+            self._undo.undo(candidate, budget, had_blocks=had_blocks)
+            return Outcome(OutcomeKind.SKIPPED, Reason.HOOK_FAILED, request_id, 1, budget_left=budget.tokens)
+        return None
+
+
+def _memory_refused(outcomes: StepOutcomes) -> bool:
+    ended = outcomes.admission
+    return (ended is not None and ended.kv is not None) or any(each.kv is not None for each in outcomes.skipped)

@@ -1,0 +1,416 @@
+"""The limits of the admission pass: small objects with one question each, in vLLM's order."""
+
+from __future__ import annotations
+
+from tokenyard.core.config import SchedulerConfig
+from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
+from tokenyard.core.sched.connector import checked_match
+from tokenyard.core.sched.features.ahead import LateOutputs
+from tokenyard.core.sched.features.encoder import EncoderInputs
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.features.grammars import GrammarGate
+from tokenyard.core.sched.features.per_slot import BlockAlignment
+from tokenyard.core.sched.features.sessions import PinBoard
+from tokenyard.core.sched.features.transfers import Transfers
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
+
+__all__ = [
+    "AdmissionUndo",
+    "AlignmentLimit",
+    "ConnectorLookup",
+    "EncoderLimit",
+    "LateOutputLimit",
+    "LoraLimit",
+    "MemoryLimit",
+    "PaddedPrefillLimit",
+    "PrefillLimit",
+    "PrefixLookup",
+    "ReadyLimit",
+    "limits_in_order",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An admission that is called off: a limit, or who was asked in it, raised when memory may have been taken already.
+
+
+class AdmissionUndo:
+    """Takes back what the limits may have done for a candidate; it waits as before, and is asked about again."""
+
+    def __init__(self, kv: KVCacheManager, features: Features) -> None:
+        self._kv = kv
+        self.failures = kv.failures
+        self._encoder = features.encoder
+
+    def undo(self, candidate: Candidate, budget: StepBudget, *, had_blocks: bool) -> None:
+        """``had_blocks``: the request came with blocks, which it keeps if any of its tokens are in them."""
+        request = candidate.request
+        had_blocks = had_blocks and (request.num_computed_tokens > 0 or request.resumable)
+        if self._encoder is not None:
+            self._encoder.roll_back(request, budget, ())
+            self._encoder.cache.free(request)
+        num_valid = request.num_computed_tokens + candidate.num_local_hit_tokens
+        self._kv.undo_admission(request, num_valid, had_blocks=had_blocks)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The limits of the admission pass: small objects with one question each, asked in vLLM's order.
+#
+# An answer is a value: None (granted) or an :class:`~tokenyard.core.sched.outcomes.Outcome` that says *skipped* (try
+# the next request) or *stopped* (no more admissions), with its numbers. A further feature is a further limit in the
+# list.
+
+_BLOCKED_REASONS = {
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,
+    RequestStatus.WAITING_FOR_REMOTE_KVS: Reason.WAITING_REMOTE_KV,
+    RequestStatus.WAITING_FOR_STREAMING_REQ: Reason.WAITING_STREAM_INPUT,
+}
+
+
+class ReadyLimit:
+    """Has what the request waited for come? Then it is WAITING again."""
+
+    def __init__(self, transfers: Transfers | None, grammars: GrammarGate) -> None:
+        self._transfers = transfers
+        self._grammars = grammars
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        request = candidate.request
+        if not request.status.is_blocked:
+            return None
+        if self._has_become_ready(request):
+            candidate.num_computed_tokens = request.num_computed_tokens
+            return None
+        reason = Reason.HOOK_FAILED if self._grammars.is_condemned(request) else _BLOCKED_REASONS[request.status]
+        return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
+
+    def _has_become_ready(self, request: Request) -> bool:
+        if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return self._transfers is not None and self._transfers.promote(request)
+        waits = request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        if not waits or self._grammars.is_condemned(request) or not self._grammars.is_ready(request):
+            return False
+        request.status = RequestStatus.WAITING
+        return True
+
+
+class LateOutputLimit:
+    """Has every output come that a step was computing when the request was preempted?"""
+
+    def __init__(self, outputs: LateOutputs) -> None:
+        self._outputs = outputs
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        request = candidate.request
+        if not self._outputs.expects(request):
+            return None
+        return Outcome(OutcomeKind.SKIPPED, Reason.NO_NEW_TOKENS, request.request_id, 1, budget_left=budget.tokens)
+
+
+class LoraLimit:
+    """Is there a place for its LoRA adapter among those of this step?"""
+
+    def __init__(self, max_loras: int) -> None:
+        self._max_loras = max_loras
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        lora = candidate.request.lora_name
+        if not lora or lora in budget.loras or len(budget.loras) < self._max_loras:
+            return None
+        return Outcome(
+            OutcomeKind.SKIPPED, Reason.LORA_SLOTS, candidate.request.request_id, 1, budget_left=budget.tokens
+        )
+
+
+class PrefixLookup:
+    """How much of the request is cached? Never refuses."""
+
+    def __init__(self, kv: KVCacheManager, *, counts: bool) -> None:
+        """``counts``: every lookup enters the statistics, even if the request is not admitted then."""
+        self._kv = kv
+        self._counts = counts
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> None:
+        if candidate.request.num_computed_tokens == 0:
+            candidate.computed = self._kv.get_computed_blocks(candidate.request)
+            candidate.num_computed_tokens = candidate.num_local_hit_tokens
+            if self._counts:
+                self._kv.count_lookup(candidate.request, candidate.computed)
+
+
+class ConnectorLookup:
+    """How much more can the connector bring? Refuses only while it does not know."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        self._transfers = transfers
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        request = candidate.request
+        if candidate.computed is None:
+            return None
+        connector, local = self._transfers.connector, candidate.num_local_hit_tokens
+        match = checked_match(connector, connector.get_num_new_matched_tokens(request, local))
+        if match.num_tokens is None:
+            return Outcome(
+                OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
+            )
+        # The last token is computed for its logits. A request that waits for its load may get it brought all the same,
+        # and computes it again; but one that has no other token would be back where it was, with blocks in hand.
+        num_left = 0 if match.is_async and request.num_tokens > 1 else 1
+        external = min(match.num_tokens, request.num_tokens - local - num_left)
+        candidate.num_external_computed_tokens = external
+        candidate.num_computed_tokens += external
+        candidate.loads_async = match.is_async and external > 0
+        return None
+
+
+class PrefillLimit:
+    """How many tokens fit this step? Without chunking a prompt must fit the rest of the budget whole."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._chunked = config.enable_chunked_prefill
+        self._kind = OutcomeKind.SKIPPED if config.skip_oversized_prefill else OutcomeKind.STOPPED
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        if candidate.loads_async:
+            return None
+        wanted = candidate.request.num_tokens - candidate.num_computed_tokens
+        if 0 < budget.longest_prefill < wanted:
+            wanted = budget.longest_prefill
+        if not self._chunked and wanted > budget.tokens:
+            return Outcome(
+                self._kind,
+                Reason.PREFILL_EXCEEDS_BUDGET,
+                candidate.request.request_id,
+                1 if self._kind is OutcomeKind.SKIPPED else len(room),
+                wanted_tokens=wanted,
+                budget_left=budget.tokens,
+            )
+        candidate.num_new_tokens = min(wanted, budget.tokens)
+        return None
+
+
+class PaddedPrefillLimit(PrefillLimit):
+    """With drafts: a request that has one token to compute gets placeholder drafts, so that all decodes are alike.
+
+    Only in a step that computes no prompt in the running pass, and only whole: else admission ends.
+    """
+
+    def __init__(self, config: SchedulerConfig, num_drafts: int) -> None:
+        super().__init__(config)
+        self._padded = 1 + num_drafts
+        self._last_start = config.max_model_len - self._padded - 1
+        """A request that has come further has no room for the padding and the token sampled after it."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        if candidate.loads_async or not self._pads(candidate, budget):
+            return super().ask(candidate, budget, room)
+        if self._padded > budget.tokens:
+            return Outcome(
+                OutcomeKind.STOPPED,
+                Reason.TOKEN_BUDGET,
+                candidate.request.request_id,
+                len(room),
+                wanted_tokens=self._padded,
+                budget_left=budget.tokens,
+            )
+        candidate.num_new_tokens, candidate.is_padded = self._padded, True
+        return None
+
+    def _pads(self, candidate: Candidate, budget: StepBudget) -> bool:
+        computed = candidate.num_computed_tokens
+        if candidate.request.num_tokens - computed != 1 or budget.has_run_prefill:
+            return False
+        return (budget.has_run or computed > 0) and computed <= self._last_start
+
+
+class EncoderLimit:
+    """Can the encoder inputs of its tokens be computed in this step? If not, only the tokens before them."""
+
+    def __init__(self, encoder: EncoderInputs, *, ends_pass: bool) -> None:
+        self._encoder = encoder
+        self._kind = OutcomeKind.STOPPED if ends_pass else OutcomeKind.SKIPPED
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        request, wanted = candidate.request, candidate.num_new_tokens
+        if not request.mm_features or candidate.loads_async:
+            return None
+        grant = self._encoder.plan(request, candidate.num_computed_tokens, wanted, budget.encoder)
+        candidate.num_new_tokens, candidate.encoder_items = grant
+        candidate.num_encoder_tokens = self._encoder.num_cross_tokens(request, grant.items)
+        if grant.num_new_tokens:
+            return None
+        return Outcome(
+            self._kind,
+            Reason.ENCODER_BUDGET,
+            request.request_id,
+            len(room) if self._kind is OutcomeKind.STOPPED else 1,
+            wanted_tokens=wanted,
+            budget_left=budget.encoder,
+        )
+
+
+class AlignmentLimit:
+    """Does a step that keeps a Mamba state end where a block does? If not, only the whole blocks before."""
+
+    def __init__(self, alignment: BlockAlignment) -> None:
+        self._alignment = alignment
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        request, wanted = candidate.request, candidate.num_new_tokens
+        granted = self._alignment.split_request(request, wanted, candidate.num_computed_tokens)
+        if candidate.is_padded and granted < wanted:
+            # What was cut off are drafts, and they come whole or not at all.
+            granted, candidate.is_padded = 1, False
+        candidate.num_new_tokens = granted
+        if granted:
+            return None
+        return Outcome(
+            OutcomeKind.STOPPED,
+            Reason.MAMBA_ALIGNMENT,
+            request.request_id,
+            len(room),
+            wanted_tokens=wanted,
+            budget_left=budget.tokens,
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The last limit of the admission pass: memory. A yes has allocated.
+
+_KV_REASONS = {
+    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
+    KVLimit.BLOCKS: Reason.KV_BLOCKS,
+    KVLimit.WATERMARK: Reason.KV_WATERMARK,
+    KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
+}
+
+
+class MemoryLimit:
+    """Is there memory? The last question: a yes has allocated."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        features: Features,
+        pins: PinBoard,
+    ) -> None:
+        self._reserve_full = config.scheduler_reserve_full_isl
+        self._counts_lookups = config.profile.lookups_count_at_admission
+        self._kv = kv
+        self._running = running
+        self._encoder = features.encoder
+        self._transfers = features.transfers
+        self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._reserves_lookahead = config.profile.admission_reserves_lookahead
+        self._pins = pins
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        answer = self._kv.allocate_slots(
+            candidate.request,
+            candidate.num_new_tokens,
+            computed=candidate.computed,
+            num_lookahead_tokens=self._num_lookahead_tokens if self._looks_ahead(candidate) else 0,
+            num_external_computed_tokens=candidate.num_external_computed_tokens,
+            delay_cache_blocks=candidate.loads_async,
+            num_encoder_tokens=candidate.num_encoder_tokens,
+            full_sequence_must_fit=self._reserve_full,
+            must_fit=candidate.must_fit,
+            keep_watermark=len(self._running) > 0,
+        )
+        if not isinstance(answer, KVShortage):
+            self._took_encoder_items(candidate, budget)
+            if self._counts_lookups and candidate.computed is not None:
+                self._kv.count_lookup(candidate.request, candidate.computed)
+            return self._after_alloc(candidate, answer, budget) if self._transfers is not None else None
+        if self._encoder is not None:
+            self._encoder.cache.free(candidate.request)
+        shortage, smallest = self._shortage(answer), room.smallest_need()
+        if shortage is not None and smallest is not None:
+            smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
+        return Outcome(
+            OutcomeKind.STOPPED,
+            _KV_REASONS[answer.limit],
+            candidate.request.request_id,
+            len(room),
+            kv=shortage,
+            wanted_tokens=candidate.num_new_tokens,
+            budget_left=budget.tokens,
+            smallest_need=smallest,
+        )
+
+    def _looks_ahead(self, candidate: Candidate) -> bool:
+        """Whether its lookahead slots are taken now, or with the first tokens after these."""
+        if self._reserves_lookahead:
+            return not candidate.loads_async
+        return candidate.request.num_computed_tokens > 0
+
+    def _shortage(self, answer: KVShortage) -> KVShortage | None:
+        """The blocks of a refusal; None if they were not the obstacle."""
+        if answer.limit is KVLimit.STATE_NOT_READY:
+            return None
+        return answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer
+
+    def _after_alloc(self, candidate: Candidate, blocks: Blocks, budget: StepBudget) -> Outcome | None:
+        """Tell the connector; a request that has to wait for its load is passed over with its blocks in hand."""
+        assert self._transfers is not None
+        request, external = candidate.request, candidate.num_external_computed_tokens
+        self._transfers.connector.update_state_after_alloc(request, blocks, external)
+        if candidate.computed is not None:
+            queried = request.num_tokens - candidate.num_local_hit_tokens
+            self._transfers.stats.record(queried, external, preempted=request.num_preemptions > 0)
+        if not candidate.loads_async:
+            return None
+        request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+        request.num_computed_tokens = candidate.num_computed_tokens
+        self._transfers.local_hits[request.request_id] = candidate.num_local_hit_tokens
+        return Outcome(
+            OutcomeKind.SKIPPED, Reason.ASYNC_KV_LOAD_STARTED, request.request_id, 1, budget_left=budget.tokens
+        )
+
+    def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
+        request, encoder = candidate.request, self._encoder
+        if encoder is not None:
+            encoder.commit(request, candidate.encoder_items, budget)
+            encoder.note_position(request, candidate.num_computed_tokens)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which limits a scheduler has, and in which order it asks them.
+
+
+def limits_in_order(
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    running: RunningList,
+    features: Features,
+    pins: PinBoard,
+    grammars: GrammarGate,
+) -> list[Limit]:
+    """The limits of the configured features, in the order in which vLLM asks."""
+    limits: list[Limit] = [ReadyLimit(features.transfers, grammars)]
+    if features.late_outputs is not None:
+        limits.append(LateOutputLimit(features.late_outputs))
+    if config.max_loras:
+        limits.append(LoraLimit(config.max_loras))
+    limits.append(PrefixLookup(kv, counts=not config.profile.lookups_count_at_admission))
+    if features.transfers is not None:
+        limits.append(ConnectorLookup(features.transfers))
+    if features.speculation is not None and config.profile.admission_pads_decodes:
+        limits.append(PaddedPrefillLimit(config, features.speculation.max_drafts))
+    else:
+        limits.append(PrefillLimit(config))
+    chunk: list[Limit] = []
+    if features.encoder is not None:
+        chunk.append(EncoderLimit(features.encoder, ends_pass=config.profile.encoder_refusal_ends_pass))
+    if features.alignment is not None:
+        chunk.append(AlignmentLimit(features.alignment))
+    limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
+    limits.append(MemoryLimit(config, kv, running, features, pins))
+    return limits

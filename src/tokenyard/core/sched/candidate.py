@@ -1,0 +1,180 @@
+"""The request that admission considers, the budget that is left, and the moments at which features are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tokenyard.core.kv.coordinator import ComputedBlocks
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outcomes import Outcome
+from tokenyard.core.sched.queues import WaitingQueues
+from tokenyard.core.sched.scheduler_output import StepInFlight
+
+__all__ = ["Candidate", "Limit", "StepBudget", "StepHook", "StepHooks"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left to spend in one step.
+
+
+class StepBudget(msgspec.Struct, eq=False):
+    """Limits of one step, counted down while it is decided; none ever goes below zero."""
+
+    max_tokens: int
+    encoder: int = 0
+    """Encoder embeddings left."""
+    longest_prefill: int = 0
+    """Most tokens of one request; 0 = no such limit."""
+    slots_per_request: int = 0
+    """Input slots that every scheduled request takes beside its tokens, for its drafter."""
+    tokens: int = 0
+    """Tokens left for the next request, shared by prefill and decode."""
+    tokens_used: int = 0
+    """Tokens granted."""
+    has_run: bool = False
+    """The running pass has granted tokens."""
+    has_run_prefill: bool = False
+    """It has granted some to a request in the middle of its prompt."""
+    encoder_items: dict[str, list[int]] = {}
+    """Request id -> items whose encoder runs in this step."""
+    loras: set[str] = set()
+    """LoRA adapters that take part in this step."""
+    overdrawn: int = 0
+    """Slots of the last request that exceed the budget: it may be used up to the last token."""
+
+    def __post_init__(self) -> None:
+        self.tokens = max(self.max_tokens - self.slots_per_request, 0)
+
+    def spend(self, tokens: int, num_requests: int = 1) -> None:
+        """Tokens are granted."""
+        assert 0 <= tokens <= self.tokens, f"{tokens} tokens granted, {self.tokens} left"
+        self.tokens_used += tokens
+        self.tokens -= tokens + self.slots_per_request * num_requests
+        if self.tokens < 0:
+            self.overdrawn, self.tokens = -self.tokens, 0
+
+    def refund(self, tokens: int) -> None:
+        """A request's grant of this step is rolled back."""
+        self.tokens_used -= tokens
+        self.tokens += tokens + self.slots_per_request - self.overdrawn
+        self.overdrawn = 0
+        assert self.tokens <= self.max_tokens, "refunded more than was spent"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The request that the admission pass considers, and the question that every limit asks about it.
+
+
+class Candidate:
+    """The request being considered, and what the limits have found out about it so far."""
+
+    __slots__ = (
+        "computed",
+        "encoder_items",
+        "is_padded",
+        "loads_async",
+        "must_fit",
+        "num_computed_tokens",
+        "num_encoder_tokens",
+        "num_external_computed_tokens",
+        "num_new_tokens",
+        "request",
+    )
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.computed: ComputedBlocks | None = None
+        """Local prefix hit, once looked up."""
+        self.num_external_computed_tokens = 0
+        """Tokens a connector would bring."""
+        self.num_computed_tokens = request.num_computed_tokens
+        """Tokens that need no computing, of whatever origin."""
+        self.num_new_tokens = 0
+        """Tokens to compute in this step."""
+        self.is_padded = False
+        """Its one token is computed with placeholder drafts behind it."""
+        self.must_fit = 0
+        """Tokens that need room even if fewer are computed in this step: the way out of a stalemate."""
+        self.loads_async = False
+        """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
+        self.encoder_items: tuple[int, ...] = ()
+        """Multi-modal items whose encoder runs in this step."""
+        self.num_encoder_tokens = 0
+        """Of these, embeddings that cross-attention layers keep."""
+
+    @property
+    def num_local_hit_tokens(self) -> int:
+        """Length of the local prefix hit."""
+        return self.computed.num_tokens if self.computed is not None else 0
+
+
+class Limit(Protocol):
+    """One question to a candidate."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        """None if it may go on; else why not."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Step hooks: the moments of a step at which optional features have something to do, in their order.
+#
+# Like the limits of admission, a feature is asked where it may matter and nowhere by name: it overrides the moments
+# that concern it, and a moment that concerns no configured feature costs nothing.
+
+
+class StepHook:
+    """A feature's part in the life of requests and steps: override what concerns it."""
+
+    def check_request(self, request: Request) -> None:
+        """A request is about to be added. Raises RequestError, before anything has changed, if it cannot be served."""
+
+    def request_added(self, now: float, request: Request) -> None:
+        """A request waits, or a session got its next input."""
+
+    def request_admitted(self, now: float, candidate: Candidate) -> None:
+        """A request has joined the running list."""
+
+    def request_preempted(self, now: float, request: Request) -> None:
+        """A running request has lost its blocks."""
+
+    def request_aborted(self, request: Request) -> None:
+        """A request was ended from outside: nobody is told of it any more."""
+
+    def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
+        """A request starts over, or goes on with other input: what steps in flight bring for it is worthless."""
+
+    def step_planned(self, step: StepInFlight) -> None:
+        """A step is decided; ``step.plan`` may be replaced by one that says more."""
+
+
+class StepHooks:
+    """Per moment, the calls of those features that it concerns."""
+
+    __slots__ = (
+        "check_request",
+        "request_aborted",
+        "request_added",
+        "request_admitted",
+        "request_preempted",
+        "request_reset",
+        "step_planned",
+    )
+
+    def __init__(self, features: Sequence[StepHook]) -> None:
+        self.check_request: Sequence[Callable[[Request], None]] = _calls(features, "check_request")
+        self.request_added: Sequence[Callable[[float, Request], None]] = _calls(features, "request_added")
+        self.request_admitted: Sequence[Callable[[float, Candidate], None]] = _calls(features, "request_admitted")
+        self.request_preempted: Sequence[Callable[[float, Request], None]] = _calls(features, "request_preempted")
+        self.request_aborted: Sequence[Callable[[Request], None]] = _calls(features, "request_aborted")
+        self.request_reset: Sequence[Callable[[Request, Iterable[StepInFlight]], None]] = _calls(
+            features, "request_reset"
+        )
+        self.step_planned: Sequence[Callable[[StepInFlight], None]] = _calls(features, "step_planned")
+
+
+def _calls(features: Sequence[StepHook], moment: str) -> Sequence[Callable[..., Any]]:
+    default = getattr(StepHook, moment)
+    return tuple(getattr(each, moment) for each in features if getattr(type(each), moment) is not default)

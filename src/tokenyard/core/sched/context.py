@@ -1,0 +1,108 @@
+"""What the parts of one scheduler share: the parts, its memory, and what must hold between calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.kv.hashing import RequestHasher
+from tokenyard.core.kv.hybrid_coordinator import GroupLimits, hash_block_size
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.candidate import StepHooks
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.features.grammars import GrammarGate
+from tokenyard.core.sched.features.sessions import PinBoard
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
+from tokenyard.core.sched.scheduler_output import StepsInFlight
+from tokenyard.core.table import RequestTable
+
+__all__ = ["Parts", "check_queues", "make_kv_manager"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parts of one scheduler that several of its rooms need.
+
+
+class Parts(NamedTuple):
+    """Made once, when the scheduler is; none is replaced."""
+
+    config: SchedulerConfig
+    cache_config: CacheConfig
+    kv: KVCacheManager
+    table: RequestTable
+    policy: Policy
+    running: RunningList
+    waiting_queues: WaitingQueues
+    features: Features
+    hooks: StepHooks
+    in_flight: StepsInFlight
+    grammars: GrammarGate
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The memory of a scheduler: request table and KV-cache manager, as its configuration wants them.
+
+
+def make_kv_manager(
+    config: SchedulerConfig,
+    cache_config: CacheConfig,
+    speculative: SpeculativeConfig | None,
+    in_flight: StepsInFlight,
+    *,
+    has_connector: bool,
+    hasher: RequestHasher | None = None,
+) -> KVCacheManager:
+    """The manager, over a table of its own."""
+    profile = config.profile
+    num_drafts = speculative.num_speculative_tokens if speculative else 0
+    ahead = speculative.num_lookahead_tokens if speculative else 0
+    table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
+    most = config.max_steps_in_flight
+    counts_in_flight = profile.windows_free_processed_only and most > 1
+    limits = GroupLimits(
+        config.max_num_batched_tokens, config.max_model_len, num_drafts, ahead, most if counts_in_flight else 1
+    )
+    use_eagle = speculative is not None and speculative.use_eagle
+    # Connectors know blocks by the hashes of what is in them.
+    look_ahead = use_eagle and profile.hashes_look_ahead and not has_connector
+    return KVCacheManager(
+        cache_config,
+        table,
+        limits,
+        use_eagle=use_eagle and not look_ahead,
+        profile=profile,
+        hashes_look_ahead=look_ahead,
+        in_flight=in_flight.tokens_of if counts_in_flight else None,
+        hasher=hasher,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What must hold of the queues between any two calls.
+#
+# requests = running + waiting + skipped, disjoint running      status RUNNING, a slot each, at most max_num_seqs
+# waiting      no slot, no blocks, unless it is a session or its KV is being loaded pinned       finished, a slot each
+
+
+def check_queues(
+    requests: Mapping[str, Request], running: RunningList, room: WaitingQueues, pins: PinBoard, max_num_seqs: int
+) -> None:
+    """Raise AssertionError if a request is lost, doubled or in the wrong place."""
+    places = [r.request_id for queue in (running.requests, room) for r in queue]
+    assert room.occupied or not any(True for _ in room), "somebody waits in a room that looks empty"
+    assert len(places) == len(set(places)), "a request is in two places"
+    assert set(places) == set(requests), "a request is in no queue"
+    assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"
+    assert len(running) <= max_num_seqs, "too many requests run"
+    assert all(r.status is RequestStatus.RUNNING for r in running.requests), "a running request has another status"
+    for request in room:
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS or request.num_computed_tokens > 0
+        assert request.slot < 0 or request.resumable or loading, f"waiting {request.request_id} holds blocks"
+        waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        assert waiting or request.status.is_blocked, f"waiting {request.request_id} is {request.status.name}"
+    for request in pins:
+        assert request.status.is_finished, f"pinned {request.request_id} is {request.status.name}"
+        assert request.slot >= 0, f"pinned {request.request_id} holds no blocks"

@@ -1,0 +1,203 @@
+"""Steps that repeat the last one: every running request decodes a token, nobody comes, ends or lacks memory.
+
+    ordinary      schedule . update . schedule . update . schedule . update
+    repeated      schedule . [ update . schedule . update . schedule ] . update
+                               one stroke, k times: tokens, blocks and hashes of k steps
+
+Whoever waits is refused in each of them as in the last one, because what could change that does not happen: no block
+is freed, no limit moves, and no block that fills holds what the head of the queue is looking for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tokenyard.core.basics import IntArray, same
+from tokenyard.core.kv.coordinator import GrownSteps
+from tokenyard.core.request import Request
+from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.observer import RepeatedSteps
+from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
+from tokenyard.core.sched.policy import FCFS, Policy, Priority
+from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
+
+__all__ = ["Repeats"]
+
+_MOST = 256
+"""Steps in one stroke."""
+_FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}
+"""Ends of an admission pass that nobody's memory has to do with."""
+_LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
+
+
+class Repeats:
+    """Knows for how many further steps a scheduler would decide what it has just decided, and has them happen."""
+
+    def __init__(self, parts: Parts, policy: Policy, stamp_first_tokens: Callable[[float], None]) -> None:
+        """``stamp_first_tokens`` notes the moment, in seconds, of those who have got their first token."""
+        self._parts = parts
+        self._kv, self._table, self._running = parts.kv, parts.table, parts.running
+        self._stamp_first_tokens = stamp_first_tokens
+        self._is_possible = parts.kv.grows_in_steps and _has_plain_steps(parts) and _stands_by(policy, "step_begins")
+        asked = ("next_queue", "passes_over", "free_for_waiting")
+        self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
+        self._counts_lookups = not parts.config.profile.lookups_count_at_admission
+        self._ahead = int(parts.features.placeholders is not None)
+        """Steps that a request is in flight in while another is decided."""
+        self._last: tuple[StepInFlight, StepOutcomes] | None = None
+
+    def note(self, step: StepInFlight, outcomes: StepOutcomes) -> None:
+        """The newest step, and what it refused."""
+        self._last = (step, outcomes)
+
+    def forget(self) -> None:
+        """Something has changed since."""
+        self._last = None
+
+    def count(self, *, tells: bool) -> int:
+        """How many further steps would decide what the last one did.
+
+        ``tells``: somebody is told why the head of the queue is refused, so that the reason has to stay the same, and
+        no block may go that the head could use.
+        """
+        if self._last is None or not self._is_possible:
+            return 0
+        step, outcomes = self._last
+        if not self._all_decode(step) or outcomes.not_scheduled or outcomes.skipped or outcomes.preemptions:
+            return 0
+        slots = step.plan.slots
+        table = self._table
+        most = min(int((table.stop_at[slots] - table.num_tokens[slots]).min()) - 1 - self._ahead, _MOST)
+        if most <= 0 or not self._nobody_is_admitted(outcomes, step.requests):
+            return 0
+        head = self._head_of(outcomes)
+        if head is not None and tells and not self._stays_short(outcomes):
+            return 0
+        reach = table.num_computed[slots]
+        most = self._kv.steps_that_fit(slots, reach, most)
+        if most > 0 and head is not None and tells:
+            hits = set(self._kv.get_computed_blocks(head).blocks[0])
+            most = self._kv.steps_that_spare(hits, slots, reach, most)
+        return max(most, 0)
+
+    def _stays_short(self, outcomes: StepOutcomes) -> bool:
+        """Whether the check of memory that refused the head is the first one made, so that it goes on refusing it."""
+        reserves = self._parts.config.scheduler_reserve_full_isl
+        first = Reason.KV_FULL_SEQUENCE if reserves else Reason.KV_BLOCKS
+        return outcomes.admission is not None and outcomes.admission.reason is first
+
+    def _all_decode(self, newest: StepInFlight) -> bool:
+        """Whether all who run, and they alone, decode in the newest step, and get a token of every step in flight."""
+        table, plan = self._table, newest.plan
+        num = len(plan.req_ids)
+        if not num or not num == plan.total_num_scheduled_tokens == plan.num_running == len(self._running.requests):
+            return False
+        if plan.preempted_req_ids or plan.not_scheduled_before:
+            return False
+        if table.num_with_eos or table.num_with_stop_ids or table.num_with_grammar:
+            return False
+        if newest.table_version != table.version:
+            return False
+        in_flight = self._parts.in_flight
+        return len(in_flight) == 1 + self._ahead and all(_brings_token_each(step, newest) for step in in_flight)
+
+    def _nobody_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
+        """Whether the admission pass would end as it did in every further step."""
+        ended = outcomes.admission
+        if ended is None or ended.kind is OutcomeKind.NOT_ENTERED:
+            return False
+        if ended.reason in _FOR_GOOD:
+            return True
+        if ended.reason not in _LACKS_MEMORY or not self._leaves_head or self._counts_lookups:
+            return False
+        head = self._head_of(outcomes)
+        if head is None or head.slot >= 0:
+            return False
+        return not self._kv.enable_caching or not _shares_last_block(head, running)
+
+    def _head_of(self, outcomes: StepOutcomes) -> Request | None:
+        """The request that memory refused."""
+        ended = outcomes.admission
+        if ended is None or ended.kv is None or ended.request_id is None:
+            return None
+        return self._parts.waiting_queues.get(ended.request_id)
+
+    def repeat(self, step: int, tokens: IntArray, moments: Sequence[float], *, tells: bool) -> RepeatedSteps | None:
+        """Take the oldest output in and decide a step alike, several times: ``tokens[:, i]`` are those of the i-th.
+
+        ``step`` is the number of the first that is decided, at ``moments[0]``. Returns what an observer is told of
+        them; None unless it ``tells`` one.
+        """
+        assert self._last is not None
+        kv, table, in_flight, steps = self._kv, self._table, self._parts.in_flight, len(moments)
+        newest, outcomes = self._last[0].plan, self._last[1]
+        slots, free = newest.slots, kv.num_free_blocks
+        reach = table.num_computed[slots]
+        grown = kv.grow_steps(slots, reach, steps, table.append_steps(slots, tokens))
+        table.advance(slots, reach + steps, None)
+        self._stamp_first_tokens(moments[0])
+        in_flight.replace([_repeated(newest, grown, number) for number in range(steps - len(in_flight) + 1, steps + 1)])
+        if not tells:
+            return None
+        taken = grown.at.searchsorted(np.arange(steps), side="right")
+        return RepeatedSteps(step, moments, (free - taken).tolist(), kv.num_free_blocks, newest, outcomes)
+
+
+def _brings_token_each(step: StepInFlight, newest: StepInFlight) -> bool:
+    """Whether a step in flight brings a token for each request of the newest one, and none of them has been reset.
+
+    It may have admitted some of them, or passed over others that have ended since.
+    """
+    if step is newest:
+        return step.void is None
+    if step.plan.is_prefill_chunk is not None or step.void is not None:
+        return False
+    return step.requests == newest.requests and same(step.plan.slots, newest.plan.slots)
+
+
+def _repeated(plan: SchedulerOutput, grown: GrownSteps, number: int) -> SchedulerOutput:
+    """The plan of the step so many after that of ``plan``."""
+    if not number:
+        return plan
+    return plan.replace(
+        step=plan.step + number,
+        num_computed=_frozen(plan.num_computed + number),
+        num_known=_frozen(plan.num_known + number),
+        new_blocks=grown.of(number),
+        finished_req_ids=frozenset(),
+        preempted_req_ids=(),
+    )
+
+
+def _frozen(column: IntArray) -> IntArray:
+    column.flags.writeable = False
+    return column
+
+
+def _has_plain_steps(parts: Parts) -> bool:
+    """Whether no feature looks into steps or changes what a decode is."""
+    config = parts.config
+    return not config.count_common_prefix_blocks and parts.features == Features(
+        placeholders=parts.features.placeholders,
+        late_outputs=parts.features.late_outputs,
+        reset_outputs=parts.features.reset_outputs,
+    )
+
+
+def _stands_by(policy: Policy, method: str) -> bool:
+    """Whether the policy does in this what those of vLLM do."""
+    plain = (getattr(each, method) for each in (Policy, FCFS, Priority))
+    return getattr(type(policy), method) in plain and method not in vars(policy)
+
+
+def _shares_last_block(head: Request, running: Sequence[Request]) -> bool:
+    """Whether a running request could fill a block next that ``head`` looks for: all before it are the same then."""
+    known = head.block_hashes
+    for request in running:
+        filled = len(request.block_hashes)
+        if not filled or (filled <= len(known) and known[filled - 1] == request.block_hashes[filled - 1]):
+            return True
+    return False

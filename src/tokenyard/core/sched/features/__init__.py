@@ -1,0 +1,1 @@
+"""The optional parts of a scheduler, off unless a setting turns them on."""

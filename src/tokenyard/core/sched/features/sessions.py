@@ -1,0 +1,219 @@
+"""Requests that go on: streaming-input sessions, and pinned blocks of a finished turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tokenyard.core.config import GroupKind, SchedulerConfig
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.params import MultiModalItem, SamplingParams, TokenIds
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.queues import WaitingQueues
+from tokenyard.core.sched.request_checks import most_blocks_of
+from tokenyard.core.table import RequestTable
+from tokenyard.errors import TOO_LONG, RequestError
+
+__all__ = ["PinBoard", "SessionInput", "Sessions"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pins: blocks of a finished turn that a policy keeps for the next turn of the same job.
+#
+# A pinned request has ended for its client and its workers; only its blocks stay, under its slot. The next turn finds
+# them through the prefix index like any cached block, and its pin is dropped when it is admitted.
+
+
+class PinBoard:
+    """At most one pinned turn per job."""
+
+    __slots__ = ("_free", "by_job")
+
+    def __init__(self, free: Callable[[Request], None]) -> None:
+        self._free = free
+        self.by_job: dict[str, Request] = {}
+        """Job -> its pinned turn, the one pinned first in front; for reading."""
+
+    def __len__(self) -> int:
+        return len(self.by_job)
+
+    def __iter__(self) -> Iterator[Request]:
+        """Pinned requests, the one pinned first in front."""
+        return iter(list(self.by_job.values()))
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self.by_job
+
+    def get(self, job_id: str | None) -> Request | None:
+        """The pinned turn of a job."""
+        return self.by_job.get(job_id) if job_id is not None else None
+
+    def pin(self, request: Request) -> None:
+        """Keep the blocks of a finished turn; an older pin of its job is dropped."""
+        assert request.job_id is not None, "only a turn of a job can be pinned"
+        self.unpin(request.job_id)
+        self.by_job[request.job_id] = request
+
+    def unpin(self, job_id: str) -> bool:
+        """Free the blocks; False if the job has no pin."""
+        request = self.by_job.pop(job_id, None)
+        if request is None:
+            return False
+        self._free(request)
+        return True
+
+    def clear(self) -> None:
+        """Drop every pin."""
+        for job_id in list(self.by_job):
+            self.unpin(job_id)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Streaming-input sessions: a request that goes on when more input arrives.
+#
+# At the end of each answer a session waits for its next piece of input with its blocks in hand. The last sampled
+# token was never computed; it is dropped, and what was computed becomes prompt:
+#
+#     | prompt | output, computed | (last) |          before
+#     | prompt                    | new input |       after: a WAITING request whose first part is computed already
+
+
+class SessionInput(NamedTuple):
+    """One further piece of input."""
+
+    tokens: TokenIds
+    sampling_params: SamplingParams
+    arrival_time: float
+    mm_features: tuple[MultiModalItem, ...]
+
+    @classmethod
+    def of(cls, request: Request) -> SessionInput | None:
+        """The input that a request with a session's id brings; None if it ends the session (it is not resumable)."""
+        if not request.resumable:
+            return None
+        tokens = request.token_slice(0, request.num_prompt_tokens)
+        return cls(tokens, request.sampling_params, request.arrival_time, request.mm_features)
+
+
+class Sessions:
+    """Inputs that wait for their session, and sessions that wait for input."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        table: RequestTable,
+        room: WaitingQueues,
+        num_lookahead_tokens: int,
+        on_continued: Callable[[Request], None],
+    ) -> None:
+        """``on_continued`` is called when a session has got its next input."""
+        self._config = config
+        self._num_lookahead_tokens = num_lookahead_tokens
+        self._kv = kv
+        self._table = table
+        self._on_continued = on_continued
+        self._waiting_queues = room
+        self._queues: dict[str, deque[SessionInput | None]] = {}
+        """Session id -> inputs that came before its current answer was complete; None ends it."""
+        self.num_waiting = 0
+        """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
+        has_states = any(group.kind is GroupKind.MAMBA for group in kv.config.groups)
+        self._loses_states = config.async_scheduling and has_states
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._queues
+
+    def check_request(self, request: Request) -> None:
+        """RequestError for a session that would compute nonsense.
+
+        When an answer ends, a step in flight has moved the state of a Mamba layer past the token that the session then
+        drops, and nothing moves a state back. A pooling request has no answer to go on from.
+        """
+        if request.resumable and request.pooling_params is not None:
+            fix = "a pooling request ends with its prompt: add a request for each prompt"
+            raise RequestError(request.request_id, "resumable", request.resumable, fix)
+        if request.resumable and self._loses_states:
+            fix = "with Mamba layers the state would be one token ahead after an answer: turn async_scheduling off"
+            raise RequestError(request.request_id, "resumable", request.resumable, fix)
+
+    def open(self, request: Request) -> None:
+        """A resumable request was added."""
+        self._queues[request.request_id] = deque()
+
+    def close(self, request: Request) -> None:
+        """A request has ended."""
+        if self._queues.pop(request.request_id, None) is not None:
+            self.num_waiting -= request.status is RequestStatus.WAITING_FOR_STREAMING_REQ
+
+    def feed(self, session: Request, request: Request) -> bool:
+        """``request`` continues ``session``; False if it ends a session that has nothing left to do."""
+        update = SessionInput.of(request)
+        if update is not None:
+            self._check_length(session, update)
+        if session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ:
+            self._queues[session.request_id].append(update)
+            return True
+        if update is None:
+            return False
+        self.num_waiting -= 1
+        self._continue(session, update)
+        self._waiting_queues.arrived_anew(session)
+        return True
+
+    def goes_on(self, session: Request) -> bool:
+        """A session's answer is complete and it has left the running list: True if it is waiting again."""
+        queue = self._queues.get(session.request_id)
+        if queue is None:
+            return False
+        if queue:
+            update = queue.popleft()
+            if update is None:
+                return False
+            self._continue(session, update)
+        else:
+            session.status = RequestStatus.WAITING_FOR_STREAMING_REQ
+            self.num_waiting += 1
+        self._waiting_queues.add_again(session)
+        return True
+
+    def _check_length(self, session: Request, update: SessionInput) -> None:
+        pieces = [each for each in self._queues[session.request_id] if each is not None] + [update]
+        answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
+        length = session.num_tokens + session.max_tokens * answering
+        length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
+        rid, value, limit = session.request_id, f"{len(update.tokens)} tokens", self._config.max_model_len
+        with_it = f"with it the session can reach {length} tokens"
+        if length >= limit:
+            fix = f"{with_it}, and max_model_len is {limit}: end the session and open another"
+            raise RequestError(rid, "prompt_token_ids", value, fix, code=TOO_LONG)
+        needed = most_blocks_of(length, self._config, self._kv, self._num_lookahead_tokens)
+        if needed > (usable := self._kv.num_usable_blocks):
+            fix = f"{with_it} and need {needed} blocks, and the pool has {usable}: end the session and open another"
+            raise RequestError(rid, "prompt_token_ids", value, fix)
+
+    def _continue(self, session: Request, update: SessionInput) -> None:
+        """Give a session that has no step in flight its next input."""
+        if session.slot >= 0:
+            with self._table.reloading(session, self._kv.max_model_len):
+                self._extend(session, update)
+        else:
+            self._extend(session, update)
+        self._on_continued(session)
+
+    def _extend(self, session: Request, update: SessionInput) -> None:
+        known = session.num_tokens - 1
+        # Steps in flight may have counted further, and a preemption takes what was computed but not what was said.
+        session.num_computed_tokens = min(session.num_computed_tokens, known)
+        # A hash over the dropped token would promise KV that was never computed.
+        self._kv.forget_hashes(session, known)
+        session.replace_tail(known, update.tokens.tobytes())
+        moved = tuple(item.moved(known) for item in update.mm_features)
+        session.mm_features += moved
+        session.has_extra_keys = session.has_extra_keys or bool(moved)
+        session.num_prompt_tokens = known + len(update.tokens)
+        session.sampling_params = update.sampling_params
+        session.arrival_time = update.arrival_time
+        session.stop_reason = None
+        session.status = RequestStatus.WAITING

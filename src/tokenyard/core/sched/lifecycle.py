@@ -1,0 +1,226 @@
+"""How requests leave, preempted, stopped or finished; and how they recover from KV that failed to load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tokenyard.core.config import SchedulerConfig
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.features.sessions import PinBoard, Sessions
+from tokenyard.core.sched.features.transfers import Transfers
+from tokenyard.core.sched.outputs import ConnectorOutput, ModelAuxOutput
+from tokenyard.core.sched.queues import RunningList, WaitingQueues
+from tokenyard.core.sched.scheduler_output import StepInFlight
+
+__all__ = ["Lifecycle", "Recovery", "failed_requests"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How requests leave: preempted, stopped, finished; and what happens to the blocks they held.
+#
+# preempted   blocks freed, back to the front of the queue stopped     a session may go on; the others are finished
+# finished    blocks freed, pinned by the policy, or kept until a connector has read them
+
+Ended = list[tuple[Request, RequestStatus]]
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Lifecycle:
+    """Takes requests out of the queues."""
+
+    def __init__(
+        self, parts: Parts, on_continued: Callable[[Request], None], on_finished: Callable[[float, Request], None]
+    ) -> None:
+        """``on_continued`` is called for a session that has got its next input, ``on_finished`` at every end."""
+        self._kv = kv = parts.kv
+        self._table = parts.table
+        self._running = parts.running
+        self._waiting_queues = parts.waiting_queues
+        self._policy = parts.policy
+        self._features = parts.features
+        self._hooks = parts.hooks
+        self._in_flight = parts.in_flight
+        self._on_finished = on_finished
+        self.requests: dict[str, Request] = {}
+        """Every unfinished request."""
+        ahead = parts.features.num_lookahead_tokens
+        self.sessions = Sessions(parts.config, kv, parts.table, parts.waiting_queues, ahead, on_continued)
+        self.pins = PinBoard(self.release)
+        self.finished_req_ids: set[str] = set()
+        """Finished since the last step."""
+        self._names_resets = parts.config.profile.resets_count_as_preemptions
+        self._started_over: list[str] = []
+        """Preempted outside of a step since the last one, where steps name them."""
+
+    def take_finished(self) -> frozenset[str]:
+        """Ids finished since the last call."""
+        if not self.finished_req_ids:
+            return _NOBODY
+        finished, self.finished_req_ids = frozenset(self.finished_req_ids), set()
+        return finished
+
+    def take_preempted(self) -> tuple[str, ...]:
+        """Ids preempted outside of a step since the last call."""
+        if not self._started_over:
+            return ()
+        preempted, self._started_over = tuple(self._started_over), []
+        return preempted
+
+    def preempt(self, request: Request) -> None:
+        """Take everything from a request that has just left the running list; it will be computed again."""
+        self._kv.free(request)
+        self._free_encoder_outputs(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self._waiting_queues.put_back(request)
+
+    def start_over(self, requests: Iterable[Request], now: float, *, named: bool = False) -> None:
+        """Preempt running requests outside of a step; outputs of their steps in flight will be dropped.
+
+        ``named``: the next step names them, also where resets are not named.
+        """
+        for request in requests:
+            self._running.remove_all([request])
+            self.preempt(request)
+            if named or self._names_resets:
+                self._started_over.append(request.request_id)
+            for preempted in self._hooks.request_preempted:
+                preempted(now, request)
+            self._reset(request)
+
+    def _reset(self, request: Request) -> None:
+        for reset in self._hooks.request_reset:
+            reset(request, self._in_flight)
+
+    def stop(self, stopped: Ended, now: float) -> None:
+        """Requests have sampled their last token; those that are sessions may go on."""
+        waiting_again: dict[Request, bool] = {}
+        for request, status in stopped:
+            if request.request_id in self.sessions and status is not RequestStatus.FINISHED_ERROR:
+                ran = request.status is RequestStatus.RUNNING
+                self._waiting_queues.discard(request)
+                if self.sessions.goes_on(request):
+                    waiting_again[request] = ran
+                    self._reset(request)
+        self._running.remove_all([session for session, ran in waiting_again.items() if ran])
+        self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
+    def finish(self, ended: Ended, now: float) -> None:
+        """End requests in whatever state they are."""
+        self._running.remove_all([request for request, _ in ended if request.status is RequestStatus.RUNNING])
+        for request, status in ended:
+            if request.status is not RequestStatus.RUNNING:
+                self._waiting_queues.discard(request)
+            self.sessions.close(request)
+            self._give_back(request, status, now)
+            del self.requests[request.request_id]
+            self.finished_req_ids.add(request.request_id)
+            self._on_finished(now, request)
+
+    def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
+        """Its blocks are freed, unless somebody still wants them."""
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+        wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
+        request.status = status
+        request.times.finished = now
+        # Where its blocks stay it keeps its slot, and steps in flight still hold output for it: make them look.
+        self._table.note_departure()
+        if self._features.encoder is not None:
+            self._features.encoder.request_ended(request)
+        ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
+        if ended_by_itself and request.slot >= 0 and request.job_id and self._is_kept(request, now):
+            self.pins.pin(request)
+        elif not wanted:
+            self._kv.free(request)
+
+    def _is_kept(self, request: Request, now: float) -> bool:
+        try:
+            return self._policy.keeps_blocks(now, request)
+        except Exception as error:  # noqa: BLE001 - it has ended: its blocks are freed
+            self._kv.failures.note(error, "Policy.keeps_blocks")
+            return False
+
+    def release(self, request: Request) -> None:
+        """Free the blocks of an ended request, unless a pin or a connector still holds them."""
+        transfers = self._features.transfers
+        read = transfers is not None and request.request_id in transfers.delayed
+        if not read and self.pins.get(request.job_id) is not request:
+            self._kv.free(request)
+
+    def _free_encoder_outputs(self, request: Request) -> None:
+        if self._features.encoder is not None:
+            self._features.encoder.releases.free(request)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What goes wrong at the workers: external KV that failed to load, and requests that were lost.
+
+
+def failed_requests(step: StepInFlight, extras: ModelAuxOutput) -> list[Request]:
+    """Scheduled requests that the workers have lost and that have not ended meanwhile."""
+    if not extras.failed:
+        return []
+    return [each for each in step.requests if each.request_id in extras.failed and not each.status.is_finished]
+
+
+class Recovery:
+    """Rewinds requests whose external KV failed to load."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        room: WaitingQueues,
+        endings: Lifecycle,
+        transfers: Transfers,
+        *,
+        is_async: bool,
+    ) -> None:
+        self._fails = config.kv_load_failure_policy == "fail"
+        self._kv = kv
+        self._running = running
+        self._waiting_queues = room
+        self._lifecycle = endings
+        self._transfers = transfers
+        self._is_async = is_async
+
+    @classmethod
+    def of(
+        cls,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        room: WaitingQueues,
+        lifecycle: Lifecycle,
+        features: Features,
+    ) -> Recovery | None:
+        """One for a scheduler with a connector; others have nothing to lose."""
+        if features.transfers is None:
+            return None
+        is_async = features.placeholders is not None
+        return cls(config, kv, running, room, lifecycle, features.transfers, is_async=is_async)
+
+    def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> list[Request]:
+        """Requests whose output in this step is void, because their KV was not there."""
+        transfers = self._transfers
+        transfers.forget_doubtful(step, report)
+        if report is None or not report.invalid_block_ids:
+            return []
+        running = self._running.requests
+        loading = [each for each in self._waiting_queues.skipped if each.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
+        lost = transfers.invalidate(report.invalid_block_ids, loading, running, step.plan.num_scheduled_tokens)
+        self._kv.evict_blocks(lost.blocks)
+        if self._fails:
+            return sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id)
+        if not self._is_async:
+            for request in lost.rewound:
+                self._kv.publish_again(request)
+            self._lifecycle.start_over(lost.sharing, now)
+            return [*lost.rewound, *lost.sharing]
+        self._lifecycle.start_over([*lost.rewound, *lost.sharing], now)  # their steps in flight build on what was lost
+        return []

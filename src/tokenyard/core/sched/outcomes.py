@@ -1,0 +1,122 @@
+"""Why a request was not scheduled, and what a scheduler reports after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from tokenyard.core.basics import IntArray
+from tokenyard.core.kv.allocation import KVShortage, PrefixCacheStats
+from tokenyard.vocabulary import OutcomeKind, Reason
+
+__all__ = ["Outcome", "OutcomeKind", "Preemption", "Reason", "SchedulerStats", "SpecDecodingStats", "StepOutcomes"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Why a request was not scheduled: values recorded where the decision is taken.
+#
+# An :class:`Outcome` leaves every loop of the scheduler that ends, stops, or passes a request over.
+
+
+class Outcome(NamedTuple):
+    """One reason with its numbers."""
+
+    kind: OutcomeKind
+    """What the reason ended: the pass, or the turn of one request."""
+    reason: Reason
+    """Why."""
+    request_id: str | None = None
+    """The request at which it happened; None when the reason concerns the whole pass."""
+    num_requests: int = 0
+    """Requests it held back: for a pass, all that were still waiting and not skipped."""
+    kv: KVShortage | None = None
+    """Blocks, for the ``kv_*`` reasons."""
+    wanted_tokens: int = 0
+    """Tokens the request wanted, for ``prefill_exceeds_budget`` and ``token_budget``."""
+    budget_left: int = 0
+    """Tokens left in the step's budget at that moment."""
+    smallest_need: int | None = None
+    """For ``kv_*``: blocks that the smallest waiting request needs (hits counted for the head only), beside
+    ``kv.needed``."""
+
+
+class Preemption(NamedTuple):
+    """A running request lost its blocks so that another could grow."""
+
+    request_id: str
+    """The request that lost its blocks."""
+    for_request_id: str
+    """The request that needed them."""
+    num_computed_tokens: int
+    """Tokens it has to compute again (before any prefix hit)."""
+    rolled_back_tokens: int
+    """Tokens it had already been granted in this very step; 0 if none."""
+    kv: KVShortage
+    """The refusal that asked for a victim."""
+
+
+class StepOutcomes(msgspec.Struct, eq=False):
+    """Everything that was refused in one step."""
+
+    admission: Outcome | None = None
+    """Why the admission pass ended (always set when the step is over)."""
+    skipped: list[Outcome] = []
+    """Requests that the admission pass looked at and passed over, in order."""
+    not_scheduled: list[Outcome] = []
+    """Running requests that got no tokens."""
+    preemptions: list[Preemption] = []
+    """Running requests that lost their blocks, in order."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a scheduler reports after every step, under vLLM's names.
+
+
+class SpecDecodingStats:
+    """Acceptance of drafts since the last report."""
+
+    __slots__ = (
+        "num_accepted_tokens",
+        "num_accepted_tokens_per_pos",
+        "num_draft_tokens",
+        "num_draft_tokens_per_pos",
+        "num_drafts",
+    )
+
+    def __init__(self, num_speculative_tokens: int) -> None:
+        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
+        self.num_accepted_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
+        """How often the draft at this position was accepted."""
+        self.num_draft_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
+        """How often there was a draft at this position."""
+
+    def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
+        """Count verified rows."""
+        self.num_drafts += len(num_drafted)
+        self.num_draft_tokens += int(num_drafted.sum())
+        at_least = self._more_than(num_accepted)
+        self.num_accepted_tokens += int(at_least.sum())
+        self.num_accepted_tokens_per_pos += at_least
+        self.num_draft_tokens_per_pos += self._more_than(num_drafted)
+
+    def _more_than(self, counts: IntArray) -> IntArray:
+        """At place p the number of rows that count more than p."""
+        rows = np.bincount(counts, minlength=len(self.num_accepted_tokens_per_pos) + 1)
+        more: IntArray = rows[::-1].cumsum()[-2::-1]
+        return more
+
+
+class SchedulerStats(msgspec.Struct, frozen=True):
+    """Gauges after a step (vLLM's ``SchedulerStats``)."""
+
+    num_running_reqs: int
+    num_waiting_reqs: int
+    num_skipped_waiting_reqs: int
+    kv_cache_usage: float
+    prefix_cache_stats: PrefixCacheStats
+    spec_decoding_stats: SpecDecodingStats | None = None
+    connector_prefix_cache_stats: PrefixCacheStats | None = None
+    kv_connector_stats: Mapping[str, int] | None = None

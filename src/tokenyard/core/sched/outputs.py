@@ -1,0 +1,435 @@
+"""What comes back from the workers, and what goes on to the clients after a step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.basics import Failures, IntArray, anywhere, as_whole_numbers
+from tokenyard.core.config import MAX_COUNT
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.candidate import Candidate, StepHook
+from tokenyard.core.sched.outcomes import SchedulerStats
+from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
+from tokenyard.errors import shown
+
+__all__ = [
+    "NO_AUX",
+    "NO_AUX_OUTPUT",
+    "ConnectorOutput",
+    "DraftTokens",
+    "EngineOutputs",
+    "EventType",
+    "ExpertIds",
+    "Held",
+    "ModelAuxOutput",
+    "ModelOutput",
+    "RequestAuxOutput",
+    "RequestEvent",
+    "RequestEvents",
+    "RequestOutput",
+    "TokenLogprobs",
+    "with_events",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Events of single requests with their times, for clients that draw time lines: queued, scheduled, preempted.
+
+
+class EventType(IntEnum):
+    """What happened (vLLM's ``EngineCoreEventType``)."""
+
+    QUEUED = 1
+    """It arrived, or a session got its next input."""
+    SCHEDULED = 2
+    """It was admitted, for the first time or again."""
+    PREEMPTED = 3
+    """It lost its blocks."""
+
+
+class RequestEvent(NamedTuple):
+    """One event; ``timestamp`` is in seconds on the scheduler's clock."""
+
+    type: EventType
+    timestamp: float
+
+
+class RequestEvents(StepHook):
+    """Events that no client has been told yet."""
+
+    def __init__(self) -> None:
+        self._pending: defaultdict[Request, list[RequestEvent]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        """Requests with events that nobody has been told."""
+        return len(self._pending)
+
+    def record(self, request: Request, kind: EventType, timestamp: float) -> None:
+        """Something happened to a request."""
+        self._pending[request].append(RequestEvent(kind, timestamp))
+
+    def take(self, request: Request) -> tuple[RequestEvent, ...]:
+        """Its events since the last call."""
+        return tuple(self._pending.pop(request, ()))
+
+    def request_added(self, now: float, request: Request) -> None:
+        self.record(request, EventType.QUEUED, now)
+
+    def request_admitted(self, now: float, candidate: Candidate) -> None:
+        self.record(candidate.request, EventType.SCHEDULED, now)
+
+    def request_preempted(self, now: float, request: Request) -> None:
+        self.record(request, EventType.PREEMPTED, now)
+
+    def request_aborted(self, request: Request) -> None:
+        self._pending.pop(request, None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What passes through a step beside tokens: log-probabilities, poolers' results, routed experts, NaNs, events.
+#
+# Most steps carry none of it.
+
+ExpertIds = npt.NDArray[np.integer]
+"""Experts that tokens were routed to, shape ``[tokens, layers, experts per token]``."""
+
+
+class TokenLogprobs(NamedTuple):
+    """Log-probabilities at consecutive positions: of the token that stands there, then of the likeliest ones.
+
+    They are the model's own: before temperature, penalties and what cuts the tail off.
+    """
+
+    token_ids: npt.NDArray[np.int64]
+    """Shape ``[positions, 1 + k]``: the token, then the ``k`` likeliest, likeliest first."""
+    logprobs: npt.NDArray[np.float64]
+    """Natural logarithms, of the same shape."""
+    ranks: npt.NDArray[np.int64]
+    """Of the token that stands there, shape ``[positions]``: 1 for the likeliest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAuxOutput:
+    """What a model returns for a step beside tokens."""
+
+    pooler_output: Sequence[object | None] = ()
+    """One result per scheduled request, None where its prompt is not complete; empty without pooling requests."""
+    routed_experts: ExpertIds | None = None
+    """Of all tokens that the step computed, in scheduling order."""
+    num_nans_in_logits: Mapping[str, int] = field(default_factory=dict)
+    """Request id -> NaNs, where there were any: its output is corrupt."""
+    logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
+    """Row -> of its sampled tokens, where ``SamplingParams.logprobs`` asks for them."""
+    prompt_logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
+    """Row -> of its whole prompt but the first token, in the step that completes the prompt."""
+    failed: Set[str] = frozenset()
+    """Ids of scheduled requests that the workers have lost: they end as errors, whatever their rows hold."""
+
+
+class RequestAuxOutput(NamedTuple):
+    """What a client is told about one request beside its tokens."""
+
+    pooling_output: object | None = None
+    routed_experts: ExpertIds | None = None
+    num_nans_in_logits: int = 0
+    events: tuple[RequestEvent, ...] = ()
+    """What has happened to it since it was last told."""
+    logprobs: TokenLogprobs | None = None
+    """Of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
+    prompt_logprobs: TokenLogprobs | None = None
+    """Of the prompt from its second token on, once; None unless ``SamplingParams.prompt_logprobs`` asks for them."""
+
+
+NO_AUX_OUTPUT = RequestAuxOutput()
+"""Of nearly every output."""
+
+NO_AUX: Mapping[int, RequestAuxOutput] = MappingProxyType({})
+"""Of nearly every step."""
+
+
+def with_events(
+    requests: Sequence[Request], extras: Mapping[int, RequestAuxOutput], events: RequestEvents
+) -> Mapping[int, RequestAuxOutput]:
+    """``extras`` and what has happened to the rows' requests since they were last told of."""
+    if not len(events):
+        return extras
+    told = {row: happened for row, request in enumerate(requests) if (happened := events.take(request))}
+    return {**extras, **{row: extras.get(row, NO_AUX_OUTPUT)._replace(events=each) for row, each in told.items()}}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What comes back from the workers: sampled tokens, drafts for the next step, and what a KV connector has done.
+#
+# Columns over the step's scheduled requests, in scheduling order.
+
+
+class DraftTokens(NamedTuple):
+    """Drafts that a model runner proposes after a step, aligned with the step's requests."""
+
+    tokens: IntArray
+    """Shape ``[n, width]``, width at most num_speculative_tokens."""
+    counts: IntArray
+    """Drafts per request, shape ``[n]``."""
+
+    @classmethod
+    def from_lists(cls, drafts: Sequence[Sequence[int]]) -> DraftTokens:
+        """From one list of drafts per scheduled request."""
+        return cls(*_padded(drafts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOutput:
+    """What the workers report after a step."""
+
+    finished_sending: frozenset[str] = frozenset()
+    """Requests whose blocks were kept after their end until they had been read: they can be freed."""
+    finished_receiving: frozenset[str] = frozenset()
+    """Requests whose load is complete, successfully or not."""
+    invalid_block_ids: frozenset[int] = frozenset()
+    """Blocks whose load failed."""
+    completed_jobs: frozenset[int] = frozenset()
+    """Jobs of the connector's own metadata that are over, successfully or not."""
+
+
+class ModelOutput:
+    """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.req_ids``.
+
+    ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
+    none. Whole numbers of any width will do; they are kept as int64. Raises ValueError for a token that is no id from 0
+    to 2**31 - 1 (padding may hold anything), for a count that is none of its row's, and for what is no array of whole
+    numbers.
+    """
+
+    __slots__ = ("connector", "extras", "num_sampled", "sampled")
+
+    def __init__(
+        self,
+        sampled: IntArray,
+        num_sampled: IntArray,
+        connector: ConnectorOutput | None = None,
+        extras: ModelAuxOutput | None = None,
+    ) -> None:
+        for name, column in (("sampled", sampled), ("num_sampled", num_sampled)):
+            if not isinstance(column, np.ndarray) or column.dtype.kind not in "iu":
+                raise ValueError(f"{name} = {shown(column)}: give an array of whole numbers")
+        # What is asked of columns in every step looks at their bytes: all are of one kind.
+        sampled, num_sampled = as_whole_numbers(sampled), as_whole_numbers(num_sampled)
+        if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
+            raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
+        _check_counts(num_sampled, sampled.shape[1])
+        _check_ids(sampled, num_sampled)
+        self.sampled = sampled
+        self.num_sampled = num_sampled
+        self.connector = connector
+        """What the workers' half of a KV connector reports."""
+        self.extras = extras
+        """What there is beside tokens; None: nothing."""
+
+    @classmethod
+    def from_lists(
+        cls,
+        tokens: Sequence[Sequence[int]],
+        connector: ConnectorOutput | None = None,
+        extras: ModelAuxOutput | None = None,
+    ) -> ModelOutput:
+        """From one list of tokens per scheduled request; ValueError for an id below 0 or above 2**31 - 1."""
+        sampled, num_sampled = _padded(tokens)
+        return cls(sampled, num_sampled, connector, extras)
+
+    def check_chunks(self, req_ids: Sequence[str], is_prefill_chunk: npt.NDArray[np.bool_] | None) -> None:
+        """ValueError if a prefill chunk brings a token: what follows its last position is known already."""
+        if is_prefill_chunk is None:
+            return
+        sampled = is_prefill_chunk & (self.num_sampled > 0)
+        if anywhere(sampled):
+            row = int(sampled.argmax())
+            fix = "its prompt is not computed to its end in this step: give no token for it"
+            raise ValueError(f"row {row} holds {self.num_sampled[row]} tokens for request {req_ids[row]!r}, but {fix}")
+
+
+def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Ragged token lists as a padded array of shape ``[n, width]`` and their lengths."""
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    width = int(lengths.max()) if len(lists) else 1
+    padded = np.full((len(lists), max(width, 1)), -1, np.int64)
+    for row, values in enumerate(lists):
+        ids = np.asarray(values)
+        if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
+            raise ValueError(f"row {row} = {shown(values)}: give whole numbers from 0 to {MAX_COUNT}")
+        padded[row, : ids.size] = ids
+    return padded, lengths
+
+
+def _check_counts(counts: IntArray, width: int) -> None:
+    """ValueError unless every row has room for its tokens."""
+    # As in _check_ids: asked in every step, and negative numbers are the largest.
+    if not counts.size or 0 <= counts.item(row := int(counts.view(np.uint64).argmax())) <= width:
+        return
+    raise ValueError(f"num_sampled[{row}] = {counts[row]}: give 0 to {width}, the width of sampled")
+
+
+def _check_ids(tokens: IntArray, counts: IntArray) -> None:
+    """ValueError unless all tokens but the padding can be token ids."""
+    # Asked in every step. As unsigned numbers those below 0 are the largest; argmax costs less than max on few entries.
+    if not tokens.size or 0 <= tokens.item(tokens.view(np.uint64).argmax()) <= MAX_COUNT:
+        return
+    wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
+    if anywhere(wrong):
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What goes on to the clients after a step: columns over the requests that have news, records on demand.
+
+
+class RequestOutput(msgspec.Struct, frozen=True, gc=False):  # made by the dozen in every step, and in no cycle
+    """News about one request after a step."""
+
+    request_id: str
+    """The request that the news is about."""
+    new_token_ids: list[int]
+    """Tokens accepted in this step, in order."""
+    finish_reason: FinishReason | None = None
+    """Why it has ended; None: it has not."""
+    stop_reason: int | str | None = None
+    """The stop token or text that ended it; None: something else did, or nothing."""
+    extras: RequestAuxOutput = NO_AUX_OUTPUT
+    """What there is beside tokens."""
+    kv_transfer_params: Mapping[str, object] | None = None
+    """What the client has to hand to the engine that goes on with the request."""
+
+
+class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
+    """Result of ``update_from_output``: columns over the requests that produced something."""
+
+    step: int
+    requests: Sequence[Request]
+    req_ids: Sequence[str]
+    """Their ids."""
+    tokens: IntArray
+    """Shape ``[m, width]``."""
+    num_tokens: IntArray
+    """Accepted tokens per request, shape ``[m]``."""
+    finish_reasons: dict[int, FinishReason]
+    """Row -> reason, for requests that ended."""
+    stop_reasons: dict[int, int | str]
+    scheduler_stats: SchedulerStats
+    extras: Mapping[int, RequestAuxOutput] = NO_AUX
+    """Row -> what there is beside tokens, for the few requests that have any."""
+    kv_transfer_params: Mapping[str, Mapping[str, object]] = {}
+    """Request id -> a connector's parameters for the client, for requests that have ended."""
+
+    def by_client(self) -> dict[int, list[RequestOutput]]:
+        """The records per ``client_index``, for hosts with several front ends."""
+        clients: dict[int, list[RequestOutput]] = {}
+        for request, news in zip(self.requests, self, strict=True):
+            clients.setdefault(request.client_index, []).append(news)
+        return clients
+
+    def apart(self) -> EngineOutputs:
+        """The same with dictionaries of its own, for those who may look and not change."""
+        own = {name: dict(getattr(self, name)) for name in ("finish_reasons", "stop_reasons", "kv_transfer_params")}
+        return msgspec.structs.replace(self, **own)
+
+    def without_aborted(self) -> EngineOutputs:
+        """The same without news of requests that were ended from outside since."""
+        rows = [i for i, each in enumerate(self.requests) if i in self.finish_reasons or not each.status.is_finished]
+        if len(rows) == len(self.requests):
+            return self
+        return msgspec.structs.replace(
+            self,
+            requests=[self.requests[i] for i in rows],
+            req_ids=[self.req_ids[i] for i in rows],
+            tokens=self.tokens[rows],
+            num_tokens=self.num_tokens[rows],
+            finish_reasons={i: self.finish_reasons[row] for i, row in enumerate(rows) if row in self.finish_reasons},
+            stop_reasons={i: self.stop_reasons[row] for i, row in enumerate(rows) if row in self.stop_reasons},
+            extras={i: self.extras[row] for i, row in enumerate(rows) if row in self.extras},
+        )
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        """One record per request, in scheduling order."""
+        rows = self.tokens.tolist()
+        if not (self.finish_reasons or self.extras or self.kv_transfer_params) and self.tokens.shape[1] == 1:
+            # Nearly every step: a token each, and nothing else to tell.
+            return map(RequestOutput, self.req_ids, rows)
+        return self._records(rows)
+
+    def _records(self, rows: list[list[int]]) -> Iterator[RequestOutput]:
+        counts = self.num_tokens.tolist()
+        for i, request in enumerate(self.requests):
+            yield RequestOutput(
+                self.req_ids[i],
+                rows[i][: counts[i]],
+                self.finish_reasons.get(i),
+                self.stop_reasons.get(i),
+                self.extras.get(i, NO_AUX_OUTPUT),
+                self.kv_transfer_params.get(request.request_id),
+            )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a call had decided when it raised, because a hook did: handed out by the next call.
+
+
+class Held:
+    """Nothing, nearly always."""
+
+    __slots__ = ("_hooks", "failures", "outputs", "step")
+
+    def __init__(self, failures: Failures) -> None:
+        self.failures = failures
+        self.step: StepInFlight | None = None
+        """A step that nobody has been given."""
+        self.outputs: EngineOutputs | None = None
+        """Those of the step that was taken in last, if nobody has been given them."""
+        self._hooks: list[Callable[[StepInFlight], None]] = []
+        """What has still to be added to ``step``."""
+
+    def missing(self, hook: Callable[[StepInFlight], None], error: Exception) -> None:
+        """What adds to the plan that is being made has raised; it is asked again before the plan is handed out."""
+        self.failures.note(error, "what is added to a plan (KVConnector.build_connector_meta)")
+        self._hooks.append(hook)
+
+    def hold_step(self, step: StepInFlight) -> None:
+        """Raise what was noted while ``step`` was decided."""
+        self.step = step
+        self.failures.raise_first("the step is decided all the same, and the next schedule() hands it out")
+
+    def take_plan(self, step: StepInFlight) -> SchedulerOutput:
+        """The plan of the step that is held; raises again where what has to be added to it does."""
+        while self._hooks:
+            self._hooks[0](step)
+            del self._hooks[0]
+        self.step = None
+        return step.plan
+
+    def hold_outputs(self, outputs: EngineOutputs) -> None:
+        """Raise what was noted while ``outputs`` were made."""
+        self.outputs = outputs
+        self.failures.raise_first(
+            "the output is taken in all the same: make the same call once more to get the outputs"
+        )
+
+    def take_outputs(self, outputs: EngineOutputs) -> EngineOutputs:
+        """The outputs that are held are given out."""
+        self.outputs = None
+        return outputs
+
+    def forget_aborted(self) -> None:
+        """Outputs that are held name nobody who was ended from outside meanwhile."""
+        if self.outputs is not None:
+            self.outputs = self.outputs.without_aborted()

@@ -1,0 +1,325 @@
+"""Policies: the order of the waiting queue, the victim of a preemption, and the gate that checks what they answer."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from importlib.metadata import EntryPoint
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenyard.core.basics import check_hook_names
+from tokenyard.core.kv.allocation import KVShortage
+from tokenyard.core.request import Request
+from tokenyard.core.sched.features.sessions import PinBoard
+from tokenyard.core.sched.outcomes import Outcome
+from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
+from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown, text_of
+from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
+
+__all__ = ["FCFS", "Policy", "PolicyContext", "PolicyGate", "Priority", "looks_at_tokens", "make_policy", "named"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Policies: the order of the waiting queue, the victim of a preemption, what happens to a finished request's blocks.
+#
+# A policy of your own is a class with these methods, registered under the entry-point group ``tokenyard.policies``;
+# no fork is needed. ``fcfs`` and ``priority`` are vLLM's.
+
+
+class PolicyContext(NamedTuple):
+    """What a policy may know of its scheduler, for good."""
+
+    pins: PinBoard
+    """Blocks of finished turns that the policy keeps."""
+    kv_tokens: int
+    """Tokens that the whole KV cache holds (fewer if it has several groups)."""
+    prefill_seconds: Callable[[int], float] | None = None
+    """How long a prompt of so many tokens takes to compute, where the host knows."""
+
+
+class Policy:
+    """First come, first served, keeping nothing: override what your policy does otherwise.
+
+    It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``. A class with a
+    method that is called almost as one of these is refused when it is made (ConfigError).
+    """
+
+    context: PolicyContext | None = None
+    """What it knows of its scheduler; None before there is one."""
+    reorders = False
+    """The order of those who wait may change although nobody came, went or was passed over."""
+
+    reads_max_tokens = False
+    """It goes by ``max_tokens``: on a server a bound that clients set, in a replay the true length of the answer."""
+
+    reads_tokens = True
+    """It looks at token ids or block hashes of requests: a replay need not make them for a class that says False. Each
+    class speaks for itself: what its bases say of themselves is not inherited.
+    """
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        check_hook_names(cls, "policy")
+
+    def bind(self, context: PolicyContext) -> None:
+        """Once, before anything else happens: the scheduler that this policy serves. ConfigError the second time."""
+        if self.context is not None:
+            raise ConfigError("policy", type(self).__name__, "it serves another scheduler already: make one for each")
+        self.context = context
+
+    @property
+    def pins(self) -> PinBoard:
+        """Blocks of finished turns that this policy keeps."""
+        assert self.context is not None, "the policy serves no scheduler yet"
+        return self.context.pins
+
+    def new_queue(self) -> RequestQueue:
+        """An empty queue in this policy's order."""
+        return FCFSQueue()
+
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
+        """The queue whose head is tried next; at least one of the two holds a request."""
+        return room.skipped if len(room.skipped) else room.waiting
+
+    def victim(self, running: Sequence[Request]) -> int:
+        """Index of the running request that loses its blocks; ``running`` is not empty."""
+        return len(running) - 1
+
+    def request_arrived(self, now: float, request: Request) -> None:
+        """A request was added."""
+
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
+        """Before anything is decided: time to drop pins, or to order the queue anew."""
+
+    def request_admitted(self, now: float, request: Request) -> None:
+        """A request has joined the running list."""
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        """Whether the blocks of a request that has ended by itself stay pinned for the next turn of its job."""
+        return False
+
+    def free_for_waiting(self, refusal: Outcome, num_running: int) -> bool:
+        """Memory refused the head of the queue: True if a pin was dropped, so that it is worth asking again."""
+        return False
+
+    def free_for_running(self, shortage: KVShortage, num_running: int) -> bool:
+        """A running request cannot grow: True if a pin was dropped, so that perhaps nobody need be preempted."""
+        return False
+
+    def next_moment(self, now: float) -> float | None:
+        """When, after ``now``, something of this policy changes by itself: a pin expires. None: nothing does.
+
+        Hosts that would wait for an event, with requests in the queues, take another step then.
+        """
+        return None
+
+    def passes_over(self, refusal: Outcome) -> bool:
+        """Memory refused the head of the queue, and nothing relieves it: True to try the request behind it.
+
+        The head is the first to be tried in the next step (under FCFS). Bound what you pass over, or it starves.
+        """
+        return False
+
+
+def looks_at_tokens(policy: Policy) -> bool:
+    """What the very class of the policy says in ``reads_tokens``: True if it says nothing."""
+    return type(policy) is not Policy and bool(vars(type(policy)).get("reads_tokens", True))
+
+
+class FCFS(Policy):
+    """First come, first served: skipped requests first, the youngest running one is the victim."""
+
+    reads_tokens = False
+
+
+class Priority(Policy):
+    """Lower ``priority`` first, then earlier arrival, then id; the worst running request is the victim."""
+
+    reads_tokens = False
+
+    def new_queue(self) -> RequestQueue:
+        return PriorityQueue()
+
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
+        if not len(room.skipped):
+            return room.waiting
+        if not len(room.waiting):
+            return room.skipped
+        ahead = room.waiting.peek().sort_key < room.skipped.peek().sort_key
+        return room.waiting if ahead else room.skipped
+
+    def victim(self, running: Sequence[Request]) -> int:
+        # max() keeps the first of equals, as vLLM does: the id is no tie-breaker here.
+        return max(range(len(running)), key=lambda i: (running[i].priority, running[i].arrival_time))
+
+
+_BUILT_IN: dict[str, Callable[[], Policy]] = {"fcfs": FCFS, "priority": Priority}
+
+
+def make_policy(name: str) -> Policy:
+    """The policy registered under ``name``; ConfigError if there is none, or what was installed does not work."""
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]()
+    if name in SHIPPED:
+        ours: Policy = EntryPoint(name, SHIPPED[name], ENTRY_POINT_GROUP).load()()
+        return ours
+    for point in registered_policies():
+        if point.name == name:
+            return _installed(point)
+    if file_and_class(name)[0]:
+        raise ConfigError("policy", name, "load it with tokenyard.policy_maker, and give the scheduler what that makes")
+    raise ConfigError("policy", name, policy_hint(name))
+
+
+def _installed(point: EntryPoint) -> Policy:
+    """What another package registered: whatever is wrong with it is its author's to mend."""
+    where = f"its entry point {point.value}"
+    try:
+        make = point.load()
+    except Exception as error:
+        problem = f"{where} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError("policy", point.name, problem) from error
+    try:
+        policy = make()
+    except TokenyardError:
+        raise
+    except Exception as error:
+        problem = f"{where} cannot be called without arguments: {type(error).__name__}: {error}"
+        raise ConfigError("policy", point.name, problem) from error
+    if not isinstance(policy, Policy):
+        problem = f"{where} makes a {type(policy).__name__}: derive it from tokenyard.Policy"
+        raise ConfigError("policy", point.name, problem)
+    return policy
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Between the scheduler and its policy: what a policy answers is checked, and whatever is wrong is said in its name.
+#
+# A method that the policy does not override is called as it is; each of the others costs one more call.
+
+_QUEUE_METHODS = ("__len__", "__iter__", *(name for name in vars(RequestQueue) if not name.startswith("_")))
+_NO_QUESTIONS = ("bind", "context", "pins", "reads_max_tokens", "reads_tokens", "reorders")
+_METHODS = tuple(name for name in vars(Policy) if not name.startswith("_") and name not in _NO_QUESTIONS)
+
+
+def named(policy: Policy, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """``call`` with whatever it raises said in the policy's name, as PolicyError."""
+
+    @wraps(call)
+    def guarded(*args: object) -> Any:
+        try:
+            return call(*args)
+        except TokenyardError:
+            raise
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            problem = f"raised {type(error).__name__}: {text_of(error)} ({frame.filename}:{frame.lineno})"
+            raise PolicyError(policy, method, problem) from error
+
+    return guarded
+
+
+class PolicyGate(Policy):
+    """A policy whose answers can be relied on. Raises PolicyError for those that cannot."""
+
+    def __init__(self, policy: Policy) -> None:
+        """ConfigError if it is no policy at all."""
+        if not isinstance(policy, Policy):
+            raise ConfigError("policy", policy, "give an object of a class derived from tokenyard.Policy")
+        self._policy = policy
+        self._queues: list[object] = []
+        """All that it has made."""
+        for name in _METHODS:
+            method = getattr(policy, name)
+            if getattr(method, "__func__", None) is getattr(Policy, name):
+                setattr(self, name, method)
+                continue
+            call, check = named(policy, name, method), getattr(self, f"_checked_{name}", None)
+            if name.startswith("free_for_"):
+                call = partial(self._freed, name, call)
+            setattr(self, name, call if check is None else _checked(call, check))
+
+    @property
+    def reorders(self) -> bool:  # type: ignore[override]  # of the policy, whenever it is asked
+        """As the policy says."""
+        return self._policy.reorders
+
+    def bind(self, context: PolicyContext) -> None:
+        """Bind the policy, and see that its base class was told."""
+        named(self._policy, "bind", self._policy.bind)(context)
+        if self._policy.context is not context:
+            raise PolicyError(self._policy, "bind", "keeps its context to itself: call super().bind(context) in it")
+
+    @property
+    def context(self) -> PolicyContext | None:  # type: ignore[override]  # likewise
+        """The policy's."""
+        return self._policy.context
+
+    def _wrong(self, method: str, value: object, fix: str) -> PolicyError:
+        return PolicyError(self._policy, method, f"returned {shown(value)}: return {fix}")
+
+    def _checked_new_queue(self, queue: Any) -> RequestQueue:
+        missing = [name for name in _QUEUE_METHODS if not callable(getattr(queue, name, None))]
+        if missing:
+            fix = f"a queue of requests, empty and new at every call; this one lacks {', '.join(missing)}"
+            raise self._wrong("new_queue", queue, fix)
+        if any(queue is each for each in self._queues) or len(queue):
+            fix = "a queue of requests, empty and new at every call: it has returned this one before, or it holds some"
+            raise self._wrong("new_queue", queue, fix)
+        self._queues.append(queue)
+        checked: RequestQueue = queue
+        return checked
+
+    def _checked_next_queue(self, queue: Any, room: WaitingQueues) -> RequestQueue:
+        if queue is not room.waiting and queue is not room.skipped:
+            raise self._wrong("next_queue", queue, "room.waiting or room.skipped")
+        if not len(queue):
+            raise self._wrong("next_queue", queue, "the one of the two queues that holds a request: this one is empty")
+        checked: RequestQueue = queue
+        return checked
+
+    def _checked_victim(self, position: Any, running: Sequence[Request]) -> int:
+        try:
+            at = index(position)
+        except TypeError:
+            at = -1
+        if not 0 <= at < len(running) or isinstance(position, bool):
+            raise self._wrong("victim", position, f"an index of running, from 0 to {len(running) - 1}")
+        return at
+
+    def _checked_keeps_blocks(self, answer: Any, now: float, request: Request) -> bool:
+        return self._yes_or_no("keeps_blocks", answer)
+
+    def _checked_passes_over(self, answer: Any, refusal: Outcome) -> bool:
+        return self._yes_or_no("passes_over", answer)
+
+    def _checked_next_moment(self, moment: Any, now: float) -> float | None:
+        if moment is None:
+            return None
+        if isinstance(moment, bool) or not isinstance(moment, int | float | np.number) or not moment > now:
+            raise self._wrong("next_moment", moment, f"a moment after now ({now:g}), in seconds, or None")
+        return float(moment)
+
+    def _yes_or_no(self, method: str, answer: Any) -> bool:
+        if not isinstance(answer, bool | np.bool_):
+            raise self._wrong(method, answer, "True or False")
+        return bool(answer)
+
+    def _freed(self, name: str, call: Callable[..., Any], *args: object) -> bool:
+        """The scheduler asks again as long as the answer is True: it has to have freed something."""
+        pinned = len(self.pins)
+        freed = self._yes_or_no(name, call(*args))
+        if freed and len(self.pins) >= pinned:
+            raise self._wrong(name, freed, "True only where a pin was dropped")
+        return freed
+
+
+def _checked(call: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*args: object) -> Any:
+        return check(call(*args), *args)
+
+    return checked

@@ -1,0 +1,466 @@
+"""The waiting queues and the running list."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Protocol
+
+import numpy as np
+
+from tokenyard.core.basics import Failures, IntArray
+from tokenyard.core.request import Request, RequestStatus
+
+__all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The running list: requests that hold a place in the batch, in admission order, with their slots as a column.
+
+
+class RunningList:
+    """``requests[i]`` has slot ``slots[i]``. ``version`` changes with every change of members or order."""
+
+    __slots__ = ("_rows", "_rows_version", "_slots", "requests", "version")
+
+    def __init__(self, capacity: int) -> None:
+        self.requests: list[Request] = []
+        self._slots: IntArray = np.zeros(max(capacity, 1), np.int64)
+        self.version = 0
+        self._rows: tuple[tuple[Request, ...], IntArray] = ((), self._slots[:0])
+        self._rows_version = 0
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def slots(self) -> IntArray:
+        """Slots in running order (a view: copy it to keep it)."""
+        return self._slots[: len(self.requests)]
+
+    def rows(self) -> tuple[tuple[Request, ...], IntArray]:
+        """The requests and their slots now, for steps to keep: the same objects until somebody comes or goes.
+
+        Neither can be changed.
+        """
+        if self._rows_version != self.version:
+            slots = self.slots.copy()
+            slots.flags.writeable = False
+            self._rows, self._rows_version = (tuple(self.requests), slots), self.version
+        return self._rows
+
+    def append(self, request: Request) -> None:
+        """Admit a request, which has its slot already."""
+        n = len(self.requests)
+        self._slots[n] = request.slot
+        self.requests.append(request)
+        self.version += 1
+
+    def pop(self, index: int) -> Request:
+        """Take the request at ``index`` out, keeping the order."""
+        request = self.requests.pop(index)
+        n = len(self.requests)
+        self._slots[index:n] = self._slots[index + 1 : n + 1]
+        self.version += 1
+        return request
+
+    def remove_all(self, gone: Collection[Request]) -> None:
+        """Take several requests out, keeping the order."""
+        if len(gone) == 1:
+            self.pop(self.requests.index(next(iter(gone))))
+        elif gone:
+            out = set(gone)
+            keep = [i for i, request in enumerate(self.requests) if request not in out]
+            self._slots[: len(keep)] = self._slots[keep]
+            self.requests = [self.requests[i] for i in keep]
+            self.version += 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Waiting queues: first come first served, and by priority; removal costs no more than O(log n).
+#
+# :class:`WaitingQueues` holds the two queues of the scheduler: ``waiting``, and ``skipped`` for requests that were
+# passed over and are tried again in the next step.
+
+
+class RequestQueue(Protocol):
+    """Requests in the order in which they are tried.
+
+    The methods that ask for an order (``add``, ``prepend``, ``prepend_all``, ``peek``, ``pop``) may raise, and nobody
+    is lost; the others must not.
+    """
+
+    def add(self, request: Request) -> None:
+        """A request arrives."""
+
+    def prepend(self, request: Request) -> None:
+        """A request comes back to the front, if the order knows a front."""
+
+    def prepend_all(self, requests: Iterable[Request]) -> None:
+        """Prepend one after another: the last one given ends up in front."""
+
+    def peek(self) -> Request:
+        """The request to try next; the queue must not be empty."""
+
+    def pop(self) -> Request:
+        """Take it out."""
+
+    def discard(self, request: Request) -> bool:
+        """Take any request out; False if it is not here."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+    def get(self, request_id: str) -> Request | None:
+        """The request of that id, if it is here."""
+
+
+_Entry = tuple[tuple[object, ...], str, int, Request]
+"""Key, request id, a number that no other entry has (so that requests are never compared), the request."""
+
+
+class FCFSQueue:
+    """First come, first served."""
+
+    __slots__ = ("_requests",)
+
+    def __init__(self) -> None:
+        self._requests: OrderedDict[str, Request] = OrderedDict()
+
+    def add(self, request: Request) -> None:
+        self._requests[request.request_id] = request
+
+    def prepend(self, request: Request) -> None:
+        self._requests[request.request_id] = request
+        self._requests.move_to_end(request.request_id, last=False)
+
+    def prepend_all(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self.prepend(request)
+
+    def peek(self) -> Request:
+        return next(iter(self._requests.values()))
+
+    def pop(self) -> Request:
+        return self._requests.popitem(last=False)[1]
+
+    def discard(self, request: Request) -> bool:
+        return self._requests.pop(request.request_id, None) is not None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests.values())
+
+    def get(self, request_id: str) -> Request | None:
+        return self._requests.get(request_id)
+
+
+class PriorityQueue:
+    """Ordered by a key of the request: a heap whose removed entries are dropped when they surface.
+
+    The key of a session changes while it waits (:meth:`rekey`). As in vLLM it keeps its place in the heap until it is
+    taken out and comes back: a head stays the head, though others are ahead of it by their keys.
+    """
+
+    __slots__ = ("_entries", "_heap", "_is_heap", "_key", "_number")
+
+    def __init__(self, key: Callable[[Request], tuple[object, ...]] = lambda request: request.sort_key) -> None:
+        self._key = key
+        self._heap: list[_Entry] = []
+        self._entries: dict[str, _Entry] = {}
+        """Request id -> its one entry that counts; others of that id in the heap were removed."""
+        self._number = 0
+        self._is_heap = True
+        """No key has changed since the queue was last empty: sorted entries show the order."""
+
+    def add(self, request: Request) -> None:
+        self._number += 1
+        entry = (self._key(request), request.request_id, self._number, request)
+        self._entries[request.request_id] = entry
+        heappush(self._heap, entry)
+        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
+            self._heap = list(self._entries.values())
+            heapify(self._heap)
+            self._is_heap = True
+
+    def rekey(self, request: Request) -> None:
+        """The key of a request that waits here has changed; costs O(n)."""
+        entry = self._entries[request.request_id]
+        changed = (self._key(request), *entry[1:])
+        if changed != entry:
+            at = next(i for i, each in enumerate(self._heap) if each is entry)
+            self._heap[at] = self._entries[request.request_id] = changed
+            self._is_heap = False
+
+    def prepend(self, request: Request) -> None:
+        self.add(request)
+
+    def prepend_all(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self.add(request)
+
+    def peek(self) -> Request:
+        while self._entries.get((entry := self._heap[0])[1]) is not entry:
+            heappop(self._heap)
+        return entry[3]
+
+    def pop(self) -> Request:
+        request = self.peek()
+        heappop(self._heap)
+        del self._entries[request.request_id]
+        if not self._heap:
+            self._is_heap = True
+        return request
+
+    def discard(self, request: Request) -> bool:
+        return self._entries.pop(request.request_id, None) is not None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Request]:
+        if self._is_heap:
+            return iter([entry[3] for entry in sorted(self._entries.values())])
+        heap = self._heap.copy()
+        left = [heappop(heap) for _ in range(len(heap))]
+        return iter([entry[3] for entry in left if self._entries.get(entry[1]) is entry])
+
+    def get(self, request_id: str) -> Request | None:
+        entry = self._entries.get(request_id)
+        return None if entry is None else entry[3]
+
+
+class QueueOrder(Protocol):
+    """The part of a policy that chooses between the two queues."""
+
+    def next_queue(self, room: WaitingQueues) -> RequestQueue: ...
+
+
+class WaitingQueues:
+    """Everything that waits: the queue, the requests passed over earlier, and the smallest of their needs."""
+
+    __slots__ = ("_aside", "_block_size", "_failures", "_needs", "new_queue", "occupied", "skipped", "waiting")
+
+    def __init__(
+        self, new_queue: Callable[[], RequestQueue], block_size: int, failures: Failures | None = None
+    ) -> None:
+        self.new_queue = new_queue
+        self._failures = failures or Failures()
+        self._aside: dict[str, Request] = {}
+        """Requests that their queue raised about when they came back: it is asked again at the next step."""
+        self.waiting = new_queue()
+        self.skipped = new_queue()
+        self.occupied = False
+        """Somebody may wait; False: nobody does, which is asked several times a step and mostly so."""
+        self._block_size = block_size
+        self._needs: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        if not self.occupied:
+            return 0
+        count = len(self.waiting) + len(self.skipped) + len(self._aside)
+        self.occupied = count > 0
+        return count
+
+    def __iter__(self) -> Iterator[Request]:
+        yield from self.waiting
+        yield from self.skipped
+        yield from self._aside.values()
+
+    def get(self, request_id: str) -> Request | None:
+        """The waiting request of that id."""
+        return self.waiting.get(request_id) or self.skipped.get(request_id) or self._aside.get(request_id)
+
+    def add(self, request: Request) -> None:
+        """A new request: it joins ``skipped`` at once if it has to wait for something other than its turn."""
+        self.occupied = True
+        queue = self._queue_of(request)
+        try:
+            queue.add(request)
+        except Exception:
+            queue.discard(request)
+            raise
+        self._note_need(request)
+
+    def _queue_of(self, request: Request) -> RequestQueue:
+        """Where a request waits that nobody has looked at."""
+        return self.skipped if request.status.is_blocked else self.waiting
+
+    def add_again(self, session: Request) -> None:
+        """A session that ran waits again."""
+        try:
+            self.add(session)
+        except Exception as error:  # noqa: BLE001 - it has nowhere else to go
+            self._failures.note(error, "RequestQueue.add")
+            self._aside[session.request_id] = session
+            self._note_need(session)
+
+    def arrived_anew(self, session: Request) -> None:
+        """A session that waits has got its next input, and with it another time of arrival."""
+        queue = self.waiting if self.waiting.get(session.request_id) is session else self.skipped
+        if isinstance(queue, PriorityQueue) and queue.get(session.request_id) is session:
+            try:
+                queue.rekey(session)
+            except Exception as error:  # noqa: BLE001 - it keeps the key it had
+                self._failures.note(error, "PriorityQueue.rekey")
+
+    def put_back(self, request: Request) -> None:
+        """A preempted request returns to the front."""
+        self.occupied = True
+        self._prepend(self.waiting, request)
+        self._note_need(request)
+
+    def take(self, queue: RequestQueue, head: Request, into: RequestQueue | None = None) -> None:
+        """Take the head of one of the queues out, to be admitted or to wait ``into`` another queue meanwhile."""
+        try:
+            queue.pop()
+        except Exception as error:  # noqa: BLE001 - it is decided already
+            self._failures.note(error, "RequestQueue.pop")
+            queue.discard(head)
+        if into is not None:
+            self._prepend(into, head)
+
+    def _prepend(self, queue: RequestQueue, request: Request) -> None:
+        try:
+            queue.prepend(request)
+        except Exception as error:  # noqa: BLE001 - as for add_again
+            self._failures.note(error, "RequestQueue.prepend")
+            queue.discard(request)
+            self._aside[request.request_id] = request
+
+    def holding_queue(self) -> RequestQueue:
+        """A queue for those who are taken out to try others."""
+        try:
+            return self.new_queue()
+        except Exception as error:  # noqa: BLE001 - they keep the order in which they were tried
+            self._failures.note(error, "Policy.new_queue")
+            return FCFSQueue()
+
+    def step_begins(self) -> None:
+        """Those whom a queue has raised about are given to it once more."""
+        if self._aside:
+            again, self._aside = self._aside, {}
+            for request in again.values():
+                self._prepend(self._queue_of(request), request)
+
+    def pass_over(self, requests: RequestQueue) -> None:
+        """Requests that were taken out to try others come back; the next step tries them again."""
+        self.occupied = True
+        self._return_all(self.skipped, requests)
+
+    def _return_all(self, queue: RequestQueue, requests: Iterable[Request]) -> None:
+        """They come back to the front of ``queue``."""
+        try:
+            queue.prepend_all(requests)
+        except Exception as error:  # noqa: BLE001 - as for add_again
+            self._failures.note(error, "RequestQueue.prepend_all")
+            for request in requests:
+                if queue.get(request.request_id) is None:
+                    self._aside[request.request_id] = request
+        for request in requests:
+            self._note_need(request)
+
+    def discard(self, request: Request) -> bool:
+        """Take a request out of whichever queue it is in."""
+        if self._aside.pop(request.request_id, None) is not None:
+            return True
+        return self.waiting.discard(request) or self.skipped.discard(request)
+
+    def next_queue(self, policy: QueueOrder) -> RequestQueue:
+        """The queue whose head is tried next; somebody waits."""
+        return policy.next_queue(self)
+
+    @property
+    def num_going_on(self) -> int:
+        """Requests that wait and are served even while new ones are paused."""
+        return 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many wait for their turn, and how many were passed over or wait for something else."""
+        return (len(self.waiting), len(self.skipped)) if self.occupied else (0, 0)
+
+    def _need(self, request: Request) -> int:
+        return -(-request.num_tokens // self._block_size)
+
+    def _note_need(self, request: Request) -> None:
+        heappush(self._needs, (self._need(request), request.request_id))
+        if len(self._needs) > 64 and len(self._needs) > 2 * len(self):
+            self._needs = [(self._need(r), r.request_id) for r in self]
+            heapify(self._needs)
+
+    def smallest_need(self) -> int | None:
+        """Blocks of the smallest waiting request's known tokens, prefix hits not counted; None if nobody waits."""
+        needs = self._needs
+        while needs:
+            need, request_id = needs[0]
+            request = self.get(request_id)
+            if request is None:
+                heappop(needs)
+            elif (now := self._need(request)) != need:
+                # It grew while it waited, or its id was used again.
+                heapreplace(needs, (now, request_id))
+            else:
+                return need
+        return None
+
+
+class HoldersFirstQueues(WaitingQueues):
+    """Since vLLM 0.31: ``skipped`` holds the requests with blocks, which are always tried first, and nobody else.
+
+    A request that holds none keeps its place in ``waiting`` while it is passed over or waits for its grammar.
+    """
+
+    __slots__ = ("_deferred",)
+
+    def __init__(
+        self, new_queue: Callable[[], RequestQueue], block_size: int, failures: Failures | None = None
+    ) -> None:
+        super().__init__(new_queue, block_size, failures)
+        self._deferred: set[str] = set()
+        """Requests that were passed over in the last pass, or came waiting for something."""
+
+    @staticmethod
+    def _holds_blocks(request: Request) -> bool:
+        return request.num_computed_tokens > 0 or request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+
+    def holding_queue(self) -> RequestQueue:
+        # They come back in the opposite of the order in which they were tried, whatever the policy's order is.
+        return FCFSQueue()
+
+    def _queue_of(self, request: Request) -> RequestQueue:
+        if request.status.is_blocked:
+            self._deferred.add(request.request_id)
+        return self.skipped if self._holds_blocks(request) else self.waiting
+
+    def take(self, queue: RequestQueue, head: Request, into: RequestQueue | None = None) -> None:
+        super().take(queue, head, into)
+        if into is None:
+            self._deferred.discard(head.request_id)
+
+    def pass_over(self, requests: RequestQueue) -> None:
+        self.occupied = True
+        self._deferred.update(request.request_id for request in requests)
+        self._return_all(self.skipped, [request for request in requests if self._holds_blocks(request)])
+        self._return_all(self.waiting, [request for request in requests if not self._holds_blocks(request)])
+
+    def discard(self, request: Request) -> bool:
+        self._deferred.discard(request.request_id)
+        return super().discard(request)
+
+    def next_queue(self, policy: QueueOrder) -> RequestQueue:
+        return self.skipped if len(self.skipped) else policy.next_queue(self)
+
+    @property
+    def num_going_on(self) -> int:
+        return sum(request.status is not RequestStatus.WAITING_FOR_STREAMING_REQ for request in self.skipped)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        total = len(self)
+        deferred = len(self._deferred) if total else 0
+        return total - deferred, deferred

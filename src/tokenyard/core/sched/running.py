@@ -1,0 +1,406 @@
+"""The running pass: how many tokens each running request gets, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tokenyard.core.basics import IntArray, all_ones, constant, counting, total
+from tokenyard.core.config import SchedulerConfig
+from tokenyard.core.kv.allocation import KVShortage
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.request import Request
+from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
+from tokenyard.core.sched.features.encoder import EncoderInputs
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import RunningList
+from tokenyard.core.table import RequestTable
+
+__all__ = ["Rows", "RunningPass"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The running requests that want tokens in a step, row by row.
+
+
+class Rows:
+    """Running requests that want tokens in this step, as parallel columns of shape ``[n]``.
+
+    Other steps share ``requests`` and ``slots``: they are replaced, never changed.
+    """
+
+    __slots__ = ("_ends", "computed", "granted", "requests", "slots", "want")
+
+    def __init__(
+        self,
+        requests: tuple[Request, ...],
+        slots: IntArray,
+        computed: IntArray,
+        want: IntArray,
+        ends: IntArray | None = None,
+    ) -> None:
+        """``ends``: ``computed + want``, where the caller has it."""
+        self.requests = requests
+        self.slots = slots
+        self.computed = computed
+        """Computed tokens before the step."""
+        self.want = want
+        """Tokens wanted, before the budget is looked at."""
+        self.granted = want
+        """Tokens granted: what was wanted, but for the row at which the budget ends."""
+        self._ends = ends
+
+    @property
+    def ends(self) -> IntArray:
+        """Computed tokens after the step: ``computed + granted``."""
+        if self._ends is None:
+            self._ends = self.computed + self.granted
+        return self._ends
+
+    def fit(self, done: int, tokens: int, slots_each: int = 0) -> tuple[int, int]:
+        """Rows ``done..end-1`` can be paid for with ``tokens``, the last of them perhaps only in part.
+
+        A row takes ``slots_each`` beside its tokens; those of the last one need not fit. Returns ``end`` and the tokens
+        they take.
+        """
+        if self.granted is not self.want:
+            self.granted, self._ends = self.want, None
+        open_want = self.want[done:]
+        asked = total(open_want)
+        if asked + slots_each * (len(open_want) - 1) <= tokens:
+            return len(self.want), asked
+        spent = open_want.cumsum()
+        if slots_each:
+            spent += slots_each * counting(len(spent))
+        last = int(spent.searchsorted(tokens))
+        if slots_each:
+            over = int(spent[last]) - tokens
+            if over >= open_want[last]:
+                return done + last, total(open_want[:last])
+            tokens -= slots_each * last
+            spent[last] = tokens + over
+        self.granted, self._ends = self.want.copy(), None
+        self.granted[done + last] -= int(spent[last]) - tokens
+        return done + last + 1, tokens
+
+    def run(self, start: int, end: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Slots, computed tokens after the step and granted tokens of the rows ``start..end-1``."""
+        if start == 0 and end == len(self.requests):
+            return self.slots, self.ends, self.granted
+        return self.slots[start:end], self.ends[start:end], self.granted[start:end]
+
+    def ask_only(self, row: int, tokens: int) -> None:
+        """The row wants, and is granted, so many tokens."""
+        self.want[row] = self.granted[row] = tokens
+        self._ends = None
+
+    def drop(self, row: int) -> None:
+        """Forget a row whose request was preempted."""
+        self.requests = self.requests[:row] + self.requests[row + 1 :]
+        self.slots, self.computed, self.want, self.granted = (
+            np.delete(column, row) for column in (self.slots, self.computed, self.want, self.granted)
+        )
+        self._ends = None
+
+    def cut(self, n: int) -> None:
+        """Keep the first ``n`` rows."""
+        self.requests = self.requests[:n]
+        self.slots, self.computed, self.granted = self.slots[:n], self.computed[:n], self.granted[:n]
+        self._ends = None if self._ends is None else self._ends[:n]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The running pass: how many tokens each running request gets, and who loses memory when there is too little.
+#
+# It works on *runs*: the longest stretch of requests, in order, that fits the token budget and the memory is granted
+# in one stroke. Where memory ends it preempts one victim and looks for the next run; the rules are the same for a run
+# of a thousand requests and for a run of one.
+#
+#     rows    [ 0 ...... done ) [ done ............ n )
+#               granted           to be looked at
+
+
+class RunningPass:
+    """Grants tokens to running requests, in running order."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        table: RequestTable,
+        running: RunningList,
+        policy: Policy,
+        features: Features,
+        *,
+        preempt: Callable[[Request], None],
+        stalemate: Stalemate,
+        encoder_stalemate: EncoderStalemate | None = None,
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._kv = kv
+        self._running = running
+        self._policy = policy
+        self._preempt = preempt
+        self._stalemate = stalemate
+        self._encoder_stalemate = encoder_stalemate
+        self._placeholders = features.placeholders
+        self._decode_round = features.decode_round
+        self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
+        self._encoder = features.encoder
+        self._last_position = constant(config.max_model_len - 1)
+        """A position beyond it is never computed: nothing could be sampled after it."""
+        self._alignment = features.alignment
+        self._planned: dict[str, tuple[int, ...]] = {}
+        """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
+        self._planned_with = 0
+        """Encoder budget left when they were planned."""
+        self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._drifts = config.profile.running_index_drifts
+        self._ends_with_itself = config.profile.self_preemption_ends_pass
+        self._made_room_for: Request | None = None
+        """Asks again after a preemption, for what it has asked for."""
+        cuts = ((self._encoder, self._up_to_encoder_input), (self._alignment, self._aligned))
+        ordered = reversed(cuts) if config.profile.chunks_end_at_states else cuts
+        self._cuts = [cut for feature, cut in ordered if feature is not None]
+        """What ends a run of rows early, in order."""
+        self._drift = 0
+        """Running requests to pass over behind the one whose turn it is."""
+        self._failures = kv.failures
+        self.has_failed = False
+        """Somebody raised in the last pass, which ended there."""
+
+    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
+        """Spend ``budget`` on the running requests; returns the granted rows."""
+        rows = self._wanting(outcomes, budget.longest_prefill)
+        self.has_failed = False
+        done = self._grant(rows, budget, outcomes)
+        self._planned.clear()
+        if done < len(rows.requests):
+            self._note_left_out(rows, done, budget, outcomes)
+            rows.cut(done)
+        return rows
+
+    def _grant(self, rows: Rows, budget: StepBudget, outcomes: StepOutcomes) -> int:
+        """Grant leading rows their tokens; returns how many."""
+        done = self._drift = 0
+        self._made_room_for = None
+        while done < len(rows.requests) and budget.tokens > 0:
+            end, asked = rows.fit(done, budget.tokens, budget.slots_per_request)
+            for cut in self._cuts if end > done else ():
+                end, asked = cut(rows, done, end, asked, budget, outcomes)
+                if end == done:
+                    break
+            if self._drift and end > done:
+                end, asked = done + 1, int(rows.granted[done])
+            slots, ends, ask = rows.run(done, end)
+            served = self._kv.grow_run(slots, ends, self._num_lookahead_tokens)
+            done += served
+            if done == end:
+                budget.spend(asked, served)
+                if self._planned and self._encoder is not None:
+                    self._commit_encoder_input(self._encoder, rows.requests[done - 1], budget)
+                if self._drift:
+                    self._pass_over(rows, done, outcomes)
+                continue
+            budget.spend(int(ask[:served].sum()), served)
+            # Whatever the victims give back, this request asks for no more than it has asked for.
+            rows.want[done] = ask[served]
+            try:
+                done, itself = self._make_room(rows, done, budget, outcomes)
+            except Exception as error:  # noqa: BLE001 - nobody was preempted: the step ends here, with what was decided
+                self._failures.note(error, "the choice of a victim")
+                self.has_failed = True
+                break
+            if itself and self._ends_with_itself:
+                break
+        return done
+
+    def _wanting(self, outcomes: StepOutcomes, limit: int) -> Rows:
+        """Rows of all running requests whose computed tokens lag behind, with ``limit`` tokens at most (0: any)."""
+        table = self._table
+        requests, slots = self._running.rows()
+        computed = table.num_computed[slots]
+        known = table.num_tokens[slots]
+        # Whose known tokens reach max_model_len has stopped; drafts and what is in flight can reach beyond it.
+        ends = known
+        if self._counts_beyond_known:
+            ends = np.minimum(known + table.num_drafts[slots] + table.placeholders[slots], self._last_position)
+        want = ends - computed
+        if limit:
+            np.minimum(want, limit, out=want)
+            ends = computed + want
+        covered = None
+        if self._placeholders is not None:
+            covered = self._placeholders.cover_limit(slots, computed)
+            want[covered] = 0
+        if self._decode_round is not None and len(requests):
+            want[self._decode_round.holds(requests)] = 0
+        if not all_ones(want) and np.count_nonzero(want) < want.size:
+            keep = want > 0
+            for row in (~keep).nonzero()[0].tolist():
+                reason = Reason.NO_NEW_TOKENS
+                if covered is not None and covered[row]:
+                    reason = Reason.PLACEHOLDERS_COVER_LIMIT
+                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
+            requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
+            slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
+        return Rows(requests, slots, computed, want, ends)
+
+    def _up_to_encoder_input(
+        self,
+        rows: Rows,
+        done: int,
+        end: int,
+        asked: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> tuple[int, int]:
+        """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
+
+        Returns the new end and tokens; ``(done, 0)`` if the request at ``done`` can have none and was dropped.
+        """
+        encoder = self._encoder
+        assert encoder is not None
+        stops = (rows.ends[done:end] > self._table.encoder_at[rows.slots[done:end]]).nonzero()[0]
+        if not stops.size:
+            return end, asked
+        if stops[0] > 0:
+            end = done + int(stops[0])
+            return end, int(rows.granted[done:end].sum())
+        request, computed = rows.requests[done], int(rows.computed[done])
+        wanted = int(rows.granted[done])
+        if request.request_id not in self._planned:
+            self._planned_with = budget.encoder
+            wanted, self._planned[request.request_id] = encoder.plan(request, computed, wanted, budget.encoder)
+            encoder.note_position(request, computed)
+        if wanted == 0:
+            del self._planned[request.request_id]
+            rows.drop(done)
+            if self._encoder_stalemate is not None:
+                self._encoder_stalemate.refused(request, budget)
+            outcomes.not_scheduled.append(
+                Outcome(
+                    OutcomeKind.NOT_SCHEDULED,
+                    Reason.ENCODER_BUDGET,
+                    request.request_id,
+                    1,
+                    budget_left=budget.encoder,
+                )
+            )
+            return done, 0
+        rows.ask_only(done, wanted)
+        return done + 1, wanted
+
+    def _commit_encoder_input(self, encoder: EncoderInputs, request: Request, budget: StepBudget) -> None:
+        items = self._planned.pop(request.request_id, ())
+        if items:
+            # As in vLLM, which computes the rest when it plans: what victims gave back meanwhile is lost.
+            budget.encoder = self._planned_with
+        encoder.commit(request, items, budget)
+
+    def _aligned(
+        self,
+        rows: Rows,
+        done: int,
+        end: int,
+        asked: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> tuple[int, int]:
+        """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
+        assert self._alignment is not None
+        if rows.requests[done] is self._made_room_for:
+            return done + 1, int(rows.granted[done])
+        request_id, wanted = rows.requests[done].request_id, int(rows.granted[done])
+        end, asked = self._alignment.cut(rows, done, end, asked, self._table.num_tokens)
+        if end == done:
+            self._planned.pop(request_id, None)
+            rows.drop(done)
+            kind, reason, left = OutcomeKind.NOT_SCHEDULED, Reason.MAMBA_ALIGNMENT, budget.tokens
+            outcomes.not_scheduled.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
+        return end, asked
+
+    def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
+        """Drop a pin, or preempt one victim, for the request at ``row``.
+
+        Returns its row now and whether it was itself the victim.
+        """
+        request = self._made_room_for = rows.requests[row]
+        shortage = self._kv.shortage_of(
+            int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
+        )
+        if self._policy.free_for_running(shortage, len(self._running)):
+            return row, False
+        position = self._policy.victim(self._running.requests)
+        stands_before = position < self._running.requests.index(request)
+        victim = self._running.pop(position)
+        rolled_back = 0
+        at = rows.requests.index(victim) if victim in rows.requests else -1
+        forgets = not self._config.rolled_back_work_stays_cached
+        if 0 <= at < row:
+            # It was granted tokens earlier in this very step: take them back.
+            rolled_back = int(rows.granted[at])
+            budget.refund(rolled_back)
+            if forgets:
+                self._kv.forget_beyond(victim, int(rows.computed[at]))
+        elif stands_before and self._drifts:
+            self._drift += 1
+        if self._encoder is not None and (0 <= at < row or (forgets and victim is request)):
+            self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if forgets else None)
+        self._record_victim(victim, request, rolled_back, shortage, outcomes)
+        self._preempt(victim)
+        if not len(self._running):
+            self._stalemate.preempted_itself(
+                request, int(rows.computed[row] + rows.want[row]) + self._num_lookahead_tokens
+            )
+        if at >= 0:
+            rows.drop(at)
+        return row - (0 <= at < row), victim is request
+
+    def _pass_over(self, rows: Rows, done: int, outcomes: StepOutcomes) -> None:
+        """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
+        requests = self._running.requests
+        behind = requests.index(rows.requests[done - 1]) + 1
+        for request in requests[behind : behind + self._drift]:
+            if request in rows.requests:
+                rows.drop(rows.requests.index(request))
+                reason = Reason.RUNNING_INDEX_DRIFT
+                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request.request_id, 1))
+        self._drift = 0
+
+    @staticmethod
+    def _record_victim(
+        victim: Request, request: Request, rolled_back: int, shortage: KVShortage, outcomes: StepOutcomes
+    ) -> None:
+        outcomes.preemptions.append(
+            Preemption(victim.request_id, request.request_id, victim.num_computed_tokens, rolled_back, shortage)
+        )
+        if victim is request:
+            outcomes.not_scheduled.append(
+                Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, request.request_id, 1, shortage)
+            )
+
+    def _note_left_out(self, rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
+        """Say why rows were not reached."""
+        if budget.max_tokens == 0:
+            reason = Reason.PAUSED
+        elif self.has_failed:
+            reason = Reason.HOOK_FAILED
+        else:
+            reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
+        for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
+            outcomes.not_scheduled.append(
+                Outcome(
+                    OutcomeKind.NOT_SCHEDULED,
+                    reason,
+                    request.request_id,
+                    1,
+                    wanted_tokens=wanted,
+                    budget_left=budget.tokens,
+                )
+            )

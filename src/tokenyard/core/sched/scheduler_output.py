@@ -1,0 +1,395 @@
+"""A step's decision as a value, and the steps that are in flight."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.basics import IntArray, derived
+from tokenyard.core.kv.allocation import BlockDeltas, Blocks
+from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
+from tokenyard.core.request import Request
+from tokenyard.errors import shown
+
+__all__ = [
+    "CachedRequestData",
+    "NewRequest",
+    "NewRequestData",
+    "ScheduledDrafts",
+    "SchedulerOutput",
+    "StepInFlight",
+    "StepsInFlight",
+    "encode_arrays",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A step's decision, as a value: what goes to the workers.
+#
+# Columns over the step's scheduled requests, in scheduling order. Nothing that happens later changes it: it can be
+# kept, compared, pickled and sent to another process. The dictionaries and records that hosts like vLLM expect are
+# derived from the columns on demand, whenever that is.
+
+
+class NewRequest(NamedTuple):
+    """What a worker has to know of a request that is scheduled for the first time, beside the columns."""
+
+    prompt_token_ids: TokenIds
+    """Shape ``[num_prompt_tokens]``, int32."""
+    sampling_params: SamplingParams
+    pooling_params: PoolingParams | None
+    lora_name: str | None
+    cache_salt: str | None
+    mm_features: tuple[MultiModalItem, ...]
+    prompt_embeds: npt.NDArray[np.generic] | None
+    output_seed: int
+    """For a simulated model."""
+
+
+class NewRequestData(NamedTuple):
+    """A request scheduled for the first time: everything a worker needs (vLLM's record)."""
+
+    req_id: str
+    prompt_token_ids: list[int]
+    mm_features: tuple[MultiModalItem, ...]
+    sampling_params: SamplingParams
+    pooling_params: PoolingParams | None
+    block_ids: tuple[list[int], ...]
+    """All its blocks, per KV-cache group."""
+    num_computed_tokens: int
+    lora_name: str | None
+    prompt_embeds: npt.NDArray[np.generic] | None = None
+    cache_salt: str | None = None
+
+
+class CachedRequestData(msgspec.Struct, frozen=True):
+    """Requests a worker knows: only what changed. Running ones first, then resumed ones (vLLM's record)."""
+
+    req_ids: list[str]
+    resumed_req_ids: frozenset[str]
+    """Preempted earlier and admitted again: their block lists replace what the worker has."""
+    all_token_ids: dict[str, list[int]]
+    """Whole token streams of requests that were not scheduled in the previous step."""
+    new_block_ids: list[tuple[list[int], ...] | None]
+    """Per request and KV-cache group; None if it got no block."""
+    num_computed_tokens: list[int]
+    """Before this step."""
+    num_output_tokens: list[int]
+
+
+class ScheduledDrafts(NamedTuple):
+    """Draft tokens to be verified in a step, aligned with its requests."""
+
+    tokens: IntArray
+    """Shape ``[n, max drafts]``; -1 for a draft that only the worker knows."""
+    counts: IntArray
+    """Drafts per request, shape ``[n]``."""
+
+
+class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """One step's decision, as columns.
+
+    Request ``req_ids[i]`` computes ``num_new_tokens[i]`` tokens from position ``num_computed[i]`` on. Order: running
+    ones in running order, then admitted ones (new and resumed mixed) in admission order.
+    """
+
+    step: int
+    """Number of the step."""
+    req_ids: tuple[str, ...]
+    """Ids of the scheduled requests, in scheduling order."""
+    slots: IntArray
+    """Request-table slots, shape ``[n]``: the rows of a runner's persistent batch."""
+    num_new_tokens: IntArray
+    """Tokens to compute, shape ``[n]``, all > 0."""
+    num_computed: IntArray
+    """Computed tokens before the step, shape ``[n]``."""
+    num_known: IntArray
+    """Tokens known before the step (prompt and output), shape ``[n]``."""
+    num_prompt: IntArray
+    """Prompt tokens, shape ``[n]``."""
+    num_placeholders: IntArray | None = None
+    """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
+    drafts: ScheduledDrafts | None = None
+    """Drafts to verify; None: nowhere."""
+    num_invalid_spec_tokens: IntArray | None = None
+    """Of them, drafts per request that its grammar forbids, shape ``[n]``; None: not known, or none."""
+    num_running: int
+    """The first ``num_running`` requests were running before the step, the others are admitted in it."""
+    total_num_scheduled_tokens: int
+    """Tokens to compute in this step, all requests together."""
+    new_blocks: BlockDeltas
+    """Blocks got in this step (all blocks, if admitted), by row and KV-cache group."""
+    new_requests: Mapping[int, NewRequest] = {}
+    """Row -> a request scheduled for the first time."""
+    admitted_resumed: tuple[int, ...] = ()
+    """Rows of requests admitted again after a preemption."""
+    not_scheduled_before: tuple[int, ...] = ()
+    """Rows of running requests that the previous step passed over: workers dropped their tokens."""
+    known_tokens: Mapping[int, TokenIds] = {}
+    """Row -> all known tokens, of the rows that are resumed or were passed over, int32."""
+    preempted_req_ids: tuple[str, ...] = ()
+    """Requests that lost their blocks in this step."""
+    finished_req_ids: frozenset[str] = frozenset()
+    """Finished since the previous step: workers drop their state."""
+    is_prefill_chunk: npt.NDArray[np.bool_] | None = None
+    """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
+    scheduled_encoder_inputs: Mapping[str, list[int]] = {}
+    """Request id -> indices of its multi-modal items whose encoder runs in this step."""
+    free_encoder_mm_hashes: tuple[str, ...] = ()
+    """Encoder outputs that workers may drop."""
+    new_block_ids_to_zero: tuple[int, ...] | None = None
+    """Attention blocks taken since the previous step, for workers of models with Mamba layers to zero."""
+    has_structured_output_requests: bool = False
+    """Some request samples by a grammar in this step."""
+    pending_structured_output_tokens: bool = False
+    """The bitmask has to wait for the output of a step in flight, whose tokens advance a grammar."""
+    num_common_prefix_blocks: tuple[int, ...] = ()
+    """Leading blocks shared by all block holders, per KV-cache group; empty unless ``count_common_prefix_blocks``."""
+    kv_connector_metadata: object = None
+    """What the workers' half of a KV connector has to know."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same; what a connector put into them is compared as it is."""
+        if not isinstance(other, SchedulerOutput):
+            return NotImplemented
+        bare, others = (each.replace(kv_connector_metadata=None) for each in (self, other))
+        return bare.encode() == others.encode() and bool(self.kv_connector_metadata == other.kv_connector_metadata)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
+    def replace(self, **fields: object) -> SchedulerOutput:
+        """A copy with other values in these fields."""
+        return msgspec.structs.replace(self, **fields)
+
+    def encode(self) -> bytes:
+        """The fields as MessagePack, equal for equal plans; an array is a map of ``dtype``, ``shape`` and ``data``.
+
+        For other languages and for comparing; a plan that has to come back as one is pickled.
+        """
+        fields = msgspec.structs.asdict(self) | {"finished_req_ids": sorted(self.finished_req_ids)}
+        return msgspec.msgpack.encode(fields, enc_hook=encode_arrays)
+
+    @property
+    def admitted(self) -> list[int]:
+        """Rows of all admitted requests."""
+        return list(range(self.num_running, len(self.req_ids)))
+
+    @property
+    def admitted_new(self) -> list[int]:
+        """Rows of requests scheduled for the first time."""
+        return list(self.new_requests)
+
+    @derived
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        """Request id -> tokens, in scheduling order."""
+        if self.total_num_scheduled_tokens == len(self.req_ids):  # nobody has none, so everybody has one
+            return _one_each(self.req_ids).copy()
+        return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
+
+    @property
+    def scheduled_spec_decode_tokens(self) -> dict[str, list[int]]:
+        """Request id -> drafts to verify, for requests that have any."""
+        return {} if self.drafts is None else self._drafts_by_id
+
+    @derived
+    def _drafts_by_id(self) -> dict[str, list[int]]:
+        assert self.drafts is not None
+        tokens, counts = self.drafts.tokens.tolist(), self.drafts.counts.tolist()
+        return {
+            request_id: each[:count]
+            for request_id, each, count in zip(self.req_ids, tokens, counts, strict=True)
+            if count
+        }
+
+    @derived
+    def _blocks_by_row(self) -> dict[int, Blocks]:
+        return self.new_blocks.by_row()
+
+    @property
+    def scheduled_new_reqs(self) -> list[NewRequestData]:
+        """Requests scheduled for the first time, in full."""
+        return self._new_reqs if self.new_requests else []
+
+    @derived
+    def _new_reqs(self) -> list[NewRequestData]:
+        return [self._new(row, new) for row, new in self.new_requests.items()]
+
+    def _new(self, row: int, new: NewRequest) -> NewRequestData:
+        return NewRequestData(
+            self.req_ids[row],
+            new.prompt_token_ids.tolist(),
+            new.mm_features,
+            new.sampling_params,
+            new.pooling_params,
+            self._blocks_by_row[row],
+            int(self.num_computed[row]),
+            new.lora_name,
+            new.prompt_embeds,
+            new.cache_salt,
+        )
+
+    @derived
+    def scheduled_cached_reqs(self) -> CachedRequestData:
+        """All others, as deltas."""
+        running, resumed = self.num_running, self.admitted_resumed
+        req_ids, known_tokens = list(self.req_ids[:running]), self.known_tokens
+        outputs = self.num_known - self.num_prompt
+        if self.num_placeholders is not None:
+            outputs = outputs + self.num_placeholders
+        computed, num_outputs = self.num_computed.tolist(), outputs.tolist()
+        blocks: list[Blocks | None] = [None] * len(self.req_ids)
+        if len(self.new_blocks.rows):
+            for row, new in self._blocks_by_row.items():
+                blocks[row] = new
+        back: frozenset[str] = frozenset()
+        if running < len(self.req_ids):
+            rows = [*range(running), *resumed]
+            req_ids += [self.req_ids[row] for row in resumed]
+            computed, num_outputs, blocks = (
+                [column[row] for row in rows] for column in (computed, num_outputs, blocks)
+            )
+            back = frozenset(req_ids[running:])
+        return CachedRequestData(
+            req_ids,
+            back,
+            {self.req_ids[row]: tokens.tolist() for row, tokens in known_tokens.items()} if known_tokens else {},
+            blocks,
+            computed,
+            num_outputs,
+        )
+
+
+@lru_cache(maxsize=4)
+def _one_each(req_ids: tuple[str, ...]) -> dict[str, int]:
+    """One token for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
+    return dict.fromkeys(req_ids, 1)
+
+
+def encode_arrays(value: object) -> object:
+    """What MessagePack has no form for: arrays as maps, numbers of numpy as numbers."""
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.str, "shape": value.shape, "data": np.ascontiguousarray(value).tobytes()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"no form for {type(value).__name__}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps in flight: what taking in a step's output needs of live requests, which its plan does not hold.
+
+
+class StepInFlight(msgspec.Struct, eq=False):
+    """A step that was decided and whose output has not been taken in."""
+
+    plan: SchedulerOutput
+    requests: Sequence[Request]
+    """Row by row, as ``plan.req_ids``; other steps may share it."""
+    table_version: int
+    """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
+    void: set[Request] | None = None
+    """Requests that a reset has preempted since: what the step brings for them is dropped."""
+    rows: dict[Request, int] | None = None
+    """Row of each request, once somebody has asked."""
+
+    def tokens_of(self, request: Request) -> int:
+        """Tokens of the request that the step computes."""
+        if self.rows is None:
+            self.rows = {each: row for row, each in enumerate(self.requests)}
+        row = self.rows.get(request)
+        return 0 if row is None else int(self.plan.num_new_tokens[row])
+
+
+class StepsInFlight:
+    """The steps whose outputs are expected, oldest first."""
+
+    __slots__ = ("_by_number", "_last_taken")
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, StepInFlight] = {}
+        self._last_taken: StepInFlight | None = None
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __iter__(self) -> Iterator[StepInFlight]:
+        """Oldest first."""
+        return iter(self._by_number.values())
+
+    def tokens_of(self, request: Request) -> int:
+        """Tokens of the request that steps in flight compute."""
+        return sum(step.tokens_of(request) for step in self)
+
+    def add(self, step: StepInFlight) -> None:
+        """A step was decided."""
+        self._by_number[step.plan.step] = step
+
+    def replace(self, plans: Sequence[SchedulerOutput]) -> None:
+        """Steps that repeat the newest one are in flight instead: these, the oldest first."""
+        *_, newest = self
+        for step, plan in zip(self, plans, strict=True):
+            step.plan, step.requests, step.table_version = plan, newest.requests, newest.table_version
+        self._by_number = {step.plan.step: step for step in self}
+
+    def of(self, plan: SchedulerOutput) -> StepInFlight:
+        """The step of ``plan``, or of a copy of it; ValueError if it is none of ours."""
+        _check_plan(plan)
+        step = self._by_number.get(plan.step)
+        if step is None:
+            expected = next(iter(self._by_number), None)
+            due = "no step is in flight" if expected is None else f"the next is step {expected}"
+            raise ValueError(f"output of step {plan.step}: it was taken in already, or never scheduled here; {due}")
+        if not _same(step.plan, plan):
+            raise ValueError(f"output of step {plan.step}: it is another scheduler's, which scheduled other requests")
+        return step
+
+    def oldest(self, plan: SchedulerOutput) -> StepInFlight:
+        """The step of ``plan``, which has to be the oldest one; else ValueError."""
+        for expected in self._by_number.values():
+            if expected.plan is plan:
+                return expected
+            break
+        step = self.of(plan)
+        first = next(iter(self._by_number))
+        if plan.step != first:
+            raise ValueError(f"output of step {plan.step}: take in that of step {first} first")
+        return step
+
+    def remove(self, step: StepInFlight) -> None:
+        """Its output has been taken in."""
+        del self._by_number[step.plan.step]
+        self._last_taken = step
+
+    def is_last_taken(self, plan: SchedulerOutput) -> bool:
+        """Whether the output of ``plan`` is the last that was taken in."""
+        return self._last_taken is not None and _same(self._last_taken.plan, plan)
+
+    def last_taken(self, plan: SchedulerOutput) -> StepInFlight:
+        """The step of ``plan``, if its output is the last that was taken in; else ValueError."""
+        _check_plan(plan)
+        step = self._last_taken
+        if step is None or not self.is_last_taken(plan):
+            raise ValueError(f"drafts of step {plan.step}: give them right after its output is taken in")
+        return step
+
+
+def _check_plan(plan: SchedulerOutput) -> None:
+    if not isinstance(plan, SchedulerOutput):
+        raise ValueError(f"output of {shown(plan)}: give the SchedulerOutput that schedule() returned")
+
+
+def _same(ours: SchedulerOutput, given: SchedulerOutput) -> bool:
+    """Whether ``given`` is a copy of ``ours``, which may know further drafts."""
+    if ours is given:
+        return True
+    columns = ((getattr(ours, name), getattr(given, name)) for name in _DECIDED)
+    return (ours.step, ours.req_ids) == (given.step, given.req_ids) and all(itertools.starmap(np.array_equal, columns))
+
+
+_DECIDED = ("slots", "num_new_tokens", "num_computed", "num_known", "num_prompt")
+"""Columns by which another scheduler's plan is told from a copy of ours."""

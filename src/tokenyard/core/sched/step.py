@@ -1,0 +1,374 @@
+"""What a step decides, in order: running pass, admission pass, output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.basics import IntArray, anywhere, same
+from tokenyard.core.config import PauseState, SchedulerConfig
+from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.params import TokenIds
+from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.admission import AdmissionPass
+from tokenyard.core.sched.admission_limits import AdmissionUndo, limits_in_order
+from tokenyard.core.sched.candidate import Candidate, StepBudget
+from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
+from tokenyard.core.sched.features.feature_set import Features
+from tokenyard.core.sched.features.grammars import grammar_rows
+from tokenyard.core.sched.lifecycle import Lifecycle
+from tokenyard.core.sched.observer import ObserverGate
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.core.sched.policy import PolicyGate
+from tokenyard.core.sched.queues import RunningList
+from tokenyard.core.sched.running import Rows, RunningPass
+from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
+from tokenyard.core.table import RequestTable
+
+__all__ = ["OutputBuilder", "StepPlanner"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The end of a step: granted rows and admitted requests become a ``SchedulerOutput``, and the counters advance.
+#
+# Counters advance before the model has run, so that the next step can be decided while it does; what the model
+# rejects is taken back when its output arrives.
+
+
+class OutputBuilder:
+    """Puts the two passes together."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        table: RequestTable,
+        running: RunningList,
+        features: Features,
+    ) -> None:
+        self._kv = kv
+        self._table = table
+        self._running = running
+        self._speculation = features.speculation
+        self._encoder = features.encoder
+        self._zeroes_blocks = kv.zeroes_blocks
+        self._counts_common_prefix = config.count_common_prefix_blocks
+        self._says_more = features.encoder is not None or self._zeroes_blocks
+        self._is_async = features.placeholders is not None
+        self._last_was_complete = True
+        """The last step scheduled every running request: nobody was passed over."""
+        self._marked_chunks = False
+        """Some tenant may be marked as being in the middle of its prompt."""
+        self._named: tuple[Request, ...] = ()
+        """The running rows of the last step; as long as they are the same object, so is what follows."""
+        self._req_ids: tuple[str, ...] = ()
+        self._num_prompt: IntArray = np.zeros(0, np.int64)
+
+    def build(
+        self,
+        step: int,
+        rows: Rows,
+        admitted: Sequence[Candidate],
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+        finished: frozenset[str],
+        preempted_before: tuple[str, ...] = (),
+    ) -> StepInFlight:
+        """The decision of step number ``step``; the columns of its requests are brought up to date.
+
+        ``preempted_before`` lost their blocks since the last step and are named together with this one's victims.
+        """
+        table, num_running = self._table, len(rows.requests)
+        requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
+        if requests is not self._named:
+            self._named = requests
+            self._req_ids, self._num_prompt = tuple([r.request_id for r in requests]), _frozen(table.num_prompt[slots])
+        req_ids, num_prompt = self._req_ids, self._num_prompt
+        passed_over: Sequence[int] = ()
+        resumed: Sequence[int] = ()
+        if not self._last_was_complete:
+            passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
+        if admitted:
+            requests += tuple([c.request for c in admitted])
+            req_ids += tuple([c.request.request_id for c in admitted])
+            resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
+            slots, granted, computed = _joined(rows, admitted)
+            num_prompt = _frozen(table.num_prompt[slots])
+        ends = computed + granted if admitted else rows.ends
+        num_known = table.num_tokens[slots]
+        num_placeholders = _frozen(table.placeholders[slots]) if self._is_async else None
+        drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
+        coming = num_known if num_placeholders is None else num_known + num_placeholders
+        # In nearly every step everybody reaches the end, which bytes tell at a fifth of the cost.
+        chunk = None if same(ends, coming) else ends < coming
+        has_chunks = chunk is not None and anywhere(chunk)
+        marks = False if chunk is None else chunk
+        table.advance(slots, ends, marks if has_chunks or self._marked_chunks or admitted else None)
+        self._last_was_complete = len(requests) == len(self._running.requests)
+        # Whom a step passes over keeps its mark.
+        self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
+        if not self._last_was_complete:
+            table.mark_scheduled(slots, step)
+        for column in (granted, computed, num_known):
+            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+        plan = SchedulerOutput(
+            step=step,
+            req_ids=req_ids,
+            slots=slots,
+            num_new_tokens=granted,
+            num_computed=computed,
+            num_known=num_known,
+            num_prompt=num_prompt,
+            num_placeholders=num_placeholders,
+            drafts=drafts,
+            num_running=num_running,
+            total_num_scheduled_tokens=budget.tokens_used,
+            new_blocks=self._kv.block_deltas(slots),
+            finished_req_ids=finished,
+            is_prefill_chunk=chunk if has_chunks else None,
+            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
+        )
+        # Most steps have nothing more to say, and to make a plan costs by the field.
+        if admitted or passed_over or outcomes.preemptions:
+            plan = plan.replace(**_changes(requests, num_running, passed_over, resumed, outcomes))
+        if preempted_before:
+            plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
+        if self._says_more or table.num_with_grammar:
+            plan = plan.replace(**self._features_of(requests, chunk, num_placeholders, budget))
+        return StepInFlight(plan, requests, table.version)
+
+    def _features_of(
+        self,
+        requests: Sequence[Request],
+        chunk: npt.NDArray[np.bool_] | None,
+        num_placeholders: IntArray | None,
+        budget: StepBudget,
+    ) -> dict[str, Any]:
+        """What features that are switched on say in every step."""
+        more: dict[str, Any] = {}
+        if self._encoder is not None:
+            more["scheduled_encoder_inputs"] = budget.encoder_items
+            more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
+        if self._zeroes_blocks:
+            more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()
+        if self._table.num_with_grammar:
+            rows = [row for row, _ in grammar_rows(requests, chunk)]
+            more["has_structured_output_requests"] = bool(rows)
+            waits = num_placeholders is not None and bool((num_placeholders[rows] > 0).any())
+            more["pending_structured_output_tokens"] = waits
+        return more
+
+    def _num_common_prefix_blocks(self) -> tuple[int, ...]:
+        running = self._running.requests
+        return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
+
+
+def _frozen(column: IntArray) -> IntArray:
+    """A step is a value: nobody writes into its columns."""
+    column.setflags(False)  # type: ignore[call-arg]  # as above
+    return column
+
+
+def _joined(rows: Rows, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:
+    """Slots, granted and computed tokens of the running rows, then of the admitted ones."""
+    return (
+        _frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
+        np.concatenate((rows.granted, [c.num_new_tokens for c in admitted])),
+        np.concatenate((rows.computed, [c.num_computed_tokens for c in admitted])),
+    )
+
+
+def _changes(
+    requests: Sequence[Request],
+    num_running: int,
+    passed_over: Sequence[int],
+    resumed: Sequence[int],
+    outcomes: StepOutcomes,
+) -> dict[str, Any]:
+    """Who came, came back, was left out before or lost its blocks."""
+    return {
+        "new_requests": _new_requests(requests, num_running, resumed),
+        "admitted_resumed": tuple(resumed),
+        "not_scheduled_before": tuple(passed_over),
+        "known_tokens": _known_tokens(requests, (*passed_over, *resumed)),
+        "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
+    }
+
+
+def _new_requests(requests: Sequence[Request], first: int, resumed: Sequence[int]) -> dict[int, NewRequest]:
+    """The admitted requests, from row ``first`` on, that are not resumed."""
+    return {row: _new_request(requests[row]) for row in range(first, len(requests)) if row not in resumed}
+
+
+def _new_request(request: Request) -> NewRequest:
+    return NewRequest(
+        request.token_slice(0, request.num_prompt_tokens),
+        request.sampling_params,
+        request.pooling_params,
+        request.lora_name,
+        request.cache_salt,
+        request.mm_features,
+        request.prompt_embeds,
+        request.output_seed,
+    )
+
+
+def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int, TokenIds]:
+    return {row: requests[row].token_slice(0, requests[row].num_tokens) for row in rows}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a step decides, in order: the running pass, the admission pass, and the output that both make.
+
+
+class StepPlanner:
+    """Owns the passes; what they need of each other goes through here."""
+
+    def __init__(
+        self, parts: Parts, gate: PolicyGate, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]
+    ) -> None:
+        """``expect_first_token`` is told of every admitted request."""
+        self._config = config = parts.config
+        self._features = features = parts.features
+        self._hooks = parts.hooks
+        self._gate = gate
+        self._lifecycle = lifecycle
+        self._expect_first_token = expect_first_token
+        self._table = parts.table
+        self._waiting_queues = room = parts.waiting_queues
+        self._running = running = parts.running
+        self._failures = parts.kv.failures
+        kv, profile = parts.kv, config.profile
+        stalemate = Stalemate(kv, room, running, features)
+        self._encoder_stalemate = None
+        if features.encoder is not None:
+            self._encoder_stalemate = EncoderStalemate(features.encoder, room, parts.in_flight)
+        self._running_pass = RunningPass(
+            config,
+            kv,
+            parts.table,
+            running,
+            gate,
+            features,
+            preempt=lifecycle.preempt,
+            stalemate=stalemate,
+            encoder_stalemate=self._encoder_stalemate,
+        )
+        self._admission_pass = AdmissionPass(
+            gate,
+            room,
+            running,
+            limits_in_order(config, kv, running, features, lifecycle.pins, parts.grammars),
+            config.max_num_seqs,
+            stalemate,
+            AdmissionUndo(kv, features),
+            sessions=lifecycle.sessions if profile.paused_sessions_hold_slots else None,
+        )
+        self._output_builder = OutputBuilder(config, kv, parts.table, running, features)
+
+    def plan(
+        self, step: int, now: float, outcomes: StepOutcomes, pause_state: PauseState, observer: ObserverGate | None
+    ) -> StepInFlight:
+        """Decide step number ``step``; what it refuses is noted in ``outcomes``."""
+        if self._encoder_stalemate is not None:
+            self._lifecycle.start_over(self._encoder_stalemate.take_victims(), now, named=True)
+            self._encoder_stalemate.step_begins()
+        budget = self._new_budget(pause_state)
+        rows = self._running_pass.run(budget, outcomes)
+        self._note_run(rows, budget)
+        admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
+        finished = self._lifecycle.take_finished()
+        before = self._lifecycle.take_preempted()
+        planned = self._output_builder.build(step, rows, admitted, budget, outcomes, finished, before)
+        for candidate in admitted:
+            candidate.request.status = RequestStatus.RUNNING
+        if self._encoder_stalemate is not None:
+            self._encoder_stalemate.step_ends(scheduled=budget.tokens_used > 0)
+        return planned
+
+    def _new_budget(self, pause_state: PauseState) -> StepBudget:
+        config = self._config
+        longest = config.long_prefill_token_threshold
+        if longest and config.profile.lone_request_prefills_whole and self._num_unfinished == 1:
+            longest = 0
+        return StepBudget(
+            0 if pause_state is PauseState.PAUSED_ALL else config.max_num_batched_tokens,
+            config.max_num_encoder_input_tokens,
+            longest_prefill=longest,
+            slots_per_request=self._features.num_draft_slots,
+        )
+
+    @property
+    def _num_unfinished(self) -> int:
+        return len(self._running) + len(self._waiting_queues)
+
+    def _note_run(self, rows: Rows, budget: StepBudget) -> None:
+        """What admission has to know of those that run: whether they decode only, and their adapters."""
+        config = self._config
+        if config.profile.admission_pads_decodes and rows.requests:
+            budget.has_run = True
+            budget.has_run_prefill = bool(self._table.prefilling[rows.slots].any())
+        if config.max_loras:
+            counted = self._running.requests if config.profile.adapters_of_all_running else rows.requests
+            budget.loras = {r.lora_name for r in counted if r.lora_name}
+
+    def _admit(
+        self,
+        step: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+        now: float,
+        pause_state: PauseState,
+        observer: ObserverGate | None,
+    ) -> list[Candidate]:
+        waiting = self._waiting_queues
+        if outcomes.preemptions:
+            for preempted in self._hooks.request_preempted:
+                for preemption in outcomes.preemptions:
+                    preempted(now, self._lifecycle.requests[preemption.request_id])
+            # Admitting into memory that was just taken from someone would thrash.
+            outcomes.admission = _not_entered(Reason.PREEMPTED_THIS_STEP, len(waiting), budget.tokens)
+            return []
+        only_holders = pause_state is PauseState.PAUSED_NEW and waiting.num_going_on > 0
+        if pause_state is not PauseState.UNPAUSED and not only_holders:
+            outcomes.admission = _not_entered(Reason.PAUSED, len(waiting))
+            return []
+        if self._running_pass.has_failed:
+            outcomes.admission = _not_entered(Reason.HOOK_FAILED, len(waiting), budget.tokens)
+            return []
+        admitted = self._admission_pass.run(budget, outcomes, only_holders=only_holders)
+        for candidate in admitted:
+            self._start(step, candidate, now, observer)
+        return admitted
+
+    def _start(self, step: int, candidate: Candidate, now: float, observer: ObserverGate | None) -> None:
+        """Bring an admitted request's own state up to date."""
+        request, features = candidate.request, self._features
+        num_computed = candidate.num_computed_tokens
+        request.num_computed_tokens = num_computed
+        if candidate.is_padded and features.speculation is not None:
+            features.speculation.pad(request)
+        self._expect_first_token(request)
+        try:
+            self._gate.request_admitted(now, request)
+        except Exception as error:  # noqa: BLE001 - it has joined
+            self._failures.note(error, "Policy.request_admitted")
+        for joined in self._hooks.request_admitted:
+            joined(now, candidate)
+        if request.times.first_scheduled is None:
+            request.times.first_scheduled = now
+            request.num_cached_tokens = num_computed
+            local, external = candidate.num_local_hit_tokens, candidate.num_external_computed_tokens
+            if candidate.computed is None and features.transfers is not None:
+                local, external = features.transfers.take_hits(request)
+            request.num_external_computed_tokens = external
+            if observer is not None:
+                observer.prefix_looked_up(now, step, request, local, external)
+
+
+def _not_entered(reason: Reason, num_waiting: int, budget_left: int = 0) -> Outcome:
+    return Outcome(OutcomeKind.NOT_ENTERED, reason, None, num_waiting, budget_left=budget_left)

@@ -1,0 +1,421 @@
+"""The request table: one row (*slot*) per request that holds KV blocks, one NumPy column per counter.
+
+The scheduler's strokes read and write whole columns; a single request is touched only when something happens to it
+(a block fills, a stop fires, memory runs out). A slot is stable while its request holds blocks, so the same columns
+can serve as the persistent input batch of a model runner.
+
+``tail[slot]`` holds the tokens of the block that is being filled:
+
+    request.tokens   [ 0 ........................ start )            flushed
+    tail[slot]                                  [ start ... num_tokens )   start = num_tokens // block_size * block_size
+
+A full tail stays until the next token would overwrite it: :meth:`RequestTable.seal` flushes it when it fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.basics import ONE, Int32Array, IntArray, counting
+from tokenyard.core.request import Request, SamplingParams
+
+__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
+
+BoolArray = npt.NDArray[np.bool_]
+
+NO_TOKEN = -1
+"""Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
+
+NEVER: int = np.iinfo(np.int64).max
+"""A position no request reaches."""
+
+Sealed = list[tuple[Request, int, bytes]]
+"""Blocks that have become full: whose, at how many tokens, and their tokens as int32."""
+
+_order = itemgetter(0, 1)
+"""Of a block that fills in one of several steps: the step, then the row."""
+
+_BLOCKS_AT_FIRST = 64
+"""Width of a block table before anybody needs more."""
+
+
+def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column as others see it: read-only."""
+    shown = column.view()
+    shown.flags.writeable = False
+    return shown
+
+
+def _enlarged(table: Int32Array, rows: int, columns: int) -> Int32Array:
+    """A copy with more rows or columns, zeros in the new ones."""
+    larger = np.zeros((rows, columns), np.int32)
+    larger[: table.shape[0], : table.shape[1]] = table
+    return larger
+
+
+class Columns:
+    """One entry per slot in each. Unit of every counter: tokens."""
+
+    num_prompt: IntArray
+    """Prompt."""
+    num_tokens: IntArray
+    """Prompt + verified output."""
+    num_computed: IntArray
+    """Positions computed, or about to be by the steps in flight."""
+    tail_shift: IntArray
+    """From a token's position to its place in the flat tails, for the block that is being filled."""
+    capacity: IntArray
+    """Positions that the blocks held can store."""
+    seal_at: IntArray
+    """Position at which the next block becomes publishable in the prefix index."""
+    skip_at: IntArray
+    """Number of computed tokens at which a windowed group may free a block."""
+    encoder_at: IntArray
+    """Position beyond which an encoder input has to be looked at first."""
+    last_step: IntArray
+    """Number of the last step that scheduled it."""
+    num_drafts: IntArray
+    """Draft tokens that wait in ``drafts[slot]`` to be verified."""
+    placeholders: IntArray
+    """Output tokens that steps in flight will bring (async scheduling)."""
+    stop_at: IntArray
+    """``num_tokens`` at which a length limit stops it."""
+    max_total: IntArray
+    """Prompt + max_tokens."""
+    eos: IntArray
+    """End-of-sequence token or NO_TOKEN."""
+    has_stop_ids: BoolArray
+    """Any token may stop it."""
+    prefilling: BoolArray
+    """Tokens of its prompt are left to be computed."""
+    drafts: IntArray
+    """Drafts that wait to be verified, shape ``[slots, max_drafts]``."""
+
+
+_TYPES = {"IntArray": np.int64, "BoolArray": np.bool_}
+_COLUMNS = {name: _TYPES[kind] for name, kind in Columns.__annotations__.items()}
+"""Column -> type of its entries."""
+
+
+def _any_token_may_stop(params: SamplingParams) -> bool:
+    return bool(params.stop_token_ids) or params.repetition_detection is not None
+
+
+class RequestTable(Columns):
+    """Columns of all requests that hold KV blocks.
+
+    Everybody reads columns, and only this class writes them, through methods that say what happens: outside they are
+    read-only arrays. The arrays behind them are those of ``_write``.
+
+    ``block_tables[group][slot]`` begins with the ids of the blocks that the tenant holds in that KV-cache group, in
+    position order, as a model runner wants them: int32, of shape ``[slots, width]``; what follows them is arbitrary.
+    """
+
+    def __init__(self, capacity: int, block_size: int, max_drafts: int = 0, num_groups: int = 1) -> None:
+        self.block_size = block_size
+        self._block_tables: list[Int32Array] = [np.zeros((0, _BLOCKS_AT_FIRST), np.int32) for _ in range(num_groups)]
+        self.block_tables: list[Int32Array] = []
+        """Per KV-cache group; read-only."""
+        self.max_drafts = max_drafts
+        self.requests: list[Request | None] = []
+        self._free: list[int] = []
+        self.version = 0
+        """Changes whenever a tenant leaves: until then the slots of a step in flight are those of its requests."""
+        self.num_with_eos = 0
+        """Tenants that stop at an end-of-sequence token: zero lets the stop check skip it."""
+        self.num_with_stop_ids = 0
+        """Tenants that any token may stop (``stop_token_ids``, repetition): zero lets the stop check skip them."""
+        self.num_with_grammar = 0
+        """Tenants whose output follows a grammar."""
+        self._size = 0
+        self._write = Columns()
+        self._grow(max(capacity, 1))
+
+    row_in_step: IntArray
+    """Scratch space: the row of a step that a slot's request has, while that is asked for."""
+    tail: IntArray
+    """Tokens of the blocks that are being filled; int64, as they come: to convert in every step costs more."""
+    _flat_tail: IntArray
+    _tail_last: IntArray
+
+    def _grow(self, size: int) -> None:
+        """Make room for ``size`` slots, keeping the tenants."""
+        old, before, now = self._size, self._write, Columns()
+        for name, kind in _COLUMNS.items():
+            shape = (size, self.max_drafts) if name == "drafts" else (size,)
+            column: npt.NDArray[np.generic] = np.zeros(shape, kind)
+            if old:
+                column[:old] = getattr(before, name)
+            setattr(now, name, column)
+            setattr(self, name, _shown(column))
+        self._write = now
+        tail = np.zeros((size, self.block_size), np.int64)
+        if old:
+            tail[:old] = self.tail
+        self.tail = tail
+        self.row_in_step = np.zeros(size, np.int64)
+        self._block_tables = [_enlarged(table, size, table.shape[1]) for table in self._block_tables]
+        self.block_tables = [_shown(table) for table in self._block_tables]
+        # One index array into the flat tails costs half of two into the table.
+        self._flat_tail = tail.reshape(-1)
+        self._tail_last = np.arange(1, size + 1) * self.block_size - 1
+        self.requests.extend([None] * (size - old))
+        self._free.extend(range(size - 1, old - 1, -1))
+        self._size = size
+
+    @property
+    def num_tenants(self) -> int:
+        """Slots in use."""
+        return self._size - len(self._free)
+
+    def acquire(self, request: Request, max_model_len: int) -> int:
+        """Give ``request`` a slot and load its row."""
+        if not self._free:
+            self._grow(self._size * 2)
+        slot, write = self._free.pop(), self._write
+        write.capacity[slot] = 0
+        write.seal_at[slot] = self.block_size
+        write.last_step[slot] = -1
+        write.encoder_at[slot] = NEVER
+        self.requests[slot] = request
+        self._load(slot, request, max_model_len)
+        return slot
+
+    @contextmanager
+    def reloading(self, request: Request, max_model_len: int) -> Iterator[None]:
+        """Detach a tenant so that its tokens and limits can be changed, then load its row anew; its blocks stay."""
+        slot = request.slot
+        self._unload(request)
+        yield
+        self._load(slot, request, max_model_len)
+
+    def _load(self, slot: int, request: Request, max_model_len: int) -> None:
+        params, write = request.sampling_params, self._write
+        num_tokens = request.num_tokens
+        write.num_prompt[slot] = request.num_prompt_tokens
+        write.num_tokens[slot] = num_tokens
+        write.num_drafts[slot] = 0
+        write.placeholders[slot] = request.num_output_placeholders
+        write.num_computed[slot] = request.num_computed_tokens
+        write.max_total[slot] = request.num_prompt_tokens + params.max_tokens
+        write.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
+        write.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
+        self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
+        stops = _any_token_may_stop(params)
+        write.has_stop_ids[slot] = stops
+        self.num_with_stop_ids += stops
+        self.num_with_grammar += request.structured_output is not None
+        write.prefilling[slot] = False
+        start = num_tokens // self.block_size * self.block_size
+        write.tail_shift[slot] = slot * self.block_size - start
+        self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
+        request.attach(self, slot)
+
+    def release(self, request: Request) -> None:
+        """Take the slot back; the request keeps its counters and tokens."""
+        slot = request.slot
+        self._unload(request)
+        self.note_departure()
+        self.requests[slot] = None
+        self._free.append(slot)
+
+    def _unload(self, request: Request) -> None:
+        slot = request.slot
+        self.flush_tail(request)
+        request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
+        self.num_with_eos -= bool(self.eos[slot] != NO_TOKEN)
+        self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
+        self.num_with_grammar -= request.structured_output is not None
+
+    def flush_tail(self, request: Request) -> None:
+        """Copy the unsealed tokens into the request's own stream."""
+        slot = request.slot
+        num_tokens = int(self.num_tokens[slot])
+        start = num_tokens // self.block_size * self.block_size
+        if num_tokens > start:
+            request.replace_tail(start, self.tail[slot, : num_tokens - start].astype(np.int32).tobytes())
+
+    def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, BoolArray]:
+        """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.
+
+        Returns the new numbers of tokens, and which tails are full now, both of shape ``[n]``.
+        """
+        num_tokens = self.num_tokens[slots]
+        at = num_tokens + self.tail_shift[slots]
+        self._flat_tail[at] = tokens
+        self._write.num_tokens[slots] = num_tokens = num_tokens + ONE
+        return num_tokens, at == self._tail_last[slots]
+
+    def append_steps(self, slots: IntArray, tokens: IntArray) -> Sealed:
+        """:meth:`append`, and :meth:`seal` where tails fill, for several steps: ``tokens[i]`` go to ``slots[i]``.
+
+        ``tokens`` has shape ``[n, steps]``. Returns the blocks that have become full, in the order of steps, then rows.
+        """
+        size, steps = self.block_size, tokens.shape[1]
+        known = self.num_tokens[slots]
+        self._write.num_tokens[slots] = known + steps
+        within = known % size
+        fills = within + steps >= size
+        open_rows = ~fills
+        at = known[open_rows] + self.tail_shift[slots[open_rows]]
+        self._flat_tail[at[:, None] + counting(steps)] = tokens[open_rows]
+        rows = fills.nonzero()[0]
+        if not len(rows):
+            return []
+        targets, filled = slots[rows], within[rows]
+        full = (filled + steps) // size
+        data = np.zeros((len(rows), (int(full.max()) + 1) * size), np.int64)
+        data[:, :size] = self.tail[targets]
+        data[counting(len(rows))[:, None], filled[:, None] + counting(steps)] = tokens[rows]
+        self.tail[targets] = data[counting(len(rows))[:, None], (full * size)[:, None] + counting(size)]
+        self._write.tail_shift[targets] -= full * size
+        return self._sealed(rows, self.tenants(targets), known[rows] - filled, filled, full, data)
+
+    def _sealed(
+        self,
+        rows: IntArray,
+        tenants: Sequence[Request],
+        starts: IntArray,
+        filled: IntArray,
+        full: IntArray,
+        data: IntArray,
+    ) -> Sealed:
+        """Move the first ``full[i]`` blocks of ``data[i]``, which begin at ``starts[i]``, into the tenants' streams."""
+        size = self.block_size
+        packed = data.astype(np.int32).tobytes()
+        width, stride = len(packed) // len(rows), 4 * size
+        sealed = []
+        columns = (rows.tolist(), starts.tolist(), filled.tolist(), full.tolist())
+        for i, (request, row, start, before, count) in enumerate(zip(tenants, *columns, strict=True)):
+            at = i * width
+            request.replace_tail(start, packed[at : at + count * stride])
+            for block in range(1, count + 1):
+                tokens = packed[at : at + stride]
+                sealed.append((block * size - before, row, start + block * size, request, tokens))
+                at += stride
+        sealed.sort(key=_order)
+        return [(request, num_tokens, tokens) for _, _, num_tokens, request, tokens in sealed]
+
+    # ---- columns that others have written
+
+    def advance(self, slots: IntArray, num_computed: IntArray, chunk: BoolArray | bool | None) -> None:
+        """A step computes the tenants' tokens up to ``num_computed``; ``chunk`` marks those left within their prompt.
+
+        ``chunk`` is None where no mark changes, False if nobody is left there.
+        """
+        self._write.num_computed[slots] = num_computed
+        if chunk is not None:
+            self._write.prefilling[slots] = chunk
+
+    def take_back(self, slots: IntArray, tokens: IntArray) -> None:
+        """So many computed tokens turned out to be worthless: rejected drafts."""
+        self._write.num_computed[slots] -= tokens
+
+    def set_num_computed(self, slot: int, num_computed: int) -> None:
+        """The tenant's computed tokens."""
+        self._write.num_computed[slot] = num_computed
+
+    def mark_scheduled(self, slots: IntArray, step: int) -> None:
+        """Step number ``step`` gives the tenants tokens."""
+        self._write.last_step[slots] = step
+
+    def set_drafts(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
+        """``counts[i]`` of ``drafts[i]`` wait to be verified."""
+        self._write.num_drafts[slots] = counts
+        self._write.drafts[slots, : drafts.shape[1]] = drafts
+
+    def clear_drafts(self, slots: IntArray | int) -> None:
+        """No draft waits."""
+        self._write.num_drafts[slots] = 0
+
+    def add_placeholders(self, slots: IntArray, tokens: IntArray | int) -> None:
+        """Steps in flight will bring so many more tokens (fewer, where negative)."""
+        self._write.placeholders[slots] += tokens
+
+    def clear_placeholders(self, slot: int) -> None:
+        """Steps in flight will bring nothing for the tenant."""
+        self._write.placeholders[slot] = 0
+
+    def set_capacity(self, slots: IntArray | int, positions: IntArray | int) -> None:
+        """Positions that the tenants' blocks can store."""
+        self._write.capacity[slots] = positions
+
+    def set_seal_at(self, slots: Sequence[int] | int, positions: Sequence[int] | int) -> None:
+        """Positions at which the tenants' next blocks can be published."""
+        self._write.seal_at[slots] = positions
+
+    def set_skip_at(self, slot: int, num_computed: int) -> None:
+        """Computed tokens at which a windowed group may free a block of the tenant."""
+        self._write.skip_at[slot] = num_computed
+
+    def set_encoder_at(self, slot: int, position: int) -> None:
+        """The position beyond which one of the tenant's encoder inputs has to be looked at."""
+        self._write.encoder_at[slot] = position
+
+    def note_departure(self) -> None:
+        """A tenant leaves, or what steps in flight bring for one is worthless: their updates have to look."""
+        self.version += 1
+
+    def set_blocks(self, slot: int, blocks: Sequence[list[int]]) -> None:
+        """The tenant of ``slot`` holds these blocks, per KV-cache group."""
+        for group, ids in enumerate(blocks):
+            table = self._wide_enough(group, len(ids))
+            table[slot, : len(ids)] = ids
+
+    def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
+        """Of ``blocks``, ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; there is one KV-cache group."""
+        if len(blocks) == len(slots):
+            try:
+                self._block_tables[0][slots, starts] = blocks
+            except IndexError:
+                self._wide_enough(0, int(starts.max()) + 1)[slots, starts] = blocks
+            return
+        table = self._wide_enough(0, int((starts + counts).max()))
+        within = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts)
+        table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = blocks
+
+    def _wide_enough(self, group: int, width: int) -> Int32Array:
+        table = self._block_tables[group]
+        if width > table.shape[1]:
+            table = self._block_tables[group] = _enlarged(table, self._size, max(width, 2 * table.shape[1]))
+            self.block_tables[group] = _shown(table)
+        return table
+
+    def tenants(self, slots: IntArray) -> list[Request]:
+        """The requests in ``slots``, all of which are taken."""
+        requests: list[Request] = [self.requests[slot] for slot in slots.tolist()]
+        assert None not in requests, "a slot has no tenant"
+        return requests
+
+    def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
+        """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
+        size = self.block_size
+        self._write.tail_shift[slots] -= size
+        data = self.tail[slots].astype(np.int32).tobytes()
+        stride = len(data) // len(slots)
+        sealed = []
+        for i, (request, end) in enumerate(zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True)):
+            tokens = data[i * stride : (i + 1) * stride]
+            request.replace_tail(end - size, tokens)
+            sealed.append((request, tokens))
+        return sealed
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if a tenant and its row disagree."""
+        tenants = [(slot, r) for slot, r in enumerate(self.requests) if r is not None]
+        assert len(tenants) == self.num_tenants, "free slots and tenants do not add up"
+        assert len(set(self._free)) == len(self._free), "a slot is free twice"
+        for slot, request in tenants:
+            assert request.slot == slot, f"{request.request_id} does not know its slot"
+            assert 0 <= self.num_computed[slot] <= self.capacity[slot], f"{request.request_id} lacks blocks"
+            assert request.num_prompt_tokens <= self.num_tokens[slot]
+            assert self.num_drafts[slot] >= 0, f"{request.request_id} has negative drafts"
+            assert self.placeholders[slot] >= 0, f"{request.request_id} has negative placeholders"
+        assert self.num_with_eos == sum(self.eos[slot] != NO_TOKEN for slot, _ in tenants)
+        assert self.num_with_stop_ids == sum(_any_token_may_stop(r.sampling_params) for _, r in tenants)

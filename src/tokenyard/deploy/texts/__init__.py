@@ -1,0 +1,1 @@
+"""Texts that say how vLLM is started: command lines, manifests, units, logs."""

@@ -1,0 +1,234 @@
+"""Values of charts, InferenceServices and tasks that start vLLM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tokenyard.deploy.texts.commands import Found, Said, Started, script_started, version_of_image
+from tokenyard.deploy.texts.manifests import (
+    containers_started,
+    environment_of,
+    gpu_named,
+    gpu_of_labels,
+    is_word,
+    labels_of_pod,
+    labels_of_terms,
+    words_of,
+)
+
+__all__ = ["engines_of_values", "is_inference_service", "is_task", "is_values", "predictors_started", "task_started"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# KServe's InferenceService: the Hugging Face runtime, which takes vLLM's flags beside its own, or a container.
+
+_OWN = frozenset(
+    (
+        "--backend", "--disable_lower_case", "--disable_special_tokens", "--enable_docs_url", "--grpc_port",
+        "--http_port", "--max_asyncio_workers", "--model_dir", "--model_name", "--model_revision",
+        "--predictor_host", "--predictor_protocol", "--return_probabilities", "--task", "--tensor_input_names",
+        "--tokenizer_revision", "--workers",
+    )
+)  # fmt: skip
+"""Flags of the runtime itself."""
+
+
+def is_inference_service(document: Any) -> bool:
+    """Whether a document is one."""
+    return isinstance(document, Mapping) and document.get("kind") == "InferenceService"
+
+
+def predictors_started(document: Mapping[str, Any]) -> list[Started]:
+    """What its predictor starts."""
+    spec = document.get("spec")
+    predictor = spec.get("predictor") if isinstance(spec, Mapping) else None
+    if not isinstance(predictor, Mapping):
+        return []
+    model = predictor.get("model") or predictor.get("huggingface")
+    found = [_of_runtime(model)] if isinstance(model, Mapping) else containers_started(predictor)
+    gpu, replicas = gpu_of_labels(labels_of_pod(predictor)), _replicas(predictor)
+    return [replace(each, gpu=each.gpu or gpu, replicas=replicas or each.replicas) for each in found]
+
+
+def _of_runtime(model: Mapping[str, Any]) -> Started:
+    words: list[str] = []
+    source = str(model.get("storageUri") or "")
+    name = source.removeprefix("hf://") if source.startswith("hf://") else source
+    note = Found("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
+    given = [part for word in words_of(model.get("command")) + words_of(model.get("args")) for part in _parts(word)]
+    at = 0
+    while at < len(given):
+        flag = given[at].replace("-", "_").replace("__", "--", 1) if given[at].startswith("--") else given[at]
+        has_value = at + 1 < len(given) and not given[at + 1].startswith("--")
+        if flag == "--model_id" and has_value:
+            name = given[at + 1]
+        elif flag not in _OWN:
+            words.append(given[at])
+            at += 1
+            continue
+        at += 1 + has_value
+    version = version_of_image(str(model.get("image") or ""))
+    environment = environment_of(model.get("env"))
+    return Started(
+        words=["--model", name, *words], environment=environment, version=version, notes=() if version else (note,)
+    )
+
+
+def _parts(word: str) -> list[str]:
+    """``--flag=value`` as two words."""
+    name, equals, value = word.partition("=")
+    return [name, value] if equals and name.startswith("--") else [word]
+
+
+def _replicas(predictor: Mapping[str, Any]) -> Said | None:
+    least, most = predictor.get("minReplicas", 1), predictor.get("maxReplicas", 0)
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in (least, most)):
+        return None
+    if "minReplicas" not in predictor and "maxReplicas" not in predictor:
+        return None
+    least, most = max(1, least), max(1, least, most)
+    return Said(str(least) if most == least else f"{least}..{most}", "minReplicas and maxReplicas of the predictor")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Helm values of vLLM's production-stack: ``servingEngineSpec.modelSpec``, as its chart makes words of them.
+#
+# The chart's template (``helm/templates/deployment-vllm-multi.yaml``, 2026) turns prefix caching off wherever
+# ``vllmConfig`` does not ask for it.
+
+_VALUES = {
+    "maxModelLen": "--max-model-len",
+    "dtype": "--dtype",
+    "tensorParallelSize": "--tensor-parallel-size",
+    "maxNumSeqs": "--max-num-seqs",
+    "gpuMemoryUtilization": "--gpu-memory-utilization",
+    "maxLoras": "--max-loras",
+}
+
+
+def is_values(document: Any) -> bool:
+    """Whether a document holds values of the chart."""
+    return isinstance(document, Mapping) and isinstance(document.get("servingEngineSpec"), Mapping)
+
+
+def engines_of_values(document: Mapping[str, Any]) -> list[Started]:
+    """What each entry of ``modelSpec`` starts."""
+    specs = document["servingEngineSpec"].get("modelSpec")
+    return [_started(spec) for spec in specs if isinstance(spec, Mapping)] if isinstance(specs, list) else []
+
+
+def _started(spec: Mapping[str, Any]) -> Started:
+    image = f"{spec.get('repository', 'vllm/vllm-openai')}:{spec.get('tag', 'latest')}"
+    replicas = spec.get("replicaCount")
+    has_replicas = isinstance(replicas, int) and not isinstance(replicas, bool)
+    labels = labels_of_pod(spec) + labels_of_terms(spec.get("nodeSelectorTerms"))
+    return Started(
+        words=[str(spec.get("modelURL", "")), *_words(spec)],
+        environment=environment_of(spec.get("env")),
+        version=version_of_image(image),
+        gpu=gpu_of_labels(labels),
+        replicas=Said(str(replicas), "replicaCount of the values") if has_replicas else None,
+        notes=tuple(_notes(spec)),
+    )
+
+
+def _words(spec: Mapping[str, Any]) -> Iterator[str]:
+    if spec.get("enableLoRA"):
+        yield "--enable-lora"
+    config = spec.get("vllmConfig")
+    if isinstance(config, Mapping) and config:
+        if "enableChunkedPrefill" in config:
+            yield "--enable-chunked-prefill" if config["enableChunkedPrefill"] else "--no-enable-chunked-prefill"
+        yield "--enable-prefix-caching" if config.get("enablePrefixCaching") else "--no-enable-prefix-caching"
+        for name, flag in _VALUES.items():
+            if is_word(config.get(name)):
+                yield from (flag, str(config[name]))
+        extra = config.get("extraArgs")
+        yield from (str(each) for each in extra if is_word(each)) if isinstance(extra, list) else ()
+    cache = spec.get("lmcacheConfig")
+    if isinstance(cache, Mapping) and cache.get("enabled"):
+        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": cache.get("kvRole") or "kv_both"}
+        yield from ("--kv-transfer-config", json.dumps(connector))
+
+
+def _notes(spec: Mapping[str, Any]) -> Iterator[Found]:
+    config = spec.get("vllmConfig")
+    if isinstance(config, Mapping) and config and "enablePrefixCaching" not in config:
+        yield Found(
+            "prefix caching", "off", "the chart turns it off where vllmConfig does not ask for enablePrefixCaching"
+        )
+    if isinstance(spec.get("raySpec"), Mapping):
+        yield Found("raySpec", "Ray", "the chart starts it over several machines; that is not read")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tasks of SkyPilot: ``run``, with ``envs``, and the machine that ``resources`` asks for.
+
+_GPUS_PER_NODE = "SKYPILOT_NUM_GPUS_PER_NODE"
+_BY_NAME = {"A100": "a100-40gb"}
+"""What SkyPilot's catalogue means, where our own reading of the name is another."""
+_OF_A_TASK = ("resources", "setup", "envs", "num_nodes", "service", "workdir")
+
+
+def is_task(document: Any) -> bool:
+    """Whether a document is a task."""
+    return (
+        isinstance(document, Mapping)
+        and isinstance(document.get("run"), str)
+        and any(name in document for name in _OF_A_TASK)
+    )
+
+
+def task_started(task: Mapping[str, Any]) -> list[Started]:
+    """What a task starts, if that is vLLM. Raises ConfigError."""
+    asked = list(_accelerators(task.get("resources")))
+    counts = {count for _name, count in asked}
+    nodes = task.get("num_nodes")
+    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes or 1), "SKYPILOT_NODE_RANK": "0"}
+    if len(counts) == 1:
+        environment[_GPUS_PER_NODE] = counts.pop()
+    found = script_started(task["run"], "serve", environment)
+    if found is None:
+        return []
+    names = dict.fromkeys(_BY_NAME.get(name) or gpu_named(name) or name for name, _count in asked)
+    gpu = Said(" or ".join(names), "accelerators of the task") if names else None
+    return [replace(found, gpu=found.gpu or gpu, replicas=_skypilot_replicas(task.get("service")))]
+
+
+def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:
+    """Names and numbers of ``H100:8``, ``{H100: 8}``, a list of either, or ``any_of``."""
+    if not isinstance(resources, Mapping):
+        return
+    for one in (resources, *_list(resources.get("any_of")), *_list(resources.get("ordered"))):
+        asked = one.get("accelerators") if isinstance(one, Mapping) else None
+        for each in asked if isinstance(asked, list) else [asked]:
+            if isinstance(each, Mapping):
+                for name, count in each.items():
+                    text = str(name) if count is None else f"{name}:{count}"
+                    yield _skypilot_parts(text)
+            elif isinstance(each, str):
+                yield _skypilot_parts(each)
+
+
+def _skypilot_parts(text: str) -> tuple[str, str]:
+    name, _, count = text.partition(":")
+    return name.strip(), count.strip() or "1"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _skypilot_replicas(service: Any) -> Said | None:
+    if not isinstance(service, Mapping):
+        return None
+    policy = service.get("replica_policy")
+    policy = policy if isinstance(policy, Mapping) else {}
+    least = service.get("replicas", policy.get("min_replicas"))
+    most = policy.get("max_replicas", least)
+    if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 1 for each in (least, most)):
+        return None
+    return Said(str(least) if least == most else f"{least}..{most}", "replicas of the service")

@@ -1,0 +1,427 @@
+"""Command lines, scripts and systemd units that start vLLM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, Piece, ShellError, Word, commands, expanded, split_words
+from tokenyard.errors import ConfigError
+from tokenyard.redaction import hidden_beginning
+
+__all__ = [
+    "NO_GPU",
+    "Expander",
+    "Found",
+    "MeasuredKV",
+    "Said",
+    "Started",
+    "is_unit",
+    "is_vllm_image",
+    "script_started",
+    "unit_started",
+    "version_installed",
+    "version_of_image",
+    "words_started",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a text says of how vLLM is started, whatever kind of text it is.
+
+
+class Said(NamedTuple):
+    """Something that a text says beside flags, and where it stands."""
+
+    value: str
+    where: str
+    """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
+
+
+class Found(NamedTuple):
+    """Something that a header says of the text: ``name value: why``."""
+
+    name: str
+    value: Any
+    why: str
+
+
+NO_GPU = Found("start-up log", "no GPU", "the log names none; --gpu says which")
+
+
+class MeasuredKV(NamedTuple):
+    """What a start-up log says of the KV cache."""
+
+    memory_bytes: int | None = None
+    """Available on each GPU; of several workers, the least."""
+    size_tokens: int | None = None
+    """"GPU KV cache size"; of several engines, the least."""
+    max_model_len: int | None = None
+    """The length by which the size is counted, in tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """How one server is started."""
+
+    words: list[str]
+    """What follows ``vllm serve``."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that are set for it."""
+    version: Said | None = None
+    """vLLM's, as the text has it: ``0.22.1``, or a tag that names none."""
+    gpu: Said | None = None
+    """As the text names it: ``NVIDIA-H100-80GB-HBM3``."""
+    replicas: Said | None = None
+    """``4``, or ``1..4`` where they are scaled."""
+    resolved: dict[str, Any] = field(default_factory=dict)
+    """Settings, by name, that vLLM logged as it settled them, though nobody gave them as flags."""
+    kv: MeasuredKV = field(default_factory=MeasuredKV)
+    notes: tuple[Found, ...] = ()
+    """What was not read, and what the text leaves to whoever reads it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Images of containers: whether one holds vLLM, and of which version.
+
+_VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
+"""Versions of vLLM begin with 0; other tags (25.11-py3, 3.0) count something else."""
+_AMONG_OTHERS = re.compile(r"vllm[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
+"""Within a tag that counts something else first: ``rocm6.4.1_vllm_0.9.1_20250715``."""
+_INSTALLED = re.compile(r"(?<![\w.-])vllm(?:\[[\w,-]{1,60}\])?(?:==|@)v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])")
+_NAME = re.compile(r"vllm(?:-[\w.-]+)?")
+_ENTRY = frozenset(("vllm", "vllm-openai"))
+
+
+def is_vllm_image(image: str) -> bool:
+    """Whether an image, of whatever registry, is called ``vllm``, ``vllm-openai`` or ``vllm-...``."""
+    name = _parts(image)[0]
+    parts = name.split("/")
+    return _NAME.fullmatch(parts[-1]) is not None or (len(parts) > 1 and parts[-2] in _ENTRY)
+
+
+def version_of_image(image: str) -> Said | None:
+    """What the image's tag says; None without a tag, or where the image is not called after vLLM."""
+    name, tag = _parts(image)
+    if not tag or "vllm" not in name:
+        return None
+    found = _VERSION.match(tag) or _AMONG_OTHERS.search(tag)
+    short = image if len(image) <= 100 else f"{image[:100]}..."
+    return Said(found[1] if found else tag, f"the tag of the image {short}")
+
+
+def version_installed(text: str) -> Said | None:
+    """What a script installs, ``vllm==0.22.1``; None where it names none, or several."""
+    versions = {found[1] for found in _INSTALLED.finditer(text)}
+    return Said(version := versions.pop(), f"vllm=={version} in the text") if len(versions) == 1 else None
+
+
+def _parts(image: str) -> tuple[str, str]:
+    """Name and tag; a port in front of a slash is none, and a digest says nothing."""
+    name = image.partition("@")[0]
+    last = name.rpartition("/")[2]
+    tag = last.partition(":")[2]
+    return name[: len(name) - len(tag) - 1] if tag else name, tag
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A command line or a script that starts vLLM: ``vllm serve``, its modules, or a container of it.
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(?!=)")
+_DECLARES = ("export", "exec", "declare", "local", "readonly", "typeset")
+_OPENS = ("if", "case", "for", "while", "until", "select")
+_CLOSES = ("fi", "esac", "done")
+_BEFORE_COMMANDS = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "!", "time")
+_TESTS = ("[", "[[", "test")
+_SPEAKS_OF = frozenset(
+    ("echo", "printf", "logger", "grep", "egrep", "pgrep", "pkill", "killall", "kill", "ps", "awk", "sed", "which")
+)
+"""Commands that name others, and do not run them."""
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.openai.run_server")
+_SHELLS = ("sh", "bash", "zsh", "ash", "dash")
+_CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
+_SETS_VARIABLE = ("-e", "--env")
+_SHORT_SWITCHES = "ditP"
+_SWITCHES = frozenset(
+    (
+        "-d", "-i", "-t", "-P", "--detach", "--disable-content-trust", "--init", "--interactive", "--no-healthcheck",
+        "--oom-kill-disable", "--privileged", "--publish-all", "--quiet", "--read-only", "--replace", "--rm",
+        "--sig-proxy", "--tty",
+    )
+)  # fmt: skip
+"""Options of ``docker run`` that no value follows."""
+_NOT_READ = "is changed under a condition: that change is not read"
+_TAKEN = "is set under a condition: taken, as nothing else sets it"
+_DEEPEST = 3
+"""Scripts that a command hands to a shell, within each other."""
+
+
+class Expander:
+    """Variables as a script sets them, one after the other; all that they stand for is bounded together."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self.environment = dict(environment or {})
+        self.arrays: dict[str, list[str]] = {}
+        self.assumed: dict[str, str] = {}
+        """Variables of which something else may hold, and why."""
+        self._left = MOST_CHARACTERS
+        self._used: set[str] = set()
+
+    def words(self, command: Sequence[Word]) -> list[str]:
+        """The words of one command, with the variables that are set. Raises ShellError."""
+        return [text for word in command for text in self._expanded(word)]
+
+    def assigned(self, command: list[Word], *, may_not_run: bool = False) -> list[Word]:
+        """What follows the assignments in front of a command, which are noted.
+
+        One that ``may_not_run`` sets what nothing has set before, and changes nothing else.
+        """
+        for i, word in enumerate(command):
+            found = _ASSIGNMENT.match(word[0].text) if word and not _is_variable(word[0]) else None
+            if found is None:
+                return command[i:]
+            self._assign(found[1], word, found.end(), adds=bool(found[2]), may_not_run=may_not_run)
+        return []
+
+    def notes(self) -> tuple[Found, ...]:
+        """What is to be said of the variables that were used."""
+        return tuple(Found(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
+
+    def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
+        if may_not_run:
+            is_set = name in self.environment or name in self.arrays
+            self.assumed[name] = _NOT_READ if is_set or adds else _TAKEN
+            if is_set or adds:
+                return
+        items = word[0].items
+        if items is not None:
+            words = [text for each in items for text in self._expanded(each)]
+            self.arrays[name] = [*(self.arrays.get(name, []) if adds else ()), *words]
+            return
+        value = [Piece(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
+        text = "".join(self._expanded(value))
+        before = self.environment.get(name, "") if adds else ""
+        self._spend(len(before))
+        self.environment[name] = before + text
+
+    def _spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise ShellError(f"stands for more than {MOST_CHARACTERS:,} characters, its variables written out")
+
+    def _expanded(self, word: Word) -> list[str]:
+        if all(piece.name is None for piece in word):
+            return expanded(word, {})
+        self._used.update(piece.name for piece in word if piece.name is not None)
+        whole = [piece for piece in word if piece.text]
+        if len(whole) == 1 and whole[0].is_array and whole[0].name in self.arrays:
+            found = self.arrays[str(whole[0].name)]
+            self._spend(sum(map(len, found)) + len(found))  # words may be empty
+            return list(found)
+        words = expanded(word, self.environment, most=self._left)
+        self._left -= sum(map(len, words))
+        return words
+
+
+def _is_variable(piece: Piece) -> bool:
+    return piece.name is not None or piece.is_quoted
+
+
+def script_started(text: str, source: str, environment: Mapping[str, str] | None = None) -> Started | None:
+    """What the first command in ``text`` that starts vLLM says; None if there is none. Raises ConfigError."""
+    try:
+        return _script(text, Expander(environment), _DEEPEST)
+    except ShellError as error:
+        raise ConfigError(source, hidden_beginning(text), str(error)) from None
+
+
+def words_started(words: Sequence[str], source: str, environment: Mapping[str, str] | None = None) -> Started | None:
+    """The same of the words of one command, variables written out. Raises ConfigError."""
+    try:
+        return _command(list(words), Expander(environment), _DEEPEST)
+    except ShellError as error:
+        raise ConfigError(source, hidden_beginning(" ".join(words)), str(error)) from None
+
+
+def _script(text: str, expander: Expander, levels: int) -> Started | None:
+    found: list[Started] = []
+    depth, tested = 0, False
+    for command in commands(text):
+        first = _text(command[0])
+        depth += (first in _OPENS) - (first in _CLOSES)
+        bare = _bare(command)
+        rest = expander.assigned(bare, may_not_run=depth > 0 or tested)
+        tested = bool(bare) and _text(bare[0]) in _TESTS
+        started = _command(expander.words(rest), expander, levels) if rest else None
+        if started is None or (found and _text(rest[0]).startswith("--")):
+            continue
+        if not any(started.words == each.words for each in found):
+            kept = dict(started.environment)  # what the script sets afterwards does not hold for it
+            found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
+    if len(found) > 1:
+        raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
+    return found[0] if found else None
+
+
+def _bare(command: list[Word]) -> list[Word]:
+    """Without what a shell's own grammar puts in front of a command."""
+    at = 0
+    while at < len(command) and _is_grammar(_text(command[at])):
+        at += 1
+    if at < len(command) and _text(command[at]) in _DECLARES:
+        at += 1
+        while at < len(command) and _text(command[at]).startswith("-") and len(command) > at + 1:
+            at += 1
+    return command[at:]
+
+
+def _is_grammar(text: str) -> bool:
+    is_case = text.endswith(")") and "(" not in text
+    return text in _BEFORE_COMMANDS or text.endswith("()") or is_case
+
+
+def _text(word: Word) -> str:
+    """A word as it is written."""
+    return "".join(piece.text for piece in word)
+
+
+def _command(words: list[str], expander: Expander, levels: int) -> Started | None:
+    """What a command starts; None if it is another one."""
+    if words and words[0].rsplit("/", 1)[-1] in _SPEAKS_OF:
+        return None
+    if words and words[0].startswith("--"):
+        return Started(words=words, environment=expander.environment)
+    in_container = _container(words, expander, levels)
+    if in_container is not None:
+        return in_container
+    for i, word in enumerate(words):
+        if word.rsplit("/", 1)[-1] == "vllm" and words[i + 1 : i + 2] == ["serve"]:
+            return _started(words[:i], words[i + 2 :], expander)
+        if word in _MODULES:
+            return _started(words[:i], words[i + 1 :], expander)
+    scripts = [word for word in words if "vllm" in word and len(word.split()) > 1] if levels else []
+    for script in scripts:
+        _set(words[: words.index(script)], expander)
+        found = _script(script, expander, levels - 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _started(before: Sequence[str], words: list[str], expander: Expander) -> Started:
+    """With the assignments that stand in front of the command, as ``env`` has them."""
+    _set(before, expander)
+    return Started(words=words, environment=expander.environment)
+
+
+def _set(words: Sequence[str], expander: Expander) -> None:
+    for word in words:
+        found = _ASSIGNMENT.match(word)
+        if found is not None:
+            expander.environment[found[1]] = word[found.end() :]
+
+
+def _container(words: list[str], expander: Expander, levels: int) -> Started | None:
+    """What ``docker run`` of an image starts: the words behind the image follow its entry point, ``vllm serve``."""
+    if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
+        return None
+    environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
+    at = _options(words, words.index("run") + 1, environment, notes, entry)
+    if at == len(words):
+        return None
+    image, behind = words[at], [*entry, *words[at + 1 :]]
+    inner = Expander(environment)
+    is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in _SHELLS
+    found = _command(behind, inner, levels - 1) if levels and behind and not behind[0].startswith("--") else None
+    if found is None and is_vllm_image(image) and not is_shell:
+        found = Started(words=behind, environment=environment)
+    if found is None:
+        return None
+    return replace(found, version=found.version or version_of_image(image), notes=(*notes, *found.notes))
+
+
+def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:
+    """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, value = words[at].partition("=")
+        if not name.startswith("--") and len(name) > 2 and not name.lstrip("-").strip(_SHORT_SWITCHES):
+            equals = "-"  # several switches in one word: -itd
+        elif not name.startswith("--") and len(name) > 2:
+            name, value, equals = words[at][:2], words[at][2:], "-"  # the value in the same word: -eNAME=VALUE
+        elif not equals and name not in _SWITCHES:
+            at += 1
+            value = words[at] if at < len(words) else ""
+        at += 1
+        if name in _SETS_VARIABLE:
+            variable, equals, set_to = value.partition("=")
+            if equals:
+                environment[variable] = set_to
+        elif name == "--entrypoint":
+            entry[:] = [value] if value else []
+        elif name == "--env-file":
+            notes.append(Found(name, value, "variables in it are not read"))
+    return min(at, len(words))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Units of systemd: ``ExecStart=`` (in Podman's, ``Image=`` and ``Exec=``) and the variables that the unit sets.
+
+_SECTION = re.compile(r"^[ \t]*\[(?:Service|Container)\][ \t\r]*$", re.MULTILINE)
+_EXEC = re.compile(r"^[ \t]*(?:ExecStart|Exec)[ \t]*=", re.MULTILINE)
+_PREFIXES = "@-:+!|"
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is a unit that runs something."""
+    return _SECTION.search(text) is not None and _EXEC.search(text) is not None
+
+
+def unit_started(text: str) -> list[Started]:
+    """What the unit starts, if that is vLLM. Raises ConfigError."""
+    environment: dict[str, str] = {}
+    notes: list[Found] = []
+    commands: list[str] = []
+    image = in_container = ""
+    for line in _joined(text):
+        name, equals, value = line.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals:
+            continue
+        if name == "Environment":
+            environment.update(_assignments(value) if value else {})
+        elif name == "EnvironmentFile":
+            notes.append(Found(name, value, "variables in it are not read"))
+        elif name == "Image":
+            image = value
+        elif name == "Exec":
+            in_container = value
+        elif name == "ExecStart":
+            commands = [*commands, value.lstrip(_PREFIXES)] if value else []
+    if image and in_container:  # of Podman's quadlets: words that follow the image's entry point
+        commands = [f"podman run {image} {in_container}"]
+    found = [script_started(command, "serve", environment) for command in commands]
+    return [replace(each, notes=(*notes, *each.notes)) for each in found if each is not None]
+
+
+def _joined(text: str) -> list[str]:
+    """Lines, with those that a backslash continues; comments between them are left out."""
+    lines: list[list[str]] = [[]]
+    for line in text.splitlines():
+        bare = line.strip()
+        if bare.startswith(("#", ";")):
+            continue
+        goes_on = bare.endswith("\\")
+        lines[-1].append(bare[:-1].strip() if goes_on else bare)
+        if not goes_on:
+            lines.append([])
+    return [" ".join(parts) for parts in lines]
+
+
+def _assignments(value: str) -> dict[str, str]:
+    try:
+        words = split_words(value)
+    except ShellError as error:
+        raise ConfigError("serve", hidden_beginning(f"Environment={value}"), str(error)) from None
+    return {name: said for name, equals, said in (word.partition("=") for word in words) if equals}

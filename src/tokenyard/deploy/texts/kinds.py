@@ -1,0 +1,120 @@
+"""The kinds of text that say how vLLM is started. Each is told by what stands in it, and read by one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tokenyard.deploy.texts.charts import (
+    engines_of_values,
+    is_inference_service,
+    is_task,
+    is_values,
+    predictors_started,
+    task_started,
+)
+from tokenyard.deploy.texts.commands import Found, Started, is_unit, script_started, unit_started, version_installed
+from tokenyard.deploy.texts.data import YAMLError, yaml_documents
+from tokenyard.deploy.texts.manifests import containers_started, with_config_maps
+from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
+from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
+from tokenyard.errors import ConfigError
+from tokenyard.redaction import hidden_beginning
+
+__all__ = ["HOW", "MOST_OF_A_LOG", "started_by"]
+
+HOW = 'paste the whole line, for example "vllm serve MODEL --max-num-seqs 64"'
+_MODEL = "model"
+_BY_CONFIG = "a file of flags, as `vllm serve --config` takes it, is given by --config"
+MOST_OF_A_LOG = 1 << 22
+"""Characters of a log that are looked through: a start is at its beginning."""
+_MANIFEST = frozenset(("apiVersion", "kind", "services"))
+_AROUND = Found("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
+_MANIFEST_STARTS = ("[", "{")
+
+
+class _TextKind(NamedTuple):
+    """A kind that is told by the text itself."""
+
+    name: str
+    is_one: Callable[[str], bool]
+    read: Callable[[str], list[Started]]
+
+
+class _DocumentKind(NamedTuple):
+    """A kind of YAML document."""
+
+    name: str
+    is_one: Callable[[Any], bool]
+    read: Callable[[Any], list[Started]]
+
+
+_TEXTS = (
+    _TextKind("start-up log", is_startup_log, log_started),
+    _TextKind("systemd unit", is_unit, unit_started),
+)
+_DOCUMENTS = (
+    _DocumentKind("production-stack values", is_values, engines_of_values),
+    _DocumentKind("SkyPilot task", is_task, task_started),
+    _DocumentKind("InferenceService", is_inference_service, predictors_started),
+    _DocumentKind("containers", lambda document: isinstance(document, dict | list), containers_started),
+)
+"""The first kind that fits reads a document."""
+
+
+def started_by(text: str, source: str = "serve") -> Started:
+    """What ``text`` says of how vLLM is started, whichever kind of text it is.
+
+    Raises ConfigError naming ``source`` for a text that holds no start of vLLM, more than one, or more than is read.
+    """
+    started = _started_by(text, source)
+    if started.version is None:
+        started = replace(started, version=version_installed(text[:MOST_OF_A_LOG]))
+    return started
+
+
+def _started_by(text: str, source: str) -> Started:
+    for kind in _TEXTS:
+        if kind.is_one(text[:MOST_OF_A_LOG]):
+            return _only(
+                kind.read(text[:MOST_OF_A_LOG]), text, source, f"the {kind.name} starts no vLLM that can be read"
+            )
+    documents, problem = _documents(text)
+    documents = with_config_maps(documents)
+    found: list[Started] = []
+    for document in documents:
+        kind_of = next((each for each in _DOCUMENTS if each.is_one(document)), None)
+        found += [] if kind_of is None else kind_of.read(document)
+    if found:
+        return _only(found, text, source, "")
+    if problem is not None and (len(text) > MOST_CHARACTERS or "alias" in problem):
+        raise ConfigError(source, hidden_beginning(text), problem)
+    started = script_started(text, source)
+    if started is None:
+        is_config = any(isinstance(each, dict) and _MODEL in each for each in documents)
+        how = _BY_CONFIG if is_config else HOW
+        raise ConfigError(source, hidden_beginning(text.strip()), f"holds no `vllm serve`: {how}")
+    if any(isinstance(each, dict) and not _MANIFEST.isdisjoint(each) for each in documents):
+        started = replace(started, notes=(*started.notes, _AROUND))
+    return started
+
+
+def _documents(text: str) -> tuple[list[Any], str | None]:
+    """YAML (or JSON) documents of ``text`` that are mappings or lists; what is wrong where there is none."""
+    bare = text.strip()
+    if "\n" not in bare and not bare.startswith(_MANIFEST_STARTS):
+        return [], None
+    try:
+        return [each for each in yaml_documents(text) if isinstance(each, list | dict)], None
+    except YAMLError as error:
+        return [], str(error)
+
+
+def _only(found: list[Started], text: str, source: str, none: str) -> Started:
+    if not found:
+        raise ConfigError(source, hidden_beginning(text.strip()), f"{none}: {HOW}")
+    if len(found) > 1:
+        fix = f"{len(found)} containers start vLLM: paste the one that is meant"
+        raise ConfigError(source, hidden_beginning(text.strip()), fix)
+    return found[0]

@@ -1,0 +1,457 @@
+"""Manifests that start vLLM: containers of Kubernetes and Compose, what ConfigMaps and labels say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenyard.deploy.texts.commands import (
+    Expander,
+    Found,
+    Said,
+    Started,
+    script_started,
+    version_of_image,
+    words_started,
+)
+from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
+from tokenyard.errors import ConfigError
+from tokenyard.models.gpus import GPUS, gpu_of_device
+from tokenyard.redaction import hidden_beginning
+
+__all__ = [
+    "containers_started",
+    "environment_of",
+    "gpu_named",
+    "gpu_of_labels",
+    "interpolated",
+    "is_compose",
+    "is_word",
+    "labels_of_pod",
+    "labels_of_terms",
+    "with_config_maps",
+    "words_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which GPU labels and instance types of clouds name.
+
+_PRODUCT = (
+    "nvidia.com/gpu.product",
+    "gpu.nvidia.com/class",
+    "gpu.nvidia.com/model",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "amd.com/gpu.product-name",
+)
+"""Labels whose value is a GPU, known here or not."""
+_INSTANCE = (
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "karpenter.k8s.aws/instance-family",
+)
+_INSTANCES = (
+    ("a100-40gb", r"p4d\b|a2-highgpu|a2-megagpu|standard_nd96asr"),
+    ("a100-80gb", r"p4de\b|a2-ultragpu|standard_nd96amsr"),
+    ("h100", r"p5\b|a3-highgpu|a3-megagpu|a3-edgegpu|standard_nd96isr_h100"),
+    ("h200", r"p5en?\b|a3-ultragpu|standard_nd96isr_h200"),
+    ("b200", r"p6-b200|a4-highgpu"),
+    ("b300", r"p6-b300"),
+    ("gb200", r"p6e-gb200|a4x-highgpu|standard_nd128isr_ndr_gb200"),
+    ("l4", r"g6\b|gr6\b|g2-standard"),
+    ("l40s", r"g6e\b"),
+    ("rtxpro6000", r"g7e\b|g4-standard"),
+)
+"""What clouds call machines that have them (2026)."""
+_OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
+_ANY = ("gpu", "accelerator")
+_MOST = 200
+
+
+def gpu_named(text: str) -> str | None:
+    """Our name of a GPU that a label, a driver or a log names; None for one that is not known here."""
+    short = text.strip().lower()[:_MOST]
+    if short in GPUS:
+        return short
+    known = _OTHER_NAMES.get(short)
+    if known is None:
+        gpu = gpu_of_device(re.sub(r"[_\s-]+", " ", short))
+        known = None if gpu is None else gpu.name
+    return known
+
+
+def gpu_of_labels(labels: Iterable[tuple[str, str]]) -> Said | None:
+    """The GPU that labels of nodes ask for; None if none does. Where they name several, the value names all."""
+    found: dict[str, str] = {}
+    for label, value in labels:
+        where = f"{label}={value[:_MOST]}"
+        if label in _PRODUCT:
+            found.setdefault(gpu_named(value) or value[:_MOST], where)
+        elif label in _INSTANCE:
+            gpu = _of_instance(value)
+            if gpu is not None:
+                found.setdefault(gpu, where)
+        elif any(word in label.lower() for word in _ANY):
+            gpu = gpu_named(value)
+            if gpu is not None:
+                found.setdefault(gpu, where)
+    if not found:
+        return None
+    return Said(" or ".join(found), ", ".join(found.values()))
+
+
+def _of_instance(kind: str) -> str | None:
+    short = kind.lower()[:_MOST]
+    found = [gpu for gpu, pattern in _INSTANCES if re.match(pattern, short)]
+    # A name may begin like a shorter one: p5en is no p5.
+    return found[-1] if found else None
+
+
+def labels_of_pod(pod: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The labels that nodes of a pod must have: its nodeSelector, and what its affinity requires."""
+    labels: list[tuple[str, str]] = []
+    selector = pod.get("nodeSelector")
+    if isinstance(selector, Mapping):
+        labels += [(str(name), str(value)) for name, value in selector.items() if isinstance(value, str | int)]
+    affinity: Any = pod.get("affinity")
+    for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        affinity = affinity.get(name) if isinstance(affinity, Mapping) else None
+    terms = affinity.get("nodeSelectorTerms") if isinstance(affinity, Mapping) else None
+    return labels + labels_of_terms(terms)
+
+
+def labels_of_terms(terms: Any) -> list[tuple[str, str]]:
+    """Labels of ``nodeSelectorTerms``: those that must have one of the values that are named."""
+    labels: list[tuple[str, str]] = []
+    for term in terms if isinstance(terms, list) else ():
+        expressions = term.get("matchExpressions") if isinstance(term, Mapping) else None
+        for each in expressions if isinstance(expressions, list) else ():
+            if isinstance(each, Mapping) and each.get("operator") == "In" and isinstance(each.get("values"), list):
+                labels += [(str(each.get("key")), str(value)) for value in each["values"] if isinstance(value, str)]
+    return labels
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What Compose writes in the place of variables: ``${NAME:-default}`` and the like.
+#
+# Their values stand in ``.env`` or in the shell; here a default is taken, and what has none stays as it is written.
+
+_VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]{0,200}):?([-+])([^{}$]{0,4000})\})")
+"""A dollar sign that is meant; a variable with what stands in its place. One with a variable within is left alone."""
+_DEEPEST = 60
+
+
+def is_compose(document: Any) -> bool:
+    """Whether a document is a file of Compose."""
+    services = document.get("services") if isinstance(document, Mapping) else None
+    return isinstance(services, Mapping) and any(isinstance(each, Mapping) for each in services.values())
+
+
+def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Found, ...]]:
+    """A service with the defaults of its variables, and what is to be said of them."""
+    names: dict[str, str] = {}
+    written = {name: _written(each, names, _DEEPEST) for name, each in service.items()}
+    why = "their defaults in the file are taken: what .env or the shell sets is not read"
+    return written, (Found("variables of Compose", ", ".join(names), why),) if names else ()
+
+
+def _written(value: Any, names: dict[str, str], levels: int) -> Any:
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: _of(found, names), value)
+    if levels and isinstance(value, list):
+        return [_written(each, names, levels - 1) for each in value]
+    if levels and isinstance(value, Mapping):
+        return {name: _written(each, names, levels - 1) for name, each in value.items()}
+    return value
+
+
+def _of(found: re.Match[str], names: dict[str, str]) -> str:
+    name, kind, text = found.groups()
+    if name is None:
+        return "$"
+    names[name] = name
+    return text if kind == "-" else ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ConfigMaps of Kubernetes that stand in the same file as what refers to them.
+#
+# envFrom: [{configMapRef: {name: settings}}] env: [{name: SEQS, valueFrom: {configMapKeyRef: {name: settings, key:
+# MAX_SEQS}}}] command: [bash, /scripts/start.sh]          where start.sh is a key of a map, which is mounted
+
+_WORDS = ("command", "args")
+_STARTS = "vllm"
+_CONFIG_MAPS_MOST = 20_000
+"""Values of ConfigMaps, counted wherever they are written in."""
+_PER_VALUE = 100
+"""Characters of a script that count as one value."""
+
+_Maps = Mapping[str, Mapping[str, str]]
+
+
+def with_config_maps(documents: Sequence[Any]) -> list[Any]:
+    """``documents`` with the values of their own ConfigMaps in the place of what refers to them.
+
+    References to others stay. A name counts whatever its namespace is. Raises ConfigError for more than is read.
+    """
+    maps = dict(each for document in documents for each in _maps_in(document))
+    return [_Writer(maps).written(document, _DEEPEST) for document in documents] if maps else list(documents)
+
+
+def _maps_in(document: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
+    if isinstance(document, list):
+        for each in document:
+            if isinstance(each, Mapping):
+                yield from _maps_in(each)
+    elif isinstance(document, Mapping) and document.get("kind") == "List":
+        items = document.get("items")
+        yield from _maps_in(items) if isinstance(items, list) else ()
+    elif isinstance(document, Mapping) and document.get("kind") == "ConfigMap":
+        metadata, data = document.get("metadata"), document.get("data")
+        if isinstance(metadata, Mapping) and isinstance(data, Mapping):
+            values = {str(key): each for key, each in data.items() if isinstance(each, str)}
+            yield str(metadata.get("name")), values
+
+
+class _Writer:
+    def __init__(self, maps: _Maps) -> None:
+        self._maps = maps
+        self._scripts = {key: text for each in maps.values() for key, text in each.items() if _STARTS in text}
+        self._left = _CONFIG_MAPS_MOST
+
+    def written(self, value: Any, levels: int) -> Any:
+        if levels == 0:
+            return value
+        if isinstance(value, list):
+            return [self.written(each, levels - 1) for each in value]
+        if not isinstance(value, Mapping):
+            return value
+        written = {name: self.written(each, levels - 1) for name, each in value.items()}
+        if isinstance(value.get("envFrom"), list):
+            self._write_all(written)
+        if isinstance(written.get("env"), list):
+            written["env"] = [self._one(each) for each in written["env"]]
+        if isinstance(value.get("image"), str):
+            self._write_script(written)
+        return written
+
+    def _write_script(self, container: dict[str, Any]) -> None:
+        """The script that a container runs, where it is a key of a map."""
+        for name in _WORDS:
+            words = container.get(name)
+            for word in words if isinstance(words, list) else ():
+                script = self._scripts.get(word.rpartition("/")[2]) if isinstance(word, str) else None
+                if script is not None:
+                    self._spend(1 + len(script) // _PER_VALUE)
+                    container.update(command=["sh", "-c", script], args=[])
+                    return
+
+    def _write_all(self, container: dict[str, Any]) -> None:
+        """The maps that ``envFrom`` names, in front of ``env``, which counts more."""
+        found: list[dict[str, str]] = []
+        others = []
+        for source in container["envFrom"]:
+            reference = source.get("configMapRef") if isinstance(source, Mapping) else None
+            values = self._map(reference)
+            if values is None:
+                others.append(source)
+                continue
+            self._spend(len(values))
+            prefix = str(source.get("prefix") or "")
+            found += ({"name": f"{prefix}{name}", "value": each} for name, each in values.items())
+        own = container.get("env")
+        container["env"] = [*found, *(own if isinstance(own, list) else ())]
+        container["envFrom"] = others
+
+    def _one(self, variable: Any) -> Any:
+        source = variable.get("valueFrom") if isinstance(variable, Mapping) else None
+        reference = source.get("configMapKeyRef") if isinstance(source, Mapping) else None
+        value = (self._map(reference) or {}).get(str(reference.get("key"))) if isinstance(reference, Mapping) else None
+        if value is None:
+            return variable
+        self._spend(1)
+        return {"name": variable.get("name"), "value": value}
+
+    def _map(self, reference: Any) -> Mapping[str, str] | None:
+        return self._maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
+
+    def _spend(self, values: int) -> None:
+        self._left -= values
+        if self._left < 0:
+            raise ConfigError("serve", "ConfigMap", f"more than {_CONFIG_MAPS_MOST:,} of their values are referred to")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Containers of Kubernetes and of Compose that start vLLM.
+#
+#     containers: [{command: [...], args: [...], env: [...]}]      Kubernetes, at any depth
+#     services: {name: {command: ..., environment: ...}}           Compose
+#     args: [...], or the bare list, in YAML or JSON                what somebody copied out of either
+#
+# What stands there takes the place of an image's command, or follows its entry point (``vllm serve``).
+
+_CONTAINERS_WORDS = ("entrypoint", "command", "args")
+_REPLICAS = {"replicas": "replicas of the manifest", "replicaCount": "replicaCount of the values"}
+_SHELLS = ("sh", "bash", "zsh", "ash", "dash")
+_REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What stands around a container."""
+
+    replicas: Said | None = None
+    pod: Mapping[str, Any] | None = None
+    is_compose: bool = False
+
+
+def containers_started(document: Any) -> list[Started]:
+    """What the containers in a document start, those that have nothing to do with vLLM aside. Raises ConfigError."""
+    around = _Around(is_compose=is_compose(document))
+    found = (_started_in(container, around) for container, around in _containers(document, around, _DEEPEST))
+    return [each for each in found if each is not None]
+
+
+def _containers(value: Any, around: _Around, levels: int) -> Iterator[tuple[Mapping[str, Any], _Around]]:
+    """Mappings that say what to run, at any depth, with what stands around them."""
+    if levels == 0:
+        return
+    if isinstance(value, list):
+        if value and all(is_word(each) for each in value):
+            yield {"args": value}, around
+            return
+        for each in value:
+            yield from _containers(each, around, levels - 1)
+    elif isinstance(value, Mapping):
+        if any(isinstance(value.get(name), list | str) for name in _CONTAINERS_WORDS) or isinstance(
+            value.get("image"), str
+        ):
+            yield value, around
+            return
+        around = _with_replicas(around, value)
+        if isinstance(value.get("containers"), list) or isinstance(value.get("nodeSelector"), Mapping):
+            around = replace(around, pod=value)
+        for each in value.values():
+            if isinstance(each, Mapping) or (isinstance(each, list) and any(isinstance(one, Mapping) for one in each)):
+                yield from _containers(each, around, levels - 1)
+
+
+def _with_replicas(around: _Around, value: Any) -> _Around:
+    for name, where in _REPLICAS.items() if isinstance(value, Mapping) else ():
+        count = _count(value.get(name))
+        if count is not None:
+            return replace(around, replicas=Said(count, where))
+    return around
+
+
+def _scaled(around: _Around, container: Mapping[str, Any]) -> _Around:
+    """With the replicas of a service of Compose; ``scale`` is the older name."""
+    if "deploy" in container:
+        return _with_replicas(around, container["deploy"])
+    count = _count(container.get("scale"))
+    return around if count is None else replace(around, replicas=Said(count, "scale of the service"))
+
+
+def _count(value: Any) -> str | None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)) else None
+
+
+def is_word(value: Any) -> bool:
+    """Whether a value of YAML is one word of a command line."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> Started | None:
+    """What one container starts; None if it is not vLLM's. Raises ConfigError."""
+    around = around or _Around()
+    notes: tuple[Found, ...] = ()
+    if around.is_compose:
+        container, notes = interpolated(container)
+    around = _scaled(around, container)
+    environment = environment_of(container.get("env") or container.get("environment"))
+    image = _image(container)
+    words = _resolved([word for name in _CONTAINERS_WORDS for word in words_of(container.get(name))], environment)
+    found = _run(words, environment, image, says_nothing="image" not in container)
+    if found is None:
+        return None
+    gpu = None if around.pod is None else gpu_of_labels(labels_of_pod(around.pod))
+    return replace(
+        found,
+        version=found.version or version_of_image(image),
+        gpu=found.gpu or gpu,
+        replicas=around.replicas,
+        notes=(*found.notes, *notes, *_notes(container)),
+    )
+
+
+def _image(container: Mapping[str, Any]) -> str:
+    """The image; values of a chart write name and tag apart."""
+    image, name, tag = (container.get(key) for key in ("image", "repository", "tag"))
+    if isinstance(image, str):
+        return image
+    return "" if not isinstance(name, str) else f"{name}:{tag}" if is_word(tag) else name
+
+
+def _run(words: list[str], environment: dict[str, str], image: str, *, says_nothing: bool) -> Started | None:
+    if words and words[0].rsplit("/", 1)[-1] in _SHELLS:
+        script = next((word for word in reversed(words) if "vllm" in word), None)
+        return None if script is None else script_started(script, "serve", environment)
+    if not words and "vllm" not in image:
+        return None
+    found = words_started(words, "serve", environment)
+    if found is not None and (not words[0].startswith("--") or "vllm" in image or says_nothing):
+        return found
+    is_vllm = "vllm" in image or any("vllm" in word for word in words)
+    says_nothing = says_nothing and any(word.startswith("--") for word in words)
+    return Started(words=words, environment=environment) if words and (is_vllm or says_nothing) else None
+
+
+def _resolved(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    """With the variables that Kubernetes writes out, ``$(NAME)``, as far as they are set here."""
+    size = 0
+    resolved: list[str] = []
+    for word in words:
+        parts = _REFERENCE.split(word)
+        parts[1::2] = [environment.get(name, f"$({name})") for name in parts[1::2]]
+        size += sum(map(len, parts))
+        if size > MOST_CHARACTERS:
+            fix = f"stands for more than {MOST_CHARACTERS:,} characters, its variables written out"
+            raise ConfigError("serve", hidden_beginning(word), fix)
+        resolved.append("".join(parts))
+    return resolved
+
+
+def words_of(value: Any) -> list[str]:
+    """The words of ``command`` or ``args``: a list, or a text that is split as a shell does. Raises ConfigError."""
+    if isinstance(value, str):
+        try:
+            expander = Expander()
+            return [word for command in commands(value) for word in expander.words(command)]
+        except ShellError as error:
+            raise ConfigError("serve", hidden_beginning(value), str(error)) from None
+    return [str(each).strip() for each in value if is_word(each)] if isinstance(value, list) else []
+
+
+def environment_of(value: Any) -> dict[str, str]:
+    """Kubernetes' list of names and values, Compose's mapping, or its list of assignments."""
+    if isinstance(value, Mapping):
+        return {str(name): str(each) for name, each in value.items() if is_word(each) or isinstance(each, bool)}
+    found = {}
+    for each in value if isinstance(value, list) else ():
+        if isinstance(each, Mapping) and is_word(each.get("value")):
+            found[str(each.get("name"))] = str(each["value"])
+        elif isinstance(each, str) and "=" in each:
+            name, _, said = each.partition("=")
+            found[name] = said
+    return found
+
+
+def _notes(container: Mapping[str, Any]) -> Iterator[Found]:
+    for name in ("envFrom", "env_file"):
+        if container.get(name):
+            yield Found(name, "variables", "they are set elsewhere, and are not read")

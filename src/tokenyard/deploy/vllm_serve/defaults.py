@@ -1,0 +1,195 @@
+"""What vllm serve takes where nothing is said, and which variables change it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.memory.kv_plan import Planner
+from tokenyard.models.gpus import GPU
+
+__all__ = [
+    "ALLOW_LONG_MAX_MODEL_LEN",
+    "BLOCK_SIZE",
+    "DEFAULT_VERSION",
+    "GPU_MEMORY_UTILIZATION",
+    "KNOWN_VERSIONS",
+    "MEASURED_VERSION",
+    "OBEYED",
+    "RAY_V2_EXECUTOR",
+    "V2_MODEL_RUNNER",
+    "BatchLimits",
+    "batch_limits",
+    "batches_experts",
+    "is_on",
+    "known_version",
+    "schedules_ahead",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Variables of the environment that a replay obeys as vLLM does.
+
+ALLOW_LONG_MAX_MODEL_LEN = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+V2_MODEL_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+RAY_V2_EXECUTOR = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
+OBEYED: dict[str, tuple[str, ...]] = {
+    ALLOW_LONG_MAX_MODEL_LEN: ("0.22", "0.33"),
+    V2_MODEL_RUNNER: ("0.33",),
+    RAY_V2_EXECUTOR: ("0.22",),
+}
+"""Each with the versions of vLLM in which it is read and modelled."""
+
+
+def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+    """What a variable says, in front of a pasted line, else in the environment of this very command."""
+    text = given.get(name, os.environ.get(name))
+    return default if text is None else text.strip().lower() in ("1", "true")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What ``vllm serve`` takes where nobody says: by GPU and by version.
+#
+# Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
+# throughput. Since 0.28, 160 GiB and more mean a still larger budget.
+
+KNOWN_VERSIONS = ("0.22", "0.33")
+"""vLLM versions whose decisions and defaults are known."""
+DEFAULT_VERSION = "0.33"
+"""The newest: what is taken unless another is asked for, in the command line as in the library."""
+MEASURED_VERSION = "0.22"
+"""What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
+GPU_MEMORY_UTILIZATION = 0.92
+"""In both versions."""
+BLOCK_SIZE = 16
+"""Tokens per block, in both versions, where no kernel asks for another."""
+
+_GIB = 1 << 30
+_LARGE = 70 * _GIB
+_LARGEST = 160 * _GIB
+_SMALL_BUDGET, _SMALL_SEQS = 2048, 256
+_LARGE_BUDGET, _LARGE_SEQS = 8192, 1024
+_LARGEST_BUDGET = 16_384
+_BATCHED_EXPERTS_BUDGET = 256
+_BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
+"""Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Limits of a step."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+def known_version(version: str) -> Planner:
+    """``version`` as we name it (0.22.1 is 0.22), or ConfigError naming those that are known."""
+    short = ".".join(version.removeprefix("v").split(".")[:2])
+    if short not in KNOWN_VERSIONS:
+        raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
+    return cast(Planner, short)
+
+
+def batch_limits(
+    gpu: GPU,
+    *,
+    version: str,
+    max_model_len: int,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    enable_chunked_prefill: bool = True,
+    for_throughput: bool = False,
+    batches_experts: bool = False,
+) -> BatchLimits:
+    """The limits of ``vllm serve``: what is given, else the default for this GPU.
+
+    ``for_throughput`` (``--performance-mode throughput``) doubles defaults; ``batches_experts`` (see
+    :func:`batches_experts`) makes the default budget a small one. A default budget is no larger than what all
+    sequences can hold together, and without chunked prefill no smaller than the longest prompt; the default number of
+    sequences is no larger than the budget.
+    """
+    seqs, budget = _by_gpu(gpu, version)
+    budget = _BATCHED_EXPERTS_BUDGET if batches_experts else budget
+    times = 2 if for_throughput else 1
+    most = seqs * times if max_num_seqs is None else max_num_seqs
+    tokens = max_num_batched_tokens
+    if tokens is None:
+        tokens = budget * times if enable_chunked_prefill else max(budget * times, max_model_len)
+        tokens = min(tokens, most * max_model_len)
+    if max_num_seqs is None:
+        most = min(most, tokens)
+    return BatchLimits(max_num_seqs=most, max_num_batched_tokens=tokens)
+
+
+def batches_experts(all2all_backend: str | None, *, data_parallel_size: int, enable_expert_parallel: bool) -> bool:
+    """Whether engines that share experts exchange batches of a fixed size, which have to be small."""
+    return all2all_backend in _BATCHED_EXPERTS and data_parallel_size > 1 and enable_expert_parallel
+
+
+def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
+    if version != "0.22" and gpu.memory_bytes >= _LARGEST:
+        return _LARGE_SEQS, _LARGEST_BUDGET
+    if gpu.memory_bytes >= _LARGE and not gpu.name.startswith("a100"):
+        return _LARGE_SEQS, _LARGE_BUDGET
+    return _SMALL_SEQS, _SMALL_BUDGET
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether vLLM schedules a step before the one before has ended: as asked, else by version, drafts and executor.
+
+
+def schedules_ahead(
+    *,
+    version: Planner,
+    asked: bool | None,
+    speculative: SpeculativeConfig | None = None,
+    backend: str | None = None,
+    pipeline_parallel_size: int = 1,
+    use_v2_model_runner: bool = True,
+    use_ray_v2_executor: bool = True,
+) -> bool:
+    """``asked`` is what ``--[no-]async-scheduling`` says, None if neither is given.
+
+    The two switches are ``VLLM_USE_V2_MODEL_RUNNER`` (heeded in 0.33) and ``VLLM_USE_RAY_V2_EXECUTOR_BACKEND`` (0.22).
+    Raises NoStartError where vLLM cannot do what was asked.
+    """
+    if asked is False:
+        return False
+    if version == "0.22":
+        problem = _problem_022(speculative, backend, asked=asked is True, ray_is_ahead=use_ray_v2_executor)
+    else:
+        problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
+    if asked and problem is not None:
+        raise NoStartError(f"async_scheduling does not go with {problem}: leave it out")
+    return problem is None
+
+
+def _problem_022(
+    speculative: SpeculativeConfig | None, backend: str | None, *, asked: bool, ray_is_ahead: bool
+) -> str | None:
+    """A draft model is no default, but may be asked for."""
+    if backend == "ray" and not ray_is_ahead:
+        return "VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0"
+    if speculative is None or async_scheduling_by_default(speculative):
+        return None
+    if asked and speculative.method is SpeculativeMethod.DRAFT_MODEL:
+        return None
+    return f"drafts of method {speculative.method}"
+
+
+def _problem(
+    speculative: SpeculativeConfig | None, backend: str | None, pipeline_parallel_size: int, *, use_v2: bool
+) -> str | None:
+    """Only the older model runner has any; vLLM takes it for a pipeline that is launched from outside as well."""
+    if use_v2 and not (backend == "external_launcher" and pipeline_parallel_size > 1):
+        return None
+    if speculative is not None and speculative.method is SpeculativeMethod.NGRAM:
+        return f"drafts of method {speculative.method} in the V1 model runner"
+    if pipeline_parallel_size > 1:
+        return "a pipeline in the V1 model runner"
+    return None

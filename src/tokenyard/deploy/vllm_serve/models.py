@@ -1,0 +1,414 @@
+"""The model that flags name: its names, its hub ids, what flags change of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.models.spec import ModelSpec
+
+__all__ = [
+    "HUB_IDS",
+    "ONLINE",
+    "Changed",
+    "KnownModel",
+    "check_activations",
+    "check_method",
+    "hub_id",
+    "known_as",
+    "loads_encoders",
+    "online_quantization",
+    "overridden",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.
+#
+# Where a model comes in several tunings it is the one that answers in turns; they have the same shape, so the same
+# settings hold for all of them. Of quantised weights it is one publication of several; ``llama-3.1-70b-fp8-kv`` has
+# none that is known.
+
+HUB_IDS = {
+    "bamba-9b": "ibm-ai-platform/Bamba-9B-v1",
+    "command-a": "CohereLabs/c4ai-command-a-03-2025",
+    "command-r": "CohereLabs/c4ai-command-r-v01",
+    "command-r-plus": "CohereLabs/c4ai-command-r-plus-08-2024",
+    "command-r7b": "CohereLabs/c4ai-command-r7b-12-2024",
+    "deepseek-r1": "deepseek-ai/DeepSeek-R1",
+    "deepseek-v2": "deepseek-ai/DeepSeek-V2-Chat",
+    "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite-Chat",
+    "deepseek-v3": "deepseek-ai/DeepSeek-V3",
+    "deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2",
+    "falcon-h1-34b": "tiiuae/Falcon-H1-34B-Instruct",
+    "falcon-h1-7b": "tiiuae/Falcon-H1-7B-Instruct",
+    "gemma-2-27b": "google/gemma-2-27b-it",
+    "gemma-2-9b": "google/gemma-2-9b-it",
+    "gemma-3-12b": "google/gemma-3-12b-it",
+    "gemma-3-1b": "google/gemma-3-1b-it",
+    "gemma-3-27b": "google/gemma-3-27b-it",
+    "gemma-3-4b": "google/gemma-3-4b-it",
+    "glm-4-9b": "zai-org/GLM-4-9B-0414",
+    "glm-4.5": "zai-org/GLM-4.5",
+    "glm-4.5-air": "zai-org/GLM-4.5-Air",
+    "glm-4.5-air-fp8": "zai-org/GLM-4.5-Air-FP8",
+    "glm-4.6": "zai-org/GLM-4.6",
+    "gpt-oss-120b": "openai/gpt-oss-120b",
+    "gpt-oss-20b": "openai/gpt-oss-20b",
+    "granite-4.0-h-small": "ibm-granite/granite-4.0-h-small",
+    "granite-4.0-h-tiny": "ibm-granite/granite-4.0-h-tiny",
+    "jamba-1.5-large": "ai21labs/AI21-Jamba-1.5-Large",
+    "jamba-1.5-mini": "ai21labs/AI21-Jamba-1.5-Mini",
+    "kimi-k2": "moonshotai/Kimi-K2-Instruct",
+    "kimi-k2-thinking": "moonshotai/Kimi-K2-Thinking",
+    "llama-2-13b": "meta-llama/Llama-2-13b-chat-hf",
+    "llama-2-70b": "meta-llama/Llama-2-70b-chat-hf",
+    "llama-2-7b": "meta-llama/Llama-2-7b-chat-hf",
+    "llama-3-8b": "meta-llama/Meta-Llama-3-8B-Instruct",
+    "llama-3.1-405b": "meta-llama/Llama-3.1-405B-Instruct",
+    "llama-3.1-405b-fp8": "meta-llama/Llama-3.1-405B-Instruct-FP8",
+    "llama-3.1-70b": "meta-llama/Llama-3.1-70B-Instruct",
+    "llama-3.1-70b-awq": "hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4",
+    "llama-3.1-70b-fp8": "RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8",
+    "llama-3.1-8b": "meta-llama/Llama-3.1-8B-Instruct",
+    "llama-3.1-8b-bnb-4bit": "unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit",
+    "llama-3.1-8b-fp8": "RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8",
+    "llama-3.1-8b-gptq": "hugging-quants/Meta-Llama-3.1-8B-Instruct-GPTQ-INT4",
+    "llama-3.1-8b-w4a16": "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16",
+    "llama-3.1-8b-w8a8": "RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8",
+    "llama-3.2-1b": "meta-llama/Llama-3.2-1B-Instruct",
+    "llama-3.2-3b": "meta-llama/Llama-3.2-3B-Instruct",
+    "llama-3.3-70b-nvfp4": "nvidia/Llama-3.3-70B-Instruct-FP4",
+    "llama-4-maverick": "meta-llama/Llama-4-Maverick-17B-128E-Instruct",
+    "llama-4-maverick-fp8": "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8",
+    "llama-4-scout": "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    "minimax-m2": "MiniMaxAI/MiniMax-M2",
+    "mistral-7b": "mistralai/Mistral-7B-Instruct-v0.3",
+    "mistral-7b-v0.1": "mistralai/Mistral-7B-Instruct-v0.1",
+    "mistral-small-24b": "mistralai/Mistral-Small-24B-Instruct-2501",
+    "mistral-small-3.1-24b": "mistralai/Mistral-Small-3.1-24B-Instruct-2503",
+    "mixtral-8x22b": "mistralai/Mixtral-8x22B-Instruct-v0.1",
+    "mixtral-8x7b": "mistralai/Mixtral-8x7B-Instruct-v0.1",
+    "nemotron-3-nano-30b-a3b": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "nemotron-h-8b": "nvidia/Nemotron-H-8B-Base-8K",
+    "nemotron-nano-9b-v2": "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
+    "phi-2": "microsoft/phi-2",
+    "phi-3-mini-4k": "microsoft/Phi-3-mini-4k-instruct",
+    "phi-3.5-moe": "microsoft/Phi-3.5-MoE-instruct",
+    "phi-4": "microsoft/phi-4",
+    "phi-4-mini": "microsoft/Phi-4-mini-instruct",
+    "qwen2-57b-a14b": "Qwen/Qwen2-57B-A14B-Instruct",
+    "qwen2-7b": "Qwen/Qwen2-7B-Instruct",
+    "qwen2.5-0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
+    "qwen2.5-32b": "Qwen/Qwen2.5-32B-Instruct",
+    "qwen2.5-72b": "Qwen/Qwen2.5-72B-Instruct",
+    "qwen2.5-72b-awq": "Qwen/Qwen2.5-72B-Instruct-AWQ",
+    "qwen2.5-7b": "Qwen/Qwen2.5-7B-Instruct",
+    "qwen2.5-vl-72b": "Qwen/Qwen2.5-VL-72B-Instruct",
+    "qwen2.5-vl-7b": "Qwen/Qwen2.5-VL-7B-Instruct",
+    "qwen3-0.6b": "Qwen/Qwen3-0.6B",
+    "qwen3-14b": "Qwen/Qwen3-14B",
+    "qwen3-235b-a22b": "Qwen/Qwen3-235B-A22B",
+    "qwen3-235b-a22b-fp8": "Qwen/Qwen3-235B-A22B-FP8",
+    "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B",
+    "qwen3-30b-a3b-fp8": "Qwen/Qwen3-30B-A3B-FP8",
+    "qwen3-32b": "Qwen/Qwen3-32B",
+    "qwen3-32b-awq": "Qwen/Qwen3-32B-AWQ",
+    "qwen3-32b-fp8": "Qwen/Qwen3-32B-FP8",
+    "qwen3-4b": "Qwen/Qwen3-4B",
+    "qwen3-8b": "Qwen/Qwen3-8B",
+    "qwen3-8b-fp8": "Qwen/Qwen3-8B-FP8",
+    "qwen3-coder-480b-a35b": "Qwen/Qwen3-Coder-480B-A35B-Instruct",
+    "qwen3-coder-480b-a35b-fp8": "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8",
+    "qwen3-next-80b-a3b": "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "qwen3-next-80b-a3b-fp8": "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8",
+    "whisper-large-v3": "openai/whisper-large-v3",
+}
+"""Our name -> theirs."""
+
+
+def hub_id(model: str) -> str | None:
+    """The name by which the hub knows a model of ours; None for a path, and for names of others."""
+    return HUB_IDS.get(model.lower())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of the Hugging Face hub, and which of the models known by name they are.
+
+
+class KnownModel(NamedTuple):
+    """What a name of the hub stands for."""
+
+    name: str
+    """Of the model whose shape it has."""
+    max_model_len: int | None = None
+    """Its own, in tokens, where that is another than the known model's."""
+
+
+_TUNED = (
+    r"instruct|it|pt|chat|hf|base|preview|thinking|text|\d{4}|\d{2}-20\d\d|[45]-?bit|bf16|main|original|turbo|exp|terminus"
+    r"|dynamic|\d+k"
+)
+_TUNING_WORDS = re.compile(rf"(?:-(?:{_TUNED}))+$")
+_TUNING = re.compile(rf"(?:-(?:{_TUNED}|v\d+(?:\.\d+)*))+$")
+"""What says how a model was tuned or packed, not what shape it has."""
+_TUNING_BEFORE_VERSION = re.compile(rf"(?:-(?:{_TUNED}))+(-v\d+(?:\.\d+)*)$")
+_EXPERTS = re.compile(r"-17b-\d+e(?=-|$)")
+"""Llama 4's sizes, which its short names leave out."""
+_MAKERS = ("meta-", "ai21-", "c4ai-", "nvidia-", "mistral-ai-", "rhai-")
+_QUANTISED = (
+    "fp8",
+    "awq",
+    "gptq",
+    "nvfp4",
+    "w8a8",
+    "w4a16",
+    "int4",
+    "int8",
+    "bnb",
+    "fp4",
+    "mxfp4",
+    "quantized",
+    "gguf",
+)
+_BITS_OF = {"awq", "gptq"}
+"""Methods whose names are followed by their bits."""
+_SAME_SHAPE = {
+    "llama-3.3-70b": KnownModel("llama-3.1-70b"),
+    "llama-3-70b": KnownModel("llama-3.1-70b", 8192),
+    "deepseek-r1-distill-llama-8b": KnownModel("llama-3.1-8b"),
+    "deepseek-r1-distill-llama-70b": KnownModel("llama-3.1-70b"),
+    "deepseek-r1-distill-qwen-7b": KnownModel("qwen2.5-7b", 131_072),
+    "deepseek-r1-distill-qwen-32b": KnownModel("qwen2.5-32b", 131_072),
+    "deepseek-v3.1": KnownModel("deepseek-v3"),
+    "qwen2.5-coder-7b": KnownModel("qwen2.5-7b"),
+    "qwen2.5-coder-32b": KnownModel("qwen2.5-32b"),
+    "qwq-32b": KnownModel("qwen2.5-32b", 40_960),
+    "qwen3-coder-30b-a3b": KnownModel("qwen3-30b-a3b", 262_144),
+    "mistral-small-3.2-24b": KnownModel("mistral-small-3.1-24b"),
+    "minimax-m2.1": KnownModel("minimax-m2"),
+    "glm-4.7": KnownModel("glm-4.6"),
+    "phi-3-mini-4k-instruct": KnownModel("phi-3-mini-4k"),
+}
+"""Models that differ in weights alone, and some in length."""
+_LONGER = ((re.compile(r"qwen3-.*-2507(-fp8)?$"), 262_144), (re.compile(r"kimi-k2-instruct-0905$"), 262_144))
+"""Later versions that were made for longer contexts."""
+
+
+def known_as(name: str, known: Collection[str]) -> KnownModel | None:
+    """Which of the ``known`` models a name of the hub stands for.
+
+    ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``, and ``Qwen3-4B-Instruct-2507`` is ``qwen3-4b`` with more
+    context. None if it is none of them. A name that says how weights are quantised stands for one that says the same,
+    and for no other.
+    """
+    short = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace("quantized.", "")
+    for maker in _MAKERS:
+        short = short.removeprefix(maker)
+    short = _EXPERTS.sub("", short.replace("llama3", "llama-3").replace("llama-3-1", "llama-3.1"))
+    longer = next((length for pattern, length in _LONGER if pattern.match(short)), None)
+    for candidate in _candidates(short):
+        if candidate.name in known:
+            return KnownModel(candidate.name, candidate.max_model_len or longer)
+    return None
+
+
+def _candidates(short: str) -> Iterator[KnownModel]:
+    """From the name as it is to the shape alone; quantisation stays, at the end."""
+    yield KnownModel(short)
+    parts = short.split("-")
+    ends = [part for part in parts if part in _QUANTISED]
+    if _BITS_OF & set(ends):
+        ends = [end for end in ends if not end.startswith("int")]
+    plain = "-".join(part for part in parts if part not in _QUANTISED)
+    with_version = _TUNING_WORDS.sub("", _TUNING_BEFORE_VERSION.sub(r"\1", plain))
+    for name in (plain, with_version, _TUNING.sub("", plain)):
+        same = _SAME_SHAPE.get(name, KnownModel(name))
+        endings = [[name, *ends]] if same.name == name else [[name, *ends], [same.name, *ends]]
+        for words in endings:
+            yield same._replace(name="-".join(words))
+            if words[-1] == "bnb":
+                yield same._replace(name="-".join([*words, "4bit"]))
+            if words[-1] == "fp4":
+                yield same._replace(name="-".join([*words[:-1], "nvfp4"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What flags change of a model that is read: fields of its config.json, and whether its encoders are loaded.
+
+_POSITIONS = (
+    "max_position_embeddings",
+    "original_max_position_embeddings",
+    "rope_local_base_freq",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+)
+"""Fields that say how long a context may be; no shape depends on them."""
+_TEXT = "text_config"
+_TEXT_APART = ("qwen2_5_vl",)
+"""Model types whose file may name fields of the decoder outside, and whose length vLLM reads inside alone."""
+_LEARNED = ("whisper",)
+"""Model types that have learned positions, a fixed number of them."""
+
+
+class Changed(NamedTuple):
+    """A config.json after overrides."""
+
+    raw: dict[str, Any]
+    ignored: tuple[str, ...] = ()
+    """Overrides that were passed over."""
+
+
+def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodelled: bool) -> Changed:
+    """``raw`` with the fields of ``--hf-overrides``.
+
+    Raises NotModelledError for fields that are not those of positions, unless they are to be passed over. Positions
+    of a model type whose decoder vLLM reads apart are left as they are: so does vLLM.
+    """
+    if overrides is None:
+        return Changed(dict(raw))
+    given = _object("hf_overrides", overrides)
+    inner = given.get(_TEXT)
+    is_nested = isinstance(raw.get(_TEXT), dict)
+    positions = () if is_nested or raw.get("model_type") in _LEARNED else _POSITIONS
+    outer = {key: value for key, value in given.items() if key in positions}
+    nested = {key: value for key, value in inner.items() if key in _POSITIONS} if isinstance(inner, dict) else {}
+    nested = nested if is_nested else {}
+    left = {key: value for key, value in given.items() if key not in outer and key != _TEXT}
+    if isinstance(inner, dict):
+        left |= {f"{_TEXT}.{key}": value for key, value in inner.items() if key not in nested}
+    said = [(f"--hf-overrides {json.dumps({key: value})}", "the model is changed") for key, value in left.items()]
+    if said and not ignore_unmodelled:
+        raise NotModelledError([(flag, f"{why}: give a changed config.json by --model") for flag, why in said])
+    if raw.get("model_type") in _TEXT_APART:
+        outer = {}
+    # The newer name wins over what the file says by the older one.
+    kept = {key: value for key, value in raw.items() if key != "rope_scaling" or "rope_parameters" not in outer}
+    changed = {**kept, **outer}
+    if nested:
+        changed[_TEXT] = {**raw[_TEXT], **nested}
+    return Changed(changed, tuple(f"{flag}: {why}" for flag, why in said))
+
+
+def loads_encoders(model: ModelSpec, limits: str | None) -> bool:
+    """Whether ``--limit-mm-per-prompt`` leaves the model any use of its encoders. ConfigError for what is no limit."""
+    if limits is None or not model.encoders:
+        return bool(model.encoders)
+    given = _object("limit_mm_per_prompt", limits)
+    return any(_count(kind, given.get(kind)) != 0 for kind in _kinds(model))
+
+
+def _kinds(model: ModelSpec) -> set[str]:
+    """What its encoders read."""
+    vision = {"image", "video"} if "VL" in model.architecture else {"image"}
+    kinds: set[str] = set()
+    for encoder in model.encoders:
+        kinds |= vision if encoder.kind == "vision" else {encoder.kind}
+    return kinds
+
+
+def _count(kind: str, value: Any) -> int | None:
+    """How many are allowed: a number, or the ``count`` among sizes; None where nobody says."""
+    count = value.get("count") if isinstance(value, dict) else value
+    if count is not None and (type(count) is not int or count < 0):
+        raise ConfigError(f"limit_mm_per_prompt.{kind}", value, "give a whole number from 0")
+    return count
+
+
+def _object(field: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigError(field, text, 'give a JSON object: {"KEY": VALUE}')
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# ``--quantization``: what vLLM does with weights as it loads them, and which names mean the same weights.
+
+_ONLINE: dict[str, dict[str, Any]] = {
+    "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
+    "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+}
+"""Methods that weights as they are can be turned into, as ``quantization_config`` would say it."""
+_ONLINE_TOO = (
+    "deepseek_v4_fp8",
+    "experts_int8",
+    "fp8_per_block",
+    "fp8_per_channel",
+    "fp8_per_tensor",
+    "gguf",
+    "gpt_oss_mxfp4",
+    "humming",
+    "int8_per_channel_weight_only",
+    "mxfp4",
+    "mxfp8",
+    "nvfp4_per_token",
+)
+"""Others that vLLM starts with where weights are not quantised."""
+ONLINE = frozenset((*_ONLINE, *_ONLINE_TOO))
+"""Both."""
+_ON_ANY = ("gguf", "humming")
+"""vLLM starts with them however weights are quantised."""
+_BY_THE_WEIGHTS = ("mxfp4", "modelopt")
+"""Weights of these methods are loaded by them, whatever is asked for."""
+_KERNELS = ("_marlin", "-marlin", "_machete")
+_WNA16 = ("awq", "gptq")
+_ACTIVATIONS = {
+    "awq": ("bfloat16", "float16"),
+    "fp8": ("bfloat16", "float16"),
+    "gptq": ("bfloat16", "float16"),
+    "mxfp4": ("bfloat16",),
+}
+"""Dtypes that their kernels take."""
+
+
+def online_quantization(method: str) -> dict[str, Any] | None:
+    """The ``quantization_config`` of weights that vLLM quantises itself; None if it has to find them quantised."""
+    return _ONLINE.get(method)
+
+
+def check_method(asked: str, model: ModelSpec) -> None:
+    """Whether vLLM loads weights of ``model`` as ``asked``.
+
+    NoStartError for a method that they are not of, ConfigError for one that vLLM has and a replay does not.
+    """
+    found = model.quantization
+    if (asked, found, model.model_type) == ("humming", "mxfp4", "gpt_oss"):
+        raise NoStartError(f"quantization = 'humming' is not for {model.name}: give --moe-backend humming")
+    if found in _BY_THE_WEIGHTS or (found is not None and _is_same(asked, found)):
+        return
+    known = asked in (_ONLINE_TOO if found is None else _ON_ANY) or (asked, found) == ("deepseek_v4_fp8", "fp8")
+    if known:
+        raise ConfigError("quantization", asked, f"is not modelled with the weights of {model.name}: leave it out")
+    has = f"are {found}" if found is not None else "are not quantised"
+    raise NoStartError(f"quantization = {asked!r}, and the weights of {model.name} {has}")
+
+
+def check_activations(model: ModelSpec) -> None:
+    """Raise NoStartError for a dtype that the kernels for its quantised weights do not take."""
+    taken = _ACTIVATIONS.get(model.quantization or "")
+    if taken is not None and model.dtype not in taken:
+        has = f"the {model.quantization} weights of {model.name}"
+        raise NoStartError(f"dtype = {model.dtype!r} does not go with {has}: use {' or '.join(taken)}")
+
+
+def _is_same(asked: str, found: str) -> bool:
+    """Whether both name the same weights: kernels have names of their own."""
+    plain, known = _plain(asked), _plain(found)
+    if plain == "moe-wna16":
+        return known in _WNA16
+    return plain in (known, f"auto-{known}") or known.startswith(f"{plain}-")
+
+
+def _plain(method: str) -> str:
+    short = method.lower()
+    for kernel in _KERNELS:
+        short = short.removesuffix(kernel)
+    return short.replace("_", "-")

@@ -1,0 +1,154 @@
+"""``--speculative-config``: which of our methods drafts like which of vLLM's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import DecisionProfile
+from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.models.spec import ModelSpec
+
+__all__ = ["AskedSpeculation", "check_drafts", "read_speculation", "token_budget"]
+
+_LIKE_EAGLE = ("eagle", "eagle3", "mtp")
+"""Drafts come from the target's hidden states, and the last matched block is computed again."""
+_PLAIN = {
+    "ngram": SpeculativeMethod.NGRAM,
+    "[ngram]": SpeculativeMethod.NGRAM,
+    "ngram_gpu": SpeculativeMethod.NGRAM_GPU,
+    "draft_model": SpeculativeMethod.DRAFT_MODEL,
+}
+_WITH_WEIGHTS = (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
+_WITH_MTP = ("deepseek_v3", "deepseek_v32", "glm4_moe", "qwen3_next")
+"""Model types, of those known here, whose layers for multi-token prediction vLLM knows."""
+_KNOWN = ("method", "model", "num_speculative_tokens")
+_DECIDES = {
+    "disable_eagle_block_drop": "decisions: which matched blocks are computed again (0.30)",
+    "disable_lookahead_block_hashes": "decisions: which blocks match (0.33)",
+    "enable_adaptive_verification": "decisions: how many drafts are verified (0.33)",
+    "max_model_len": "decisions: no drafts beyond the draft model's length",
+    "num_speculative_tokens_per_batch_size": "decisions: how many drafts, by the size of a step (0.24)",
+    "parallel_drafting": "decisions and time: drafts that are made at once",
+}
+"""Fields that change more than which drafts are right."""
+
+
+class AskedSpeculation(NamedTuple):
+    """Speculative decoding as vLLM was asked for it."""
+
+    config: SpeculativeConfig
+    method: str | None
+    """As it was called; None if nobody said."""
+    draft_model: str | None
+    """As it was called; None if nobody said."""
+    ignored: tuple[str, ...]
+    """Fields that change time or which drafts are right, and are not modelled."""
+
+
+def read_speculation(
+    text: str | None,
+    *,
+    method: str | None,
+    num_tokens: int | None,
+    draft_model: str | None = None,
+    ignore_unmodelled: bool = False,
+) -> AskedSpeculation | None:
+    """What the JSON ``text`` asks for; ``--spec-method``, ``-tokens`` and ``-model`` stand in the place of its fields.
+
+    None if nothing is asked for. Raises ConfigError for what is no JSON object, for a method that is not
+    modelled, and without a number of drafts; NotModelledError for fields that decide more than which drafts are right,
+    unless they are to be passed over.
+    """
+    if text is None and method is None and num_tokens is None:
+        return None
+    fields = _fields(text)
+    if method is not None and fields.get("method") is not None:
+        raise NoStartError("spec_method and speculative_config.method exclude each other")
+    if num_tokens is not None and fields.get("num_speculative_tokens") is not None:
+        raise NoStartError("spec_tokens and speculative_config.num_speculative_tokens exclude each other")
+    count = num_tokens if num_tokens is not None else fields.get("num_speculative_tokens")
+    if count is None:
+        fix = "give num_speculative_tokens: how many drafts the draft model was made for is not known here"
+        raise ConfigError("speculative_config", text, fix)
+    weights = draft_model or fields.get("model")
+    chosen = _method(method or fields.get("method"), weights)
+    unused = {name: value for name, value in fields.items() if name not in _KNOWN}
+    deciding = [(_said(name, unused[name]), why) for name, why in _DECIDES.items() if unused.get(name)]
+    if deciding and not ignore_unmodelled:
+        raise NotModelledError(deciding)
+    ignored = tuple(
+        f"{_said(name, value)}: {_DECIDES.get(name, 'which drafts are right is --acceptance-rates')}"
+        for name, value in unused.items()
+    )
+    name = method or fields.get("method")
+    return AskedSpeculation(SpeculativeConfig(num_speculative_tokens=count, method=chosen), name, weights, ignored)
+
+
+def _said(name: str, value: Any) -> str:
+    return f"speculative_config.{name} {json.dumps(value)}"
+
+
+def _fields(text: str | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    try:
+        fields = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError("speculative_config", text, f"is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(
+            "speculative_config", text, 'give a JSON object: {"method": ..., "num_speculative_tokens": ...}'
+        )
+    return fields
+
+
+def _method(method: Any, model: Any) -> SpeculativeMethod:
+    """As vLLM: a name that says it, else what the draft model's name says, else a draft model."""
+    if method is None:
+        named = str(model or "").lower()
+        if named in _PLAIN:
+            return _PLAIN[named]
+        return SpeculativeMethod.EAGLE if "eagle" in named or named.endswith("mtp") else SpeculativeMethod.DRAFT_MODEL
+    if method in _LIKE_EAGLE or (isinstance(method, str) and method.endswith("_mtp")):
+        return SpeculativeMethod.EAGLE
+    if method not in _PLAIN:
+        known = ", ".join((*_LIKE_EAGLE, *(name for name in _PLAIN if name[0] != "[")))
+        raise ConfigError("speculative_config.method", method, f"is not modelled: use one of {known}")
+    return _PLAIN[method]
+
+
+def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
+    """Raise NoStartError for drafts that nothing makes: a draft model without a name, layers that are not there."""
+    method = asked.method
+    predicts_itself = isinstance(method, str) and method.endswith("mtp")
+    if predicts_itself and model.model_type not in _WITH_MTP:
+        raise NoStartError(
+            f"speculative_config.method = {method!r}, and {model.name} has no layers that predict further"
+        )
+    if asked.draft_model is None and not predicts_itself and asked.config.method in _WITH_WEIGHTS:
+        raise NoStartError(
+            f"{asked.config.num_speculative_tokens} drafts are asked for, and no draft model is named:"
+            " give speculative_config.model"
+        )
+
+
+def token_budget(
+    speculative: SpeculativeConfig | None, profile: DecisionProfile, max_num_batched_tokens: int, max_num_seqs: int
+) -> int:
+    """Tokens that the scheduler may give out in a step.
+
+    Drafters that add slots to a batch leave it fewer: in 0.22 once and for all as many as there may be requests, in
+    0.33 as many as there are. Raises NoStartError if none is left.
+    """
+    if speculative is None or profile.drafts_take_input_slots:
+        return max_num_batched_tokens
+    budget = max_num_batched_tokens - speculative.num_draft_slots * max_num_seqs
+    if budget < 1:
+        raise NoStartError(
+            f"max_num_batched_tokens = {max_num_batched_tokens} leaves no token of a step beside the slots of drafts "
+            f"for max_num_seqs = {max_num_seqs}: raise the one or lower the other"
+        )
+    return budget

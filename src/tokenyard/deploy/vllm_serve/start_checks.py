@@ -1,0 +1,293 @@
+"""What keeps vllm serve from starting, and ways to spread a model that are not modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import gcd
+
+from tokenyard.core.config import SpeculativeConfig, require_int
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.models.layers import LatentAttention, MoE, SoftmaxAttention
+from tokenyard.models.spec import ModelSpec
+
+__all__ = [
+    "BACKENDS",
+    "MOST_NODES",
+    "check_adapter_drafts",
+    "check_adapters",
+    "check_context_parallel",
+    "check_draft_room",
+    "check_expert_blocks",
+    "check_experts",
+    "check_kv_dtype",
+    "check_length",
+    "check_limits",
+    "check_local_engines",
+    "check_media_cache",
+    "check_model",
+    "check_room",
+    "check_spreading",
+    "no_start",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What keeps ``vllm serve`` from starting, as far as its flags and sizes tell.
+
+_SMALLEST_BLOCK = 32
+"""Columns of the blocks that vLLM makes of larger ones."""
+
+
+def check_limits(
+    *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    max_model_len: int,
+    enable_chunked_prefill: bool,
+    long_prefill_token_threshold: int,
+    keeps_states: bool = False,
+) -> None:
+    """Raise NoStartError for limits of a step that contradict each other.
+
+    ``keeps_states``: prefixes of a model with states are cached, so that steps have to end where blocks do.
+    """
+    tokens = max_num_batched_tokens
+    if keeps_states and not enable_chunked_prefill:
+        raise NoStartError(
+            "prefix caching of a model with states needs chunked prefill: turn off the one or leave both on"
+        )
+    if not enable_chunked_prefill and tokens < max_model_len:
+        raise NoStartError(
+            f"max_num_batched_tokens = {tokens} is less than max_model_len = {max_model_len}, and without chunked "
+            "prefill a step has to hold a whole prompt: raise the one or lower the other"
+        )
+    if tokens < max_num_seqs:
+        raise NoStartError(
+            f"max_num_batched_tokens = {tokens} is less than max_num_seqs = {max_num_seqs}: every running "
+            "request needs a token of each step; raise the one or lower the other"
+        )
+    if long_prefill_token_threshold > max_model_len:
+        raise NoStartError(
+            f"long_prefill_token_threshold = {long_prefill_token_threshold} is more than "
+            f"max_model_len = {max_model_len}"
+        )
+
+
+def check_length(max_model_len: int, known: int, model: str) -> None:
+    """Raise NoStartError for a length beyond the one that the model was made for."""
+    if max_model_len > known:
+        raise NoStartError(
+            f"max_model_len = {max_model_len} is more than the {known} tokens that {model} was made for "
+            "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
+        )
+
+
+def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
+    """Raise NoStartError if experts are to be shared out and there are none."""
+    if enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
+        raise NoStartError(f"enable_expert_parallel is set, and {model.name} has no experts: leave it out")
+
+
+_LAST_VERSION = {"BambaForCausalLM": "0.23"}
+"""Architectures that vLLM had until then, by itself."""
+_COUNTS_EXPERTS = ("NemotronHForCausalLM",)
+"""Architectures whose configuration counts experts where the file, and the model, have none."""
+_SHARED_OBJECT_MB = 128
+"""vLLM's default, which it takes for no answer."""
+_ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
+"""Model types that vLLM does not run in float16."""
+
+
+def check_adapters(max_loras: int, max_cpu_loras: int | None) -> None:
+    """Raise NoStartError where fewer adapters fit the CPU's memory than a step may have; 0 or less: vLLM's default."""
+    if max_cpu_loras is not None and 0 < max_cpu_loras < max_loras:
+        raise NoStartError(f"max_cpu_loras = {max_cpu_loras} is less than max_loras = {max_loras}")
+
+
+def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int, version: str) -> None:
+    """Raise NoStartError where a step cannot hold one token beside its drafts (0.33)."""
+    if version != "0.22" and max_num_batched_tokens <= speculative.num_lookahead_tokens:
+        raise NoStartError(
+            f"max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
+            f" num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
+        )
+
+
+def check_adapter_drafts(speculative: SpeculativeConfig, max_num_batched_tokens: int, max_num_seqs: int) -> None:
+    """Raise NoStartError where a step cannot hold a token and all drafts of every request; beside adapters alone."""
+    needed = max_num_seqs * (speculative.num_speculative_tokens + 1)
+    if max_num_batched_tokens < needed:
+        raise NoStartError(
+            f"max_num_batched_tokens = {max_num_batched_tokens} is less than the {needed} that max_num_seqs ="
+            f" {max_num_seqs} requests may verify, and adapters (enable_lora) need room for all: raise the one or lower"
+            " the other"
+        )
+
+
+def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_type: object) -> None:
+    """Raise NoStartError for a limit of the cache in shared memory beside another cache; None: not given."""
+    is_given = max_object_size_mb not in (None, _SHARED_OBJECT_MB)
+    if model.supports_multimodal and is_given and cache_type != "shm":
+        raise NoStartError(
+            f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
+            "--mm-processor-cache-type shm, or leave it out"
+        )
+
+
+def check_model(model: ModelSpec, version: str) -> None:
+    """Raise NoStartError for weights or a dtype that this version of vLLM does not run.
+
+    ConfigError for a model that it leaves to transformers, and a replay does not know how.
+    """
+    last = _LAST_VERSION.get(model.architecture)
+    if version != "0.22" and last is not None:
+        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose vllm_version 0.22"
+        raise ConfigError("model", model.name, fix)
+    if version != "0.22" and model.quantization == "bitsandbytes":
+        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose vllm_version 0.22, or fp8")
+    if model.dtype == "float16" and model.model_type in _ONE_DTYPE_ONLY:
+        raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
+
+
+def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
+    """Raise NoStartError for a dtype of keys and values that does not go with the model."""
+    if version != "0.22" and kv_cache_dtype in ("bfloat16", "float16") and kv_cache_dtype != model.dtype:
+        fix = f"use auto or {model.dtype}"
+        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}")
+    mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+    if kv_cache_dtype == "fp8_e5m2" and _brings_kv_scales(model, version):
+        weights = f"{model.quantization} ({model.name})"
+        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8")
+    if kv_cache_dtype.startswith("nvfp4") and any(isinstance(mixer, LatentAttention) for mixer in mixers):
+        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8")
+
+
+def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
+    """Whether vLLM looks for scales of keys and values in the checkpoint, which fp8_e5m2 has none of.
+
+    Since 0.33 it looks into checkpoints of compressed-tensors only where they declare a dtype of keys and values.
+    """
+    kinds = {type(mixer) for layer, _ in model.layer_counts for mixer in layer.mixers}
+    if model.quantization == "compressed-tensors":
+        return SoftmaxAttention in kinds and (version == "0.22" or model.kv_cache_dtype is not None)
+    if model.quantization == "fp8":
+        return SoftmaxAttention in kinds
+    return model.quantization == "modelopt" and bool(kinds & {SoftmaxAttention, LatentAttention})
+
+
+def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
+    """Raise NoStartError where a slice of an fp8 expert on one of so many ``gpus`` is no whole number of blocks.
+
+    0.33 makes the blocks smaller then, down to 32 columns.
+    """
+    for layer, _ in model.layer_counts:
+        if not isinstance(layer.mlp, MoE) or model.quantization != "fp8" or layer.mlp.weights.alignment == 1:
+            continue
+        width, block = layer.mlp.width // gpus, layer.mlp.weights.alignment
+        smaller = gcd(block, width, layer.mlp.hidden_size)
+        if width % block and (version == "0.22" or smaller < _SMALLEST_BLOCK):
+            raise NoStartError(
+                f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
+                f" {model.name} is quantised: enable_expert_parallel keeps experts whole"
+            )
+
+
+def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpus: int) -> None:
+    """Raise NoStartError if weights and a step leave no memory for KV; all in bytes, on each of so many ``gpus``."""
+    if usable <= weights + to_run:
+        raise NoStartError(
+            f"{model} needs {_gib(weights)} for weights and {_gib(to_run)} to run, and {_gib(usable)} of {gpu} are "
+            f"usable: raise tensor_parallel_size ({gpus}), or take a larger GPU"
+        )
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / (1 << 30):.1f} GiB"
+
+
+@contextmanager
+def no_start() -> Iterator[None]:
+    """Within it, a setting that cannot work is what keeps vLLM from starting."""
+    try:
+        yield
+    except ConfigError as error:
+        raise NoStartError(str(error).replace("vLLM would not start: ", "")) from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ways to spread a model over GPUs and machines that a replay cannot follow.
+
+BACKENDS = ("mp", "uni", "ray", "external_launcher")
+"""Of ``--distributed-executor-backend``."""
+MOST_NODES = 1024
+
+
+def check_spreading(
+    *,
+    pipeline_parallel_size: int,
+    num_gpus: int,
+    nnodes: int,
+    backend: str | None,
+    num_layers: int,
+    engines_share_experts: bool,
+    has_drafts: bool,
+) -> None:
+    """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages.
+
+    ``num_gpus`` are those of all engines.
+    """
+    stages = pipeline_parallel_size
+    require_int("nnodes", nnodes, 1, MOST_NODES)
+    require_int("pipeline_parallel_size", stages, 1)
+    with no_start():
+        require_int("pipeline_parallel_size", stages, 1, num_layers)
+    if backend not in (None, *BACKENDS):
+        raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
+    if stages > 1 and backend == "uni":
+        raise NoStartError(f"distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
+    problem = None
+    if stages > 1 and engines_share_experts:
+        problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
+    elif stages > 1 and has_drafts:
+        problem = "drafts in a pipeline are not modelled: leave one of the two out"
+    if problem is not None:
+        raise ConfigError("pipeline_parallel_size", stages, problem)
+    with no_start():
+        if num_gpus % nnodes:
+            fix = f"{num_gpus} GPUs (tensor x pipeline x data parallel) do not divide by it: give a divisor"
+            raise ConfigError("nnodes", nnodes, fix)
+
+
+def check_local_engines(local: int | None, engines: int) -> None:
+    """Engines on each machine: ConfigError for what is no number, NoStartError for more than there are."""
+    if local is None:
+        return
+    require_int("data_parallel_size_local", local, 0, MOST_NODES)
+    if local > engines:
+        raise NoStartError(f"data_parallel_size_local = {local} is more than data_parallel_size = {engines}")
+
+
+def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: int, *, has_drafts: bool) -> None:
+    """Whether the KV of a sequence can be spread over ``ranks`` GPUs of a tensor-parallel group.
+
+    NoStartError where vLLM says no: heads of keys and values that each GPU has alone cannot be spread. ConfigError for
+    what is not modelled.
+    """
+    name = "decode_context_parallel_size"
+    require_int(name, ranks, 1, MOST_NODES)
+    if ranks == 1:
+        return
+    if has_drafts:
+        raise ConfigError(name, ranks, "is not modelled together with speculative decoding: leave one of the two out")
+    copies = tensor_parallel_size
+    kinds = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+    if any(isinstance(mixer, SoftmaxAttention) for mixer in kinds):
+        copies = tensor_parallel_size // model.num_kv_heads
+    with no_start():
+        if copies < ranks or tensor_parallel_size % ranks:
+            fix = (
+                f"{tensor_parallel_size} GPUs that share the layers have {max(copies, 1)} copies of each KV head of "
+                f"{model.name}: give a divisor of that, or a larger tensor_parallel_size"
+            )
+            raise ConfigError(name, ranks, fix)

@@ -1,1 +1,0 @@
-"""Between text and token ids: a model's tokenizer, output piece by piece, stop strings, chat templates."""

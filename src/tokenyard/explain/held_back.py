@@ -1,0 +1,257 @@
+"""Whom did a step hold back, and why? Recorded reasons, the classifier for traces without, how often they agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from tokenyard.trace.facts import StepFacts, main_reason
+from tokenyard.trace.schema import AdmissionOutcome, Refusal
+from tokenyard.vocabulary import (
+    BUCKETS,
+    BUDGET_SHARE,
+    FREE_LOW,
+    FREE_PLENTY,
+    FREE_TIGHT,
+    STEP_REASONS,
+    Bucket,
+    Gap,
+    Place,
+    Reason,
+    StepReason,
+    holds,
+)
+
+__all__ = [
+    "BETWEEN_STEPS",
+    "FRONT_END",
+    "NOT_RECORDED",
+    "STEP_IN_PROGRESS",
+    "Agreement",
+    "Cause",
+    "Disagreements",
+    "HeldBack",
+    "Pair",
+    "Verdict",
+    "classify",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The classifier of the trace format: which check most likely blocked admission in a step, judged from counts alone.
+#
+# It looks at what a snapshot and a decision show and asks the questions in the order in which the scheduler meets
+# them; the first match is the answer. A trace that records reasons needs no such guess: then the classifier stands
+# beside them, and ``agreement`` counts where it is wrong.
+
+
+class Verdict(NamedTuple):
+    """Answer of the classifier, with the quantities it derived on the way."""
+
+    bucket: Bucket
+    reason: StepReason | None
+    """None unless requests are known to have been left waiting."""
+    unadmitted: int | None
+    """Waiting requests that were not admitted."""
+    effective_free: int | None
+    """Free blocks less those that the running requests' prefill takes."""
+
+
+def classify(facts: StepFacts) -> Verdict:
+    """Judge one step. A check whose numbers are missing does not match."""
+    effective = None
+    if facts.free_blocks is not None and facts.running_consumed is not None:
+        effective = facts.free_blocks - facts.running_consumed
+    if facts.num_waiting is None:
+        return Verdict(Bucket.UNKNOWN, None, None, effective)
+    if facts.num_waiting <= 0:
+        return Verdict(_without_queue(facts.num_running), None, 0, effective)
+    if facts.num_new is None and facts.num_resumed is None:
+        return Verdict(Bucket.UNKNOWN, None, None, effective)
+    unadmitted = facts.num_waiting - (facts.num_new or 0) - (facts.num_resumed or 0)
+    if unadmitted <= 0:
+        return Verdict(Bucket.ADMITTED_ALL, None, 0, effective)
+    reason = _hard_limit(facts, effective) or _soft_limit(facts, effective)
+    return Verdict(STEP_REASONS[reason].bucket, reason, unadmitted, effective)
+
+
+def _without_queue(num_running: int | None) -> Bucket:
+    if num_running is None:
+        return Bucket.UNKNOWN
+    return Bucket.UNDER_CAPACITY if num_running > 0 else Bucket.IDLE
+
+
+def _hard_limit(facts: StepFacts, effective: int | None) -> StepReason | None:
+    """Checks 1 to 5: a limit that was provably reached."""
+    free, need = facts.free_blocks, facts.min_need
+    used, budget = facts.token_sum, facts.token_budget
+    if used is not None and budget is not None and used >= BUDGET_SHARE * budget:
+        return StepReason.TOK_BUDGET
+    if effective is not None and need is not None and effective < need:
+        return StepReason.KV_AFTER_RUN
+    if free is not None and need is not None and free < need:
+        return StepReason.KV_INSUF
+    if free is not None and free < FREE_LOW:
+        return StepReason.KV_LOW
+    if facts.num_running is not None and facts.max_running is not None and facts.num_running >= facts.max_running:
+        return StepReason.MAX_SEQS
+    return None
+
+
+def _soft_limit(facts: StepFacts, effective: int | None) -> StepReason:
+    """Checks 6 to 10: no limit was provably reached."""
+    free = facts.free_blocks
+    if effective is not None and effective < FREE_TIGHT:
+        return StepReason.KV_TIGHT_AFTER_RUN
+    if facts.num_new:
+        return StepReason.ALLOC_EXHAUSTED
+    if free is not None and free > FREE_PLENTY:
+        return StepReason.ALLOC_REJECTED
+    if free is not None:  # fewer than FREE_LOW were caught above
+        return StepReason.KV_MARGINAL
+    return StepReason.UNKNOWN
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Why one step held back a certain request: what the split of its waiting time asks.
+#
+# ``trace/format/held_back.py`` counts the same requests per reason, so the waits of all requests add up to the
+# report's time lost.
+
+
+class Cause(NamedTuple):
+    """Why a waiting request did not run in a step."""
+
+    reason: str
+    place: Place
+
+
+NOT_RECORDED = Cause(Gap.NOT_RECORDED, Place.OUTSIDE)
+"""The trace has no word on it: a step was sampled away, or its outcome is missing."""
+NOT_LISTED = Cause(Gap.NOT_LISTED, Place.OUTSIDE)
+"""The bound on ids leaves out which of several reasons it was."""
+FRONT_END = Cause(Gap.FRONT_END, Place.OUTSIDE)
+"""The front end had it, the scheduler had not: as far as the trace shows, and perhaps longer."""
+STEP_IN_PROGRESS = Cause(Gap.STEP_IN_PROGRESS, Place.OUTSIDE)
+"""It arrived while a step ran; the scheduler decides when the next one begins."""
+BETWEEN_STEPS = Cause(Gap.BETWEEN_STEPS, Place.OUTSIDE)
+"""No step ran: the host had not begun the next one."""
+
+
+class HeldBack:
+    """The causes of one step: that of everybody who waits, and of those whom the outcome names."""
+
+    __slots__ = ("named", "shared", "stalled")
+
+    def __init__(self, shared: Cause = NOT_RECORDED) -> None:
+        self.shared = shared
+        """Of every waiting request that is not in ``named``."""
+        self.named: dict[str, Cause] = {}
+        self.stalled: dict[str, Cause] = {}
+        """Running requests that got no tokens."""
+
+    @classmethod
+    def of(cls, outcome: AdmissionOutcome) -> HeldBack:
+        """What the outcome of a step says."""
+        held = cls(_shared(outcome))
+        for refusal in outcome.skipped or ():
+            if refusal.req_id is not None:
+                held.named[refusal.req_id] = Cause(refusal.reason, Place.OWN)
+        if outcome.num_requests and outcome.reason is not None and outcome.req_id is not None:
+            held.named[outcome.req_id] = Cause(outcome.reason, Place.OWN)
+        for refusal in outcome.not_scheduled or ():
+            if refusal.req_id is not None and holds(refusal.reason):
+                held.stalled[refusal.req_id] = Cause(refusal.reason, Place.OWN)
+        return held
+
+    def preempt(self, request_ids: Iterable[str], outcome: AdmissionOutcome | None) -> None:
+        """Requests lost their blocks in this step: they wait, whatever else is said of them."""
+        own = {
+            each.req_id for each in (outcome.preemptions if outcome else None) or () if each.req_id == each.for_req_id
+        }
+        for request_id in request_ids:
+            self.stalled.pop(request_id, None)
+            self.named[request_id] = Cause(
+                Reason.SELF_PREEMPTED if request_id in own else Reason.PREEMPTED_THIS_STEP, Place.OWN
+            )
+
+    def cause_of(self, request_id: str) -> Cause:
+        """Of a request that waits."""
+        return self.named.get(request_id, self.shared)
+
+
+def _shared(outcome: AdmissionOutcome) -> Cause:
+    """The cause of a waiting request that the outcome does not name."""
+    causes = [Cause(reason, Place.OWN) for reason in _skips_not_listed(outcome)]
+    if outcome.num_requests and outcome.reason is not None:
+        causes.append(Cause(outcome.reason, Place.ALL if outcome.req_id is None else Place.BEHIND))
+    if not causes:
+        return NOT_RECORDED
+    return causes[-1] if len({cause.reason for cause in causes}) == 1 else NOT_LISTED
+
+
+def _skips_not_listed(outcome: AdmissionOutcome) -> list[str]:
+    """Reasons of skipped requests that a bound on ids leaves out of the list."""
+    if not outcome.skipped_omitted:
+        return []
+    listed: list[Refusal] = outcome.skipped or []
+    left = Counter(outcome.skipped_counts or {})
+    left.subtract(Counter(refusal.reason for refusal in listed))
+    return [reason for reason, count in left.items() if count > 0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How often the classifier's guess contradicts the recorded truth.
+#
+# They are compared on steps in which requests were left waiting, a reason was recorded, and the classifier named a
+# bucket. A guess agrees when its bucket is one that the recorded reason can rightly be put into; some reasons fit no
+# bucket, because the classifier has no name for them.
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Steps that the classifier put into ``bucket`` and whose recorded reason is ``recorded``."""
+
+    bucket: str
+    recorded: str
+    steps: int
+    agrees: bool
+
+
+class Disagreements(msgspec.Struct, frozen=True):
+    """Guess against truth."""
+
+    steps_compared: int
+    steps_disagreeing: int
+    pairs: list[Pair]
+    """Most frequent first."""
+
+
+class Agreement:
+    """Counts pairs of guess and truth."""
+
+    def __init__(self) -> None:
+        self._pairs: Counter[tuple[str, str]] = Counter()
+
+    def add(self, verdict: Verdict, outcome: AdmissionOutcome | None) -> None:
+        """Compare one step, if it can be compared."""
+        if verdict.reason is None or verdict.bucket is Bucket.UNKNOWN or outcome is None:
+            return
+        reason = main_reason(outcome)
+        if reason is not None:
+            self._pairs[verdict.bucket.value, reason] += 1
+
+    def join(self, other: Agreement) -> None:
+        """The steps of another engine, too."""
+        self._pairs += other._pairs
+
+    def result(self) -> Disagreements:
+        """The comparison so far."""
+        pairs = [
+            Pair(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
+            for (bucket, reason), steps in sorted(self._pairs.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        wrong = sum(pair.steps for pair in pairs if not pair.agrees)
+        return Disagreements(sum(pair.steps for pair in pairs), wrong, pairs)

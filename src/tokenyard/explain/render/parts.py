@@ -1,0 +1,393 @@
+"""What printed answers are made of: tables, units, and the parts of a report."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.advice.rules import Advice, Trial
+from tokenyard.explain.render.units import count, duration, milliseconds, percent
+from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
+from tokenyard.explain.report.slo import Goodput, Objective
+from tokenyard.redaction import plain
+from tokenyard.trace.start import Deployment
+from tokenyard.vocabulary import reason_meaning
+
+__all__ = [
+    "advice_of",
+    "clients_of",
+    "deployment_table",
+    "fitting",
+    "goodput_of",
+    "print_section",
+    "ranks_table",
+    "reasons_of",
+    "replicas_of",
+    "table_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the printed answers are laid out with: sections with a title, and tables without lines.
+
+_Rows_contra = TypeVar("_Rows_contra", contravariant=True)
+_INDENT = 2
+_UNBOUNDED = 1000
+"""Columns that no table needs."""
+
+
+def print_section(console: Console, title: str, *parts: Table | Text | None) -> None:
+    """A blank line, the title, and its parts indented; an empty text is a blank line."""
+    console.print()
+    console.print(Text(title, "bold"))
+    for part in parts:
+        if part is not None:
+            console.print(Padding(part, (0, 0, 0, _INDENT), expand=False) if part else part)
+
+
+def table_of(*columns: Column, header: bool = True) -> Table:
+    """A table without lines."""
+    return Table(*columns, box=None, pad_edge=False, padding=(0, 1), show_header=header, header_style="bright_black")
+
+
+class _Layout(Protocol[_Rows_contra]):
+    def __call__(self, rows: _Rows_contra, /, *, narrow: bool) -> Table: ...
+
+
+def fitting(console: Console, layout: _Layout[_Rows_contra], rows: _Rows_contra) -> Table:
+    """The table in its wide layout where a section of the console has room for it, else in its narrow one."""
+    wide = layout(rows, narrow=False)
+    needed = console.measure(wide, options=console.options.update(max_width=_UNBOUNDED)).maximum
+    return wide if needed + _INDENT <= console.width else layout(rows, narrow=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a replay stood for, in a terminal: sizes, limits, and what was assumed or passed over.
+
+
+def deployment_table(deployment: Deployment) -> Table | None:
+    """The deployment; None where the trace does not tell of one."""
+    if deployment.num_gpu_blocks is None:
+        return None
+    table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
+    for name, said in (
+        ("vLLM", f"{plain(deployment.vllm_version or 'unknown')}: its decisions, and its defaults where nobody says"),
+        ("weights", _weights(deployment)),
+        ("KV", _kv(deployment)),
+        ("limits", _limits(deployment)),
+        ("step times", _step_times(deployment)),
+    ):
+        if said is not None:
+            table.add_row(name, Text(said))
+    for name, style, lines in (
+        ("assumed", "", [str(each) for each in deployment.assumed]),
+        ("used", "", [" ".join(deployment.used)] if deployment.used else []),
+        ("no effect", "", deployment.without_effect),
+        ("ignored", "yellow", deployment.ignored),
+    ):
+        if lines:
+            table.add_row(name, _lines(lines, style))
+    return table
+
+
+def _lines(lines: Iterable[str], style: str) -> Text:
+    return Text("\n".join(plain(line) for line in lines), style)
+
+
+def _step_times(deployment: Deployment) -> str | None:
+    """Where they come from; None if the steps were really taken."""
+    if deployment.step_time is None:
+        return None
+    return f"{plain(deployment.step_time)}; error: {deployment.step_time_error or 'unknown'}"
+
+
+def _weights(deployment: Deployment) -> str | None:
+    """None where nobody said; a trace of a real server does not."""
+    if deployment.weight_gib is None:
+        return None
+    engines = deployment.data_parallel_size or 1
+    stages = deployment.pipeline_parallel_size or 1
+    gpus = (deployment.tensor_parallel_size or 1) * engines * stages
+    each = " on each of them" if gpus > 1 else ""
+    if stages > 1:
+        each = " on those that have the most"
+    many = f" in {engines:,} engines" if engines > 1 else ""
+    many += f" of {stages:,} stages" if engines > 1 and stages > 1 else f" in {stages:,} stages" * (stages > 1)
+    return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}{many}"
+
+
+def _kv(deployment: Deployment) -> str:
+    alike = Counter(map(plain, deployment.kv_groups))
+    named = "; ".join(f"{count} x {group}" if count > 1 else group for group, count in alike.items())
+    groups = f": {named}" if len(deployment.kv_groups) > 1 else ""
+    each = "in each engine, " if (deployment.data_parallel_size or 1) > 1 else ""
+    size = "" if deployment.kv_gib is None else f", {deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}"
+    return (
+        f"{each}{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}"
+        f"{size}{groups}"
+    )
+
+
+def _limits(deployment: Deployment) -> str:
+    ahead = "a step ahead" if deployment.async_scheduling else "one step at a time"
+    return (
+        f"{deployment.max_num_batched_tokens:,} tokens a step, {deployment.max_num_seqs:,} sequences, "
+        f"{deployment.max_model_len:,} tokens each, {ahead}"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The heart of the printed report: what held requests back, and what to change.
+
+_REASONS_EXPLAINED = 5
+
+
+def reasons_of(report: Report) -> Iterable[Table | Text]:
+    """What held requests back: a table, then each reason in words, with its numbers."""
+    if not report.recorded_reasons:
+        blocked = sum(report.reasons.values())
+        if blocked:
+            yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
+        else:
+            yield Text("Nothing: no request was held back in any step.")
+        yield from _unseen(report)
+        return
+    table = table_of(
+        Column("recorded reason", no_wrap=True),
+        Column("steps", justify="right"),
+        Column("requests held, by step", justify="right"),
+        Column("time lost, added up", justify="right"),
+    )
+    for name, reason in report.recorded_reasons.items():
+        table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))
+    yield table
+    yield Text()
+    words = table_of(Column(no_wrap=True), Column(), header=False)
+    for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
+        text = Text(reason_meaning(name))
+        text.append(_kv_numbers(reason), "bright_black")
+        words.add_row(Text(plain(name), "bold"), text)
+    yield words
+    yield from _unseen(report)
+
+
+def _unseen(report: Report) -> Iterable[Text]:
+    """The rest of the waiting time, where there is enough of it to wonder about."""
+    if report.unseen_s is not None and report.unseen_s >= 0.0005:
+        yield Text(
+            f"Before a step could see them, requests waited {duration(report.unseen_s)} in all: on the way to the "
+            "scheduler, or for the step that ran.",
+            "bright_black",
+        )
+
+
+def _kv_numbers(reason: RecordedReason) -> str:
+    kv = reason.kv
+    if kv is None:
+        return ""
+    text = f" On average it needed {kv.needed:,.0f} blocks"
+    if kv.cached_hits >= 0.5:
+        text += f" ({kv.cached_hits:,.0f} of them its own cached prefix)"
+    text += f" and {kv.free:,.0f} were free"
+    for name, value in (("reserved", kv.reserved), ("kept by the watermark", kv.watermark)):
+        if value >= 0.5:
+            text += f", {value:,.0f} of them {name}"
+    text += "."
+    if kv.smallest_need is not None:
+        text += f" The smallest waiting request needed {kv.smallest_need:,.0f}"
+        if kv.smaller_would_fit_steps:
+            text += f" and would have fitted in {kv.smaller_would_fit_steps:,} of these steps"
+        text += "."
+    return text
+
+
+_DIRECTION = {
+    "up": "raise",
+    "down": "lower",
+    "on": "turn on",
+    "off": "turn off",
+    "set": "set",
+    "choose": "choose another",
+}
+
+
+_EFFECTS = {
+    "ttft_ms.p90": "TTFT p90",
+    "tpot_ms.p90": "TPOT p90",
+    "tpot_ms.p99": "TPOT p99",
+    "e2e_ms.mean": "E2E mean",
+    "throughput.output_tokens_per_s": "output tokens/s",
+}
+_TOO_SMALL = 0.005
+
+
+def advice_of(report: Report) -> Iterable[Table | Text]:
+    """Each advice: the setting, what a replay with it did, why, what shows it and what it costs."""
+    if report.advice:
+        table = table_of(Column(no_wrap=True), Column(), header=False)
+        said: set[str] = set()
+        for advice in report.advice:
+            text = Text(f"{_what(advice)}: ", "bold")
+            diagnosis = advice.diagnosis
+            if advice.trial is not None:
+                text.append(f"{_effects(advice.trial)} ", "green")
+                diagnosis = diagnosis[:1].upper() + diagnosis[1:]
+            if advice.rule not in said:
+                text.append(f"{diagnosis}. ", "not bold")
+                text.append(f"{plain(advice.evidence)} ", "not bold")
+            said.add(advice.rule)
+            text.append(f"The price: {advice.price}.", "not bold bright_black")
+            table.add_row(Text("\N{BULLET}"), text)
+        yield table
+        if report.tried_on is not None:
+            words = f"Replayed on {plain(report.tried_on)}, and compared there; --advice all replays the whole run."
+            yield Text(words, "bright_black")
+        elif any(each.trial is None for each in report.advice):
+            words = (
+                "Not replayed: `tokenyard whatif TRACE --set ...` replays a trace; a run that is long, --advice all."
+            )
+            yield Text(words, "bright_black")
+    if report.tried:
+        tried = "; ".join(each.title + (f" ({plain(each.problem)})" if each.problem else "") for each in report.tried)
+        yield Text(f"Tried, and no better: {tried}.", "bright_black")
+
+
+def _what(advice: Advice) -> str:
+    trial = advice.trial
+    if trial is None:
+        now = "" if advice.now is None else f" (now {plain(str(advice.now))})"
+        return f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{now}"
+    whose = "" if trial.is_vllm else ", which vLLM has not"
+    return f"{plain(trial.title)} ({plain(trial.flag)}{whose})"
+
+
+def _effects(trial: Trial) -> str:
+    """``TTFT p90 -41 %, TPOT p90 +9 %.``"""
+    said = [
+        f"{_EFFECTS[each.figure]} {100 * each.change:+.0f} %"
+        for each in trial.effects
+        if each.figure in _EFFECTS and abs(each.change) >= _TOO_SMALL
+    ]
+    return ", ".join(said) + "."
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Service levels: which bounds hold, and the goodput.
+
+
+def goodput_of(goodput: Goodput) -> Iterator[Table | Text]:
+    """A row for each bound, and a sentence about requests within all of them."""
+    names = ("bound", "measured", "", "requests within")
+    table = table_of(Column("", no_wrap=True), *(Column(name, justify="right", no_wrap=True) for name in names))
+    for each in goodput.objectives:
+        within = "-" if each.share is None else percent(each.share)
+        table.add_row(each.name, milliseconds(each.bound_ms), milliseconds(each.value_ms), _verdict(each), within)
+    yield table
+    if goodput.requests is not None:
+        rate = "" if goodput.requests_per_s is None else f"{goodput.requests_per_s:,.2f} requests/s, "
+        yield Text(
+            f"goodput: {rate}{count(goodput.requests)} requests, {percent(goodput.share)} of those that ended: "
+            "whole and within every bound"
+        )
+
+
+def _verdict(objective: Objective) -> Text:
+    if objective.met is None:
+        return Text("")
+    return Text("holds", "green") if objective.met else Text("missed", "red")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engines of one deployment side by side, in a terminal.
+
+
+def ranks_table(ranks: Sequence[RankShare]) -> Table:
+    """A line for each engine; what nobody has is left out."""
+    together = any(each.dummy_batches for each in ranks)
+    names = ["requests", "of tokens", "busy", *(["dummies"] * together), "hits", "KV peak", "TTFT", "TPOT"]
+    table = table_of(
+        Column("rank", style="bright_black", no_wrap=True),
+        *(Column(name, justify="right", no_wrap=True) for name in names),
+    )
+    for each in ranks:
+        table.add_row(
+            str(each.rank),
+            count(each.requests),
+            percent(each.output_tokens_share),
+            percent(each.busy_share),
+            *([count(each.dummy_batches or 0)] * together),
+            percent(each.prefix_hit_rate),
+            percent(each.peak_kv_use),
+            milliseconds(each.ttft_ms.mean),
+            milliseconds(each.tpot_ms.mean),
+        )
+    return table
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Replicas that come and go, over time.
+
+_ROWS = 12
+"""Stretches of the run that are shown, where replicas came or went."""
+
+
+def replicas_of(replicas: ReplicaFigures, seconds: float | None) -> Iterator[Table | Text]:
+    """What they were scaled by, what that took, and how many there were when."""
+    if replicas.least == replicas.most:
+        yield Text(f"{count(replicas.most)} of them, always.")
+        return
+    yield Text(
+        f"{count(replicas.least)} to {count(replicas.most)}, by Kubernetes' HorizontalPodAutoscaler that aims at "
+        f"{replicas.target:g} waiting requests each; {duration(replicas.startup_s)} to start."
+    )
+    gpus = "" if replicas.gpus is None else f", {replicas.held_s * replicas.gpus / 3600:,.2f} GPU-hours"
+    yield Text(
+        f"{replicas.mean_held:,.2f} on average, {count(replicas.max_held)} at most; {count(replicas.started)} started; "
+        f"{replicas.held_s / 3600:,.2f} replica-hours{gpus}"
+    )
+    if len(replicas.changes) > 1 and seconds:
+        yield _over_time(replicas, seconds)
+
+
+def _over_time(replicas: ReplicaFigures, seconds: float) -> Table:
+    """A row for each twelfth of the run: how many there were at its beginning, and at most."""
+    names = ("replicas", "at most", "taking requests")
+    table = table_of(Column("from", justify="right"), *(Column(name, justify="right", no_wrap=True) for name in names))
+    changes = replicas.changes
+    moments = [change.at_s for change in changes]
+    for i in range(_ROWS):
+        begin, end = seconds * i / _ROWS, seconds * (i + 1) / _ROWS
+        at = bisect_right(moments, begin) - 1
+        within = changes[at : bisect_right(moments, end)]
+        most = max(change.held for change in within)
+        table.add_row(duration(begin), count(changes[at].held), count(most), count(changes[at].ready))
+    return table
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What clients saw who hang up after a time and ask again.
+
+
+def clients_of(clients: ClientFigures) -> Iterator[Text]:
+    """Sentences; the rest of a report is of attempts."""
+    again = f", and ask again {duration(clients.retry_wait_s)} later, {count(clients.retries)} times at most"
+    yield Text(f"They hang up after {duration(clients.timeout_s)}{again if clients.retries else ''}.")
+    yield Text(
+        f"{count(clients.given_up)} attempts given up, {count(clients.retried)} sent again; "
+        f"{count(clients.answered_late)} requests answered late, {count(clients.unanswered)} not at all"
+    )
+    answer = clients.answer_ms
+    if answer.mean is not None:
+        yield Text(
+            f"from the first sending to the end of the answer: {milliseconds(answer.mean)} on average, "
+            f"p90 {milliseconds(answer.p90)}, max {milliseconds(answer.max)}"
+        )
+    yield Text("All other figures are of attempts, as the server sees them.")

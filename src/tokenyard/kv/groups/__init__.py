@@ -1,1 +1,0 @@
-"""The block lists of one KV-cache group, one module per attention type."""

@@ -1,1 +1,0 @@
-"""How `vllm serve` is started: its flags and what they mean to a replay, its defaults, what keeps it from starting."""

@@ -1,0 +1,558 @@
+"""The KV cache as vLLM plans it: bytes per layer, groups, blocks, and the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any, Literal
+
+from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
+from tokenyard.errors import ConfigError
+from tokenyard.models.layers import (
+    Attends,
+    GatedDeltaNet,
+    LatentAttention,
+    Mamba1,
+    Mamba2,
+    SoftmaxAttention,
+    StateSpace,
+    dtype_bytes,
+)
+from tokenyard.models.spec import ModelSpec, pipeline_stages
+
+__all__ = [
+    "DEFAULT_BLOCK_SIZE",
+    "KV_CACHE_DTYPES",
+    "CacheSettings",
+    "KVCachePlan",
+    "LayerCache",
+    "LayerGroup",
+    "Planner",
+    "group_layers",
+    "kv_element_bytes",
+    "layer_caches",
+    "plan_kv_cache",
+    "with_block_size",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What every layer keeps per block: the facts that vLLM's planner groups layers by.
+#
+# full, chunk, window   block size x KV heads x (key size + value size) x element size latent (MLA)          block
+# size x (kv_lora_rank + rope size) x element size; an indexer adds its keys cross                 as full, for the
+# encoder's tokens state (Mamba)         the state, padded to the page of the attention layers beside it
+
+DEFAULT_BLOCK_SIZE = 16
+SPARSE_BLOCK_SIZE = 64
+"""Of DeepSeek's sparse attention, whose kernels take no other."""
+FLASHMLA_BLOCK_SIZE = 64
+"""Of FlashMLA, which reads an fp8 cache of latent vectors on Hopper."""
+FLASHINFER_MLA_BLOCK_SIZE = 32
+"""The smallest of FlashInfer's latent attention, on Blackwell's large GPUs."""
+MIXED_BLOCK_SIZE = 64
+"""Of Triton and FlashInfer together, on the same GPUs: the one for images, the other for text (0.33)."""
+INDEXER_SCALE_BYTES = 4
+"""Of every 128 indexer keys, which are stored in a byte each."""
+SPARSE_FP8_BYTES = 656
+"""Of a token's latent vector in DeepSeek's sparse attention with an fp8 cache: scales and a bfloat16 rope part."""
+
+KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
+"""Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
+
+Planner = Literal["0.22", "0.33"]
+_HOPPER, _BLACKWELL = 9, 10
+"""Compute capabilities; that of the RTX Blackwells is 12."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """What the plan depends on besides the model and the memory; names are vLLM's."""
+
+    block_size: int | None = None
+    """Tokens per block; None: what the attention kernels prefer."""
+    kv_cache_dtype: str = "auto"
+    """auto: what the checkpoint asks for, else the model's dtype."""
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    max_model_len: int = 8192
+    max_num_batched_tokens: int = 8192
+    max_num_encoder_input_tokens: int = 0
+    """Embeddings that cross attention reserves per request; 0: as many as a step computes, as vLLM does."""
+    async_scheduling: bool = True
+    """A step more may be in flight than there are stages: windows keep blocks for all of them (from 0.33 on)."""
+    enable_prefix_caching: bool = True
+    num_speculative_tokens: int = 0
+    compute_capability: tuple[int, int] = (9, 0)
+    """CUDA's, of the GPUs: by it vLLM chooses kernels, and they want blocks of different sizes."""
+    planner: Planner = "0.33"
+    """The version whose planner is followed."""
+
+    def __post_init__(self) -> None:
+        if self.block_size is not None:
+            require_int("block_size", self.block_size, 1, 1 << 20)
+        require_int("tensor_parallel_size", self.tensor_parallel_size, 1)
+        require_int("decode_context_parallel_size", self.decode_context_parallel_size, 1, 1 << 10)
+        require_int("max_model_len", self.max_model_len, 1)
+        require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
+        require_int("num_speculative_tokens", self.num_speculative_tokens, 0)
+        if self.kv_cache_dtype != "auto" and self.kv_cache_dtype not in KV_CACHE_DTYPES:
+            fix = f"use one of: auto, {', '.join(KV_CACHE_DTYPES)}"
+            raise ConfigError("kv_cache_dtype", self.kv_cache_dtype, fix)
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens whose blocks a window cannot have given back yet."""
+        steps = 1 if self.planner == "0.22" else self.pipeline_parallel_size + self.async_scheduling
+        return steps * self.max_num_batched_tokens
+
+    def mamba_cache_mode(self, model: ModelSpec) -> MambaCacheMode:
+        """vLLM's default: with prefix caching the state at the end of a step is kept; 0.22 keeps all of Mamba's."""
+        states = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers if isinstance(mixer, StateSpace)]
+        if not states or not self.enable_prefix_caching:
+            return MambaCacheMode.NONE
+        keeps_all = self.planner == "0.22" and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
+        return MambaCacheMode.ALL if keeps_all else MambaCacheMode.ALIGN
+
+    def cache_dtype(self, model: ModelSpec) -> str:
+        """``kv_cache_dtype`` with ``auto`` resolved."""
+        return self.kv_cache_dtype if self.kv_cache_dtype != "auto" else model.kv_cache_dtype or model.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCache:
+    """The cache of one layer on one GPU. Equal ones may share a block table."""
+
+    kind: GroupKind
+    block_size: int
+    page_bytes: int
+    """Of one block in this layer, padding included."""
+    shape: tuple[object, ...]
+    """Heads and sizes, or states: layers that differ in it never count as equal."""
+    window: int = 0
+    """Tokens of the window or chunk."""
+    is_latent: bool = False
+    blocks_kept: int = 0
+    """Blocks that a request's state takes; 0 where blocks follow from tokens."""
+    drafts: int = 0
+    """Blocks for the states after drafts, where blocks follow from tokens."""
+
+    def blocks_per_request(self, settings: CacheSettings, max_model_len: int) -> int:
+        """Most blocks that one request of ``max_model_len`` tokens takes: what vLLM plans with."""
+        if self.blocks_kept:
+            return self.blocks_kept
+        size, ahead = self.block_size, settings.in_flight_tokens
+        if self.kind is GroupKind.SLIDING_WINDOW:
+            return -(-min(self.window - 1 + ahead, max_model_len) // size) + 1
+        if self.kind is GroupKind.CHUNKED_LOCAL:
+            return -(-min(self.window + ahead, max_model_len) // size)
+        if self.kind is GroupKind.CROSS_ATTENTION:
+            return -(-settings.max_num_encoder_input_tokens // size)
+        return -(-max_model_len // (size * settings.decode_context_parallel_size)) + self.drafts
+
+
+def kv_element_bytes(dtype: str) -> float:
+    """Bytes per element of a resolved ``kv_cache_dtype``."""
+    return KV_CACHE_DTYPES[dtype] if dtype in KV_CACHE_DTYPES else float(dtype_bytes(dtype))
+
+
+def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
+    """The cache of every layer, first layer first; layers that keep nothing are left out."""
+    model.check_tensor_parallel(settings.tensor_parallel_size)
+    attention_page, block_size = _attention_block(model, settings)
+    return [
+        cache
+        for layer in model.layers
+        for mixer in layer.mixers
+        for cache in _caches(model, mixer, settings, block_size, attention_page)
+    ]
+
+
+def _caches(
+    model: ModelSpec, mixer: object, settings: CacheSettings, block_size: int, attention_page: int
+) -> Iterator[LayerCache]:
+    dtype = settings.cache_dtype(model)
+    if isinstance(mixer, StateSpace):
+        yield _state_cache(mixer, settings, settings.mamba_cache_mode(model), block_size, attention_page)
+    elif isinstance(mixer, LatentAttention):
+        yield from _latent_caches(mixer, dtype, block_size, settings)
+    elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv:
+        yield _softmax_cache(mixer, dtype, block_size, settings)
+
+
+_KINDS = {
+    Attends.FULL: GroupKind.FULL,
+    Attends.SLIDING_WINDOW: GroupKind.SLIDING_WINDOW,
+    Attends.CHUNKED: GroupKind.CHUNKED_LOCAL,
+    Attends.CROSS: GroupKind.CROSS_ATTENTION,
+}
+
+
+def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int, capability: tuple[int, int]) -> int:
+    """Of one token in one layer."""
+    if isinstance(mixer, LatentAttention):
+        # FlashInfer, on Blackwell's large GPUs, reads plain fp8.
+        if mixer.indexer is not None and dtype.startswith("fp8") and capability[0] != _BLACKWELL:
+            return SPARSE_FP8_BYTES
+        return int(mixer.latent_size * kv_element_bytes(dtype))
+    return int(mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_element_bytes(dtype))
+
+
+def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, settings: CacheSettings) -> LayerCache:
+    tp = settings.tensor_parallel_size
+    return LayerCache(
+        kind=_KINDS[mixer.attends],
+        block_size=block_size,
+        page_bytes=block_size * _token_bytes(mixer, dtype, tp, settings.compute_capability),
+        shape=(mixer.kv_heads(tp), mixer.head_size, mixer.value_size),
+        window=mixer.window,
+    )
+
+
+def _latent_caches(
+    mixer: LatentAttention, dtype: str, block_size: int, settings: CacheSettings
+) -> Iterator[LayerCache]:
+    yield LayerCache(
+        kind=GroupKind.FULL,
+        block_size=block_size,
+        page_bytes=block_size * _token_bytes(mixer, dtype, 1, settings.compute_capability),
+        shape=(1, mixer.latent_size),
+        is_latent=True,
+    )
+    if mixer.indexer is not None:
+        keys = mixer.indexer.head_size
+        yield LayerCache(
+            kind=GroupKind.FULL,
+            block_size=block_size,
+            page_bytes=block_size * (keys + INDEXER_SCALE_BYTES * (keys // 128)),
+            shape=("indexer", keys),
+            is_latent=True,
+        )
+
+
+def _state_cache(
+    mixer: StateSpace, settings: CacheSettings, mode: MambaCacheMode, block_size: int, attention_page: int
+) -> LayerCache:
+    # The state at a block's end in the middle of a prefill takes a block of its own, from 0.33 on.
+    exported = _checkpoint_alignment(mixer, settings) > 0
+    tp, drafts = settings.tensor_parallel_size, settings.num_speculative_tokens
+    kept = {MambaCacheMode.NONE: 1, MambaCacheMode.ALIGN: 2 + exported, MambaCacheMode.ALL: 0}[mode]
+    return LayerCache(
+        kind=GroupKind.MAMBA,
+        block_size=settings.max_model_len if mode is MambaCacheMode.NONE else block_size,
+        page_bytes=max(attention_page, mixer.state_bytes(tp, drafts)),
+        shape=(type(mixer).__name__, *mixer.state_shapes(tp, drafts), *mixer.state_dtypes()),
+        blocks_kept=kept and kept + drafts,
+        drafts=drafts,
+    )
+
+
+def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, int]:
+    """Page of an attention layer where states are padded to it (0 elsewhere), and tokens per block.
+
+    Beside states, blocks of attention are made as large as a state needs: one page holds either.
+    """
+    mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+    size = settings.block_size or _preferred_block_size(model, mixers, settings)
+    states = [mixer for mixer in mixers if isinstance(mixer, StateSpace)]
+    attention = [mixer for mixer in mixers if isinstance(mixer, SoftmaxAttention | LatentAttention)]
+    if not states or not attention:
+        return 0, size
+    tp = settings.tensor_parallel_size
+    per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp, settings.compute_capability)
+    state = max(mixer.state_bytes(tp, settings.num_speculative_tokens) for mixer in states)
+    step = max(size, 128) if isinstance(attention[0], LatentAttention) and settings.planner != "0.22" else size
+    if settings.mamba_cache_mode(model) is MambaCacheMode.ALL:
+        step = lcm(step, *(mixer.chunk_size for mixer in states if isinstance(mixer, Mamba1 | Mamba2)))
+    elif settings.mamba_cache_mode(model) is MambaCacheMode.ALIGN:
+        step = lcm(step, *(_checkpoint_alignment(mixer, settings) or 1 for mixer in states))
+    size = max(size, step * -(-state // (step * per_token)))
+    return size * per_token, size
+
+
+def _checkpoint_alignment(mixer: StateSpace, settings: CacheSettings) -> int:
+    """Where its kernels hand out states in the middle of a prefill; 0: nowhere. Before Hopper, Triton's do not."""
+    has_kernels = not isinstance(mixer, GatedDeltaNet) or settings.compute_capability[0] >= _HOPPER
+    return mixer.checkpoint_alignment if settings.planner != "0.22" and has_kernels else 0
+
+
+def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: CacheSettings) -> int:
+    """What the kernels take that vLLM chooses on these GPUs."""
+    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    major = settings.compute_capability[0]
+    if any(mixer.indexer is not None for mixer in latent):
+        return SPARSE_BLOCK_SIZE
+    if latent and major == _BLACKWELL:
+        return FLASHINFER_MLA_BLOCK_SIZE
+    if latent and major == _HOPPER and settings.cache_dtype(model).startswith("fp8"):
+        return FLASHMLA_BLOCK_SIZE
+    if model.images_attend_both_ways and model.encoders and major == _BLACKWELL and settings.planner != "0.22":
+        return MIXED_BLOCK_SIZE
+    return DEFAULT_BLOCK_SIZE
+
+
+def with_block_size(cache: LayerCache, ratio: int) -> LayerCache:
+    """The same layer with ``ratio`` times as many tokens per block."""
+    return replace(cache, block_size=cache.block_size * ratio, page_bytes=cache.page_bytes * ratio)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How vLLM makes groups of layers: all layers of a group share a block table, all groups share one pool.
+#
+# all layers alike                one group
+# all of one type, sizes differ   one group; a block is as large as all its layers' pages together
+# several types                   pages are made equal (longer blocks, or padding), and every type is cut into groups
+#                                 of as many layers as the smallest type has
+
+LARGER_GROUPS_BELOW = 1.5
+"""If the largest type has fewer times the layers of the smallest, groups are as large as it is: less padding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGroup:
+    """Layers that share a block table."""
+
+    layers: tuple[LayerCache, ...]
+    places: tuple[int, ...]
+    """Of each among the caches that were grouped, as ``layer_caches`` lists them."""
+
+    @property
+    def first(self) -> LayerCache:
+        return self.layers[0]
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Of all layers of the group."""
+        return sum(layer.page_bytes for layer in self.layers)
+
+
+def group_layers(caches: Sequence[LayerCache]) -> list[LayerGroup]:
+    """Groups in vLLM's order. Raises ConfigError if pages cannot be made equal."""
+    if not caches:
+        return []
+    if _of_one_type(caches):
+        return [LayerGroup(layers=tuple(caches), places=tuple(range(len(caches))))]
+    types: dict[LayerCache, list[int]] = {}
+    for place, cache in enumerate(_with_equal_pages(caches)):
+        types.setdefault(cache, []).append(place)
+    counts = [len(places) for places in types.values()]
+    size = max(counts) if max(counts) < min(counts) * LARGER_GROUPS_BELOW else min(counts)
+    groups = []
+    for cache, places in types.items():
+        number = -(-len(places) // size)
+        dealt = [tuple(places[i::number]) for i in range(number)]
+        groups += [LayerGroup(layers=(cache,) * len(each), places=each) for each in dealt]
+    return groups
+
+
+def _of_one_type(caches: Sequence[LayerCache]) -> bool:
+    """Whether all layers always need the same number of blocks."""
+    first = caches[0]
+    if any(cache.block_size != first.block_size or cache.kind is not first.kind for cache in caches):
+        return False
+    if first.kind is GroupKind.MAMBA:
+        return len({(cache.blocks_kept, cache.page_bytes) for cache in caches}) == 1
+    return len({cache.window for cache in caches}) == 1
+
+
+def _with_equal_pages(caches: Sequence[LayerCache]) -> list[LayerCache]:
+    """Every page as large as the largest: more tokens per block where that comes out even, else padding."""
+    largest = max(cache.page_bytes for cache in caches)
+    return [cache if cache.page_bytes == largest else _with_page(cache, largest) for cache in caches]
+
+
+def _with_page(cache: LayerCache, page_bytes: int) -> LayerCache:
+    if cache.kind is not GroupKind.MAMBA:
+        if page_bytes % cache.page_bytes == 0:
+            return with_block_size(cache, page_bytes // cache.page_bytes)
+        if cache.is_latent:
+            fix = "vLLM cannot make its latent pages as large as the other layers': use another block_size"
+            raise ConfigError("block_size", cache.block_size, fix)
+    return replace(cache, page_bytes=page_bytes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The KV cache as vLLM plans it: groups, blocks, and the capacity that its log names.
+#
+# "GPU KV cache size: N tokens" is the number of requests of ``max_model_len`` that fit, times ``max_model_len``.
+# Where layers forget (windows, chunks, states), shorter requests find room for fewer tokens than that.
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCachePlan:
+    """What vLLM makes of the memory of every GPU."""
+
+    groups: tuple[LayerGroup, ...]
+    num_blocks: int
+    """Blocks of the pool, the null block included."""
+    bytes_per_block: int
+    """On the GPU with the most layers."""
+    blocks_per_request: int
+    """That a request of ``max_model_len`` tokens takes, over all groups."""
+    block_size: int
+    """Tokens per block of the attention layers: ``--block-size`` as vLLM ends up with it."""
+    max_model_len: int
+    kv_cache_dtype: str
+    mamba_cache_mode: MambaCacheMode
+    enable_prefix_caching: bool
+    max_num_encoder_input_tokens: int
+    """Embeddings reserved per request that reads an encoder's output; 0 where none does."""
+    longest: int
+    """Most tokens of one request that fits, up to ``max_model_len``: vLLM's "estimated maximum model length"."""
+
+    @property
+    def max_concurrency(self) -> float:
+        """Requests of ``max_model_len`` tokens that fit."""
+        return self.num_blocks / self.blocks_per_request if self.blocks_per_request else 0.0
+
+    @property
+    def num_tokens(self) -> int:
+        """As vLLM logs it."""
+        return int(self.max_concurrency * self.max_model_len)
+
+    @property
+    def cache_groups(self) -> tuple[KVCacheGroup, ...]:
+        """As :class:`tokenyard.CacheConfig` takes them."""
+        return tuple(
+            KVCacheGroup(
+                kind=group.first.kind,
+                block_size=0 if group.first.block_size == self.block_size else group.first.block_size,
+                window=group.first.window,
+            )
+            for group in self.groups
+        )
+
+    def cache_config(self, **settings: Any) -> CacheConfig:
+        """A CacheConfig of these groups and blocks; ``settings`` are its other fields."""
+        own = {
+            "num_gpu_blocks": self.num_blocks,
+            "block_size": self.block_size,
+            "groups": self.cache_groups,
+            "enable_prefix_caching": self.enable_prefix_caching,
+            "mamba_cache_mode": self.mamba_cache_mode,
+        }
+        return CacheConfig(**{**settings, **own})
+
+
+def plan_kv_cache(
+    model: ModelSpec,
+    *,
+    available_bytes: int | None = None,
+    num_gpu_blocks: int | None = None,
+    pipeline_parallel_size: int = 1,
+    must_start: bool = True,
+    **settings: Any,
+) -> KVCachePlan:
+    """Plan the KV cache of every GPU of a pipeline- and tensor-parallel group.
+
+    ``available_bytes`` is what vLLM logs as "Available KV cache memory", per GPU (``--kv-cache-memory-bytes``), or else
+    ``num_gpu_blocks`` says how many blocks there are. Other keywords are the fields of
+    :class:`~tokenyard.memory.kv_plan.CacheSettings`; ``max_model_len`` is the model's where none is given.
+
+    Raises ConfigError for a setting that cannot work and, unless ``must_start`` is False, if vLLM would not start: a
+    request of ``max_model_len`` does not fit; the message says how long one that fits could be.
+    """
+    chosen = _settings(model, settings | {"pipeline_parallel_size": pipeline_parallel_size})
+    stages = pipeline_stages(model.num_layers, pipeline_parallel_size)
+    groups = group_layers(layer_caches(model, chosen))
+    bytes_per_block = max(_stage_bytes(model, chosen, groups, stages), 1)
+    if num_gpu_blocks is not None:
+        require_int("num_gpu_blocks_override", num_gpu_blocks, 2, MAX_BLOCKS)
+        available_bytes = num_gpu_blocks * bytes_per_block
+    elif available_bytes is None or available_bytes <= 0:
+        fix = "leaves no memory for the KV cache: raise gpu_memory_utilization, or use more or larger GPUs"
+        raise ConfigError("kv_cache_memory_bytes", available_bytes, fix)
+    if must_start:
+        more = "use more or larger GPUs" if num_gpu_blocks is None else "raise num_gpu_blocks_override"
+        _check_fits(chosen, groups, bytes_per_block, available_bytes, more)
+    per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
+    attention = [group.first.block_size for group in groups if group.first.kind is not GroupKind.MAMBA]
+    return KVCachePlan(
+        groups=tuple(groups),
+        num_blocks=available_bytes // bytes_per_block if groups else 1,
+        bytes_per_block=bytes_per_block,
+        blocks_per_request=per_request,
+        block_size=min(attention, default=chosen.block_size or 16),
+        max_model_len=chosen.max_model_len,
+        kv_cache_dtype=chosen.cache_dtype(model),
+        mamba_cache_mode=chosen.mamba_cache_mode(model),
+        enable_prefix_caching=chosen.enable_prefix_caching,
+        max_num_encoder_input_tokens=chosen.max_num_encoder_input_tokens,
+        longest=_longest(chosen, groups, bytes_per_block, available_bytes),
+    )
+
+
+def _settings(model: ModelSpec, given: dict[str, Any]) -> CacheSettings:
+    known = {"max_model_len": model.max_model_len} | {name: value for name, value in given.items() if value is not None}
+    if model.max_encoder_tokens:
+        known["enable_prefix_caching"] = False
+    chosen = CacheSettings(**known)
+    if model.max_encoder_tokens and not chosen.max_num_encoder_input_tokens:
+        budget = max(chosen.max_num_batched_tokens, model.max_encoder_tokens)
+        return replace(chosen, max_num_encoder_input_tokens=budget)
+    return chosen
+
+
+def _stage_bytes(
+    model: ModelSpec, settings: CacheSettings, groups: Sequence[LayerGroup], stages: Sequence[range]
+) -> int:
+    """Bytes of a block on the GPU that has the most of it.
+
+    A stage of a pipeline holds a part of every group's layers.
+    """
+    if len(stages) == 1:
+        return max((group.bytes_per_block for group in groups), default=0)
+    most = 0
+    for stage in stages:
+        part = replace(model, layers=tuple(model.layers[i] for i in stage))
+        count = len(layer_caches(part, settings))
+        total = sum(len(group.layers) for group in groups)
+        most = max(most, *(-(-group.bytes_per_block * count // total) for group in groups))
+    return most
+
+
+def _blocks_per_request(settings: CacheSettings, groups: Sequence[LayerGroup], max_model_len: int) -> int:
+    return sum(group.first.blocks_per_request(settings, max_model_len) for group in groups)
+
+
+def _bytes_needed(
+    settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, max_model_len: int
+) -> int:
+    null_block = settings.planner != "0.22"
+    return bytes_per_block * (_blocks_per_request(settings, groups, max_model_len) + null_block)
+
+
+def _check_fits(
+    settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int, more: str
+) -> None:
+    """Raise ConfigError, with vLLM's estimate of a length that fits, unless one request does; ``more`` is a fix."""
+    needed = _bytes_needed(settings, groups, bytes_per_block, settings.max_model_len)
+    if needed <= available_bytes:
+        return
+    low = _longest(settings, groups, bytes_per_block, available_bytes)
+    fix = (
+        f"a request of so many tokens needs {_gib(needed)} GiB of KV cache, and {_gib(available_bytes)} GiB are there: "
+    )
+    fix += f"give at most {low}, or {more}" if low else f"not even one token fits, {more}"
+    raise ConfigError("max_model_len", settings.max_model_len, fix, code="too_long", details={"longest": low})
+
+
+def _longest(settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int) -> int:
+    """Tokens of the longest request that fits, up to ``max_model_len``; 0 if not even one does."""
+    low, high = 0, settings.max_model_len
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _bytes_needed(settings, groups, bytes_per_block, middle) <= available_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.2f}"

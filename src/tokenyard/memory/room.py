@@ -1,0 +1,339 @@
+"""What a GPU needs besides weights: CUDA graphs, activations, and the blocks that remain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tokenyard.core.config import MAX_COUNT, require_int
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.models.gpus import GPU
+from tokenyard.models.layers import MoE
+from tokenyard.models.spec import ModelSpec
+
+__all__ = [
+    "MOST_CAPTURED",
+    "SAMPLING_BYTES",
+    "SORTED_SAMPLING_BYTES",
+    "KVCacheSize",
+    "StepMemory",
+    "activation_bytes",
+    "capture_sizes",
+    "check_utilization",
+    "kv_cache_bytes",
+    "num_graphs",
+    "size_kv_cache",
+    "sizes_up_to",
+    "step_memory",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.
+#
+# Unless sizes are given: 1, 2, 4, every 8 tokens to 255, every 16 from 256, up to twice what a step of decodes has,
+# at most 512; since 0.33 at most 1,024 on a B200 and its kin (compute capability 10), and steps of decodes of every
+# size that the drafts make. GPT-OSS asks for 1,024 itself.
+
+MOST_CAPTURED = 512
+"""Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
+_MOST_ON_BLACKWELL = 1024
+_MOST_OF_ARCHITECTURE = {"GptOssForCausalLM": 1024}
+_INTERACTIVE = 32
+"""Up to so many tokens `--performance-mode interactivity` captures every size."""
+
+
+def capture_sizes(
+    gpu: GPU,
+    *,
+    version: Planner,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    num_speculative_tokens: int = 0,
+    architecture: str = "",
+    interactive: bool = False,
+    given: Sequence[int] = (),
+    most: int | None = None,
+) -> tuple[int, ...]:
+    """Sizes in tokens, ascending.
+
+    ``given`` and ``most`` are what ``--cudagraph-capture-sizes`` and ``--max-cudagraph-capture-size`` say. Raises
+    ConfigError for sizes that are none, NoStartError if the two contradict each other.
+    """
+    for size in given:
+        require_int("cudagraph_capture_sizes", size, 1, MAX_COUNT)
+    if most is not None:
+        require_int("max_cudagraph_capture_size", most, 1, MAX_COUNT)
+    if given:
+        return _checked(tuple(sorted({size for size in given if size <= max_num_batched_tokens})), most)
+    query = 1 + num_speculative_tokens
+    decodes: list[int] = []
+    limit = _MOST_OF_ARCHITECTURE.get(architecture) if most is None else most
+    if limit is None:
+        later = version != "0.22"
+        ceiling = _MOST_ON_BLACKWELL if later and gpu.compute_capability[0] == 10 else MOST_CAPTURED
+        limit = min(max_num_seqs * query * 2, ceiling)
+        if later:
+            decodes = [size for size in _of_decodes(max_num_seqs, query, ceiling) if size <= limit]
+    limit = min(limit, max_num_batched_tokens)
+    sizes = {*sizes_up_to(limit, every_below=_INTERACTIVE if interactive else 0)}
+    sizes |= {size for size in decodes if size <= max_num_batched_tokens}
+    if max_num_batched_tokens <= limit:
+        sizes.add(max_num_batched_tokens)
+    return tuple(sorted(sizes))
+
+
+def sizes_up_to(largest: int, *, every_below: int = 0) -> tuple[int, ...]:
+    """1, 2, 4, then every 8 tokens to 255, then every 16; each size up to ``every_below``, if that is given."""
+    small = range(1, min(largest, every_below) + 1) if every_below else [s for s in (1, 2, 4) if s <= largest]
+    return (*sorted({*small, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)}),)
+
+
+def _of_decodes(max_num_seqs: int, query: int, ceiling: int) -> list[int]:
+    """Tokens of steps of decodes; without drafts only the largest is no round number."""
+    if query == 1:
+        return [max_num_seqs]
+    requests = min(max_num_seqs, ceiling)
+    return [count * query for count in {*sizes_up_to(requests), requests}]
+
+
+def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
+    if not sizes:
+        raise ConfigError("cudagraph_capture_sizes", sizes, "give one that is no larger than max_num_batched_tokens")
+    if most is not None and most != sizes[-1]:
+        raise NoStartError(
+            f"max_cudagraph_capture_size = {most} is not the largest of cudagraph_capture_sizes, which is {sizes[-1]}: "
+            "give one of the two"
+        )
+    return sizes
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a GPU needs besides weights and KV cache: an estimate, and what it may come to.
+#
+# vLLM measures it with a dummy step. Counted here:
+#
+# activations  tokens of a step x (4 hidden + 3 MLP widths)    the widest moment of a layer; with experts, hidden and
+#                                                                  MLP width count once per expert of a token
+#     sampling     requests x vocabulary x 18 bytes                bf16 logits, float32 copies
+#     runtime      0.4 GB                                          context, graphs of dense layers, workspaces
+#     links        1.3 GB                                          where layers are shared over NVLink: all-reduce, NCCL
+#     graphs       0.6 MB x CUDA graphs x layers of experts        vLLM subtracts graphs since 0.21
+#
+# The runtime's constant makes the estimate meet a measured vLLM 0.19 run of Llama-3.1-8B on an RTX 4090 (2,588 blocks
+# of 16 with a budget of 2,048 tokens and 256 sequences); the others come from logs.
+#
+# Sampling may take twice as much: where PyTorch sorts the vocabulary (no FlashInfer, no Triton kernel, vLLM up to
+# 0.14), logs come to 38.6 bytes per request and vocabulary entry. That is why a log of Qwen3-235B on 4 H100 has 8 GiB
+# for KV, with 1,024 sequences and 151,936 entries. docs/deployments.md compares both with logs.
+
+SAMPLING_BYTES = 18
+"""Per request and vocabulary entry."""
+RUNTIME_BYTES = 400_000_000
+"""Memory that is neither weights, activations nor KV cache."""
+SORTED_SAMPLING_BYTES = 38.6
+"""Per request and vocabulary entry, where PyTorch sorts."""
+LINK_BYTES = 1_300_000_000
+"""Of a GPU that shares layers with others over NVLink: logs have 0.95 to 1.84 GiB that are none of PyTorch's."""
+EXPERT_GRAPH_BYTES = 600_000
+"""Per graph and layer of experts; logs have 0.4 to 1.0 MB."""
+WORKSPACE_BYTES = 300_000_000
+"""Of FlashInfer and autotuning, where there are any."""
+
+
+class StepMemory(NamedTuple):
+    """Bytes on each GPU."""
+
+    likely: int
+    most: int
+    """Where PyTorch sorts the vocabulary, and kernels have workspaces."""
+
+
+def activation_bytes(
+    model: ModelSpec, *, max_num_batched_tokens: int, max_num_seqs: int, tensor_parallel_size: int = 1
+) -> int:
+    """Estimated peak memory of a step besides weights and KV cache, per GPU, in bytes.
+
+    Links and graphs of experts are not in it.
+    """
+    width, chosen = max(model.intermediate_size, model.shared_intermediate_size), model.num_experts_per_tok
+    widest = 3 * max(width, chosen * model.moe_intermediate_size) // tensor_parallel_size
+    per_token = ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)
+    sampling = max_num_seqs * model.vocab_size * SAMPLING_BYTES
+    return max_num_batched_tokens * per_token + sampling + RUNTIME_BYTES
+
+
+def step_memory(
+    model: ModelSpec,
+    gpu: GPU,
+    *,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    cudagraph_capture_sizes: Sequence[int] = (),
+) -> StepMemory:
+    """Memory of a step. Without ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count."""
+    base = activation_bytes(
+        model,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        tensor_parallel_size=tensor_parallel_size,
+    )
+    joined = tensor_parallel_size > 1 and gpu.link_bandwidth > gpu.pcie_bandwidth
+    graphs = num_graphs(cudagraph_capture_sizes, max_num_seqs)
+    experts = sum(count for layer, count in model.layer_counts if isinstance(layer.mlp, MoE)) // pipeline_parallel_size
+    likely = base + LINK_BYTES * joined + EXPERT_GRAPH_BYTES * graphs * experts
+    sorting = int((SORTED_SAMPLING_BYTES - SAMPLING_BYTES) * max_num_seqs * model.vocab_size)
+    return StepMemory(likely, likely + sorting + WORKSPACE_BYTES)
+
+
+def num_graphs(cudagraph_capture_sizes: Sequence[int], max_num_seqs: int) -> int:
+    """CUDA graphs that vLLM captures: piecewise ones for any step, whole ones for steps that decode."""
+    return len(cudagraph_capture_sizes) + sum(size <= max_num_seqs for size in cudagraph_capture_sizes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much memory a GPU leaves for the KV cache, and how many blocks that makes.
+#
+# What the engine may use of the GPU, less the weights, less the peak of everything else. vLLM *measures* the
+# "everything else" with a dummy forward pass; here it is estimated (:mod:`~tokenyard.memory.room`).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCacheSize:
+    """Where one GPU's memory goes; all in bytes except ``num_blocks``."""
+
+    memory_bytes: int
+    """What the engine may use: memory x utilisation."""
+    weight_bytes: int
+    activation_bytes: int
+    """Peak of everything that is neither weights nor KV cache."""
+    plan: KVCachePlan
+    """What becomes of the rest."""
+
+    @property
+    def bytes_per_block(self) -> int:
+        return self.plan.bytes_per_block
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that fit, the null block included."""
+        return self.plan.num_blocks
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.num_blocks * self.bytes_per_block
+
+
+def kv_cache_bytes(
+    model: ModelSpec,
+    gpu: GPU,
+    *,
+    gpu_memory_utilization: float = 0.9,
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    expert_parallel_size: int = 1,
+) -> tuple[int, int, int]:
+    """Usable memory, weights and activations of the fullest GPU, in bytes: the KV cache gets what is left.
+
+    Raises ConfigError if an argument is out of range, or if nothing is left.
+    """
+    check_utilization(gpu_memory_utilization)
+    require_int("max_num_batched_tokens", max_num_batched_tokens, 1)
+    require_int("max_num_seqs", max_num_seqs, 1)
+    model.check_tensor_parallel(tensor_parallel_size)
+    memory = int(gpu.memory_bytes * gpu_memory_utilization)
+    weights = model.weight_bytes(
+        tensor_parallel_size,
+        expert_parallel_size=expert_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )
+    activations = step_memory(
+        model,
+        gpu,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        cudagraph_capture_sizes=capture_sizes(
+            gpu,
+            version="0.33",
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            architecture=model.architecture,
+        ),
+    ).likely
+    if memory <= weights + activations:
+        raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
+    return memory, weights, activations
+
+
+def size_kv_cache(
+    model: ModelSpec,
+    gpu: GPU,
+    *,
+    gpu_memory_utilization: float = 0.9,
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    expert_parallel_size: int = 1,
+    **settings: Any,
+) -> KVCacheSize:
+    """The KV cache on each GPU of a tensor- and pipeline-parallel group.
+
+    ``settings`` are further keywords of :func:`~tokenyard.memory.kv_plan.plan_kv_cache`. Raises ConfigError if an
+    argument is out of range, or if the weights leave no room for two blocks (the null block and one to use). Whether
+    the longest request fits is not checked unless ``must_start`` is set.
+    """
+    memory, weights, activations = kv_cache_bytes(
+        model,
+        gpu,
+        gpu_memory_utilization=gpu_memory_utilization,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        expert_parallel_size=expert_parallel_size,
+    )
+    plan = plan_kv_cache(
+        model,
+        available_bytes=memory - weights - activations,
+        pipeline_parallel_size=pipeline_parallel_size,
+        **{
+            "must_start": False,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "tensor_parallel_size": tensor_parallel_size,
+            "compute_capability": gpu.compute_capability,
+            **settings,
+        },
+    )
+    if plan.num_blocks < 2:
+        raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
+    return KVCacheSize(memory_bytes=memory, weight_bytes=weights, activation_bytes=activations, plan=plan)
+
+
+def _no_room(
+    model: ModelSpec, gpu: GPU, memory: int, weights: int, activations: int, tensor_parallel_size: int
+) -> ConfigError:
+    return ConfigError(
+        "gpu",
+        gpu.name,
+        f"{model.name} needs {_gb(weights)} for weights and {_gb(activations)} to run, and {_gb(memory)} are "
+        f"usable: raise tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
+    )
+
+
+def check_utilization(value: float) -> None:
+    """Raise ConfigError unless ``gpu_memory_utilization`` is a share of the memory."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise ConfigError("gpu_memory_utilization", value, "give a number above 0, up to 1")
+
+
+def _gb(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB"

@@ -1,0 +1,110 @@
+"""What is added to a model: LoRA adapters, a head that drafts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenyard.core.config import require_int
+from tokenyard.models.layers import (
+    Attends,
+    DenseMLP,
+    LatentAttention,
+    LayerSpec,
+    Mixer,
+    MoE,
+    SoftmaxAttention,
+    dtype_bytes,
+)
+from tokenyard.models.spec import ModelSpec, pipeline_stages
+
+__all__ = ["adapter_bytes", "draft_head", "with_draft_head"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# LoRA adapters: the memory that vLLM sets aside for those that may be in one step.
+#
+# Two matrices for every matrix product of a layer, of the greatest rank allowed, for each adapter: from the input to
+# the rank, and from the rank to the output. Beside a matrix that is cut by columns the second one is cut, beside one
+# that is cut by rows the first. Embedding and output head have theirs as well.
+
+
+def adapter_bytes(
+    model: ModelSpec,
+    *,
+    max_loras: int,
+    max_lora_rank: int,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+) -> int | None:
+    """Bytes on the GPU of the stage that has the most; None for layers whose adapters are not known (latent, states).
+
+    Raises ConfigError for a number that is none.
+    """
+    require_int("max_loras", max_loras, 1)
+    require_int("max_lora_rank", max_lora_rank, 1)
+    widths = {layer: _layer_width(layer, tensor_parallel_size) for layer, _ in model.layer_counts}
+    known = {layer: width for layer, width in widths.items() if width is not None}
+    if len(known) < len(widths):
+        return None
+    stages = pipeline_stages(model.num_layers, pipeline_parallel_size)
+    layers = max(sum(known[model.layers[i]] for i in stage) for stage in stages)
+    ends = 2 * model.vocab_size + 2 * model.hidden_size
+    return max_loras * max_lora_rank * (layers + ends) * dtype_bytes(model.dtype)
+
+
+def _layer_width(layer: LayerSpec, tp: int) -> int | None:
+    """Elements per unit of rank; None if they are not known."""
+    mixers = [_mixer_width(mixer, tp) for mixer in layer.mixers]
+    if any(width is None for width in mixers):
+        return None
+    return sum(width for width in mixers if width is not None) + _mlp_width(layer, tp)
+
+
+def _mixer_width(mixer: Mixer, tp: int) -> int | None:
+    if not isinstance(mixer, SoftmaxAttention):
+        return None
+    queries = mixer.num_heads * mixer.head_size // tp
+    keys_and_values = mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size)
+    output = mixer.num_heads * mixer.value_size // tp
+    return 3 * mixer.hidden_size + queries + keys_and_values + output + mixer.hidden_size
+
+
+def _mlp_width(layer: LayerSpec, tp: int) -> int:
+    mlp = layer.mlp
+    if isinstance(mlp, MoE):
+        return mlp.num_experts * _gated(mlp.hidden_size, mlp.width // tp) + _gated(
+            mlp.hidden_size, mlp.shared_width // tp
+        ) * (mlp.shared_width > 0)
+    return _gated(mlp.hidden_size, mlp.width // tp) if isinstance(mlp, DenseMLP) else 0
+
+
+def _gated(hidden: int, width: int) -> int:
+    """Gate and up, then down."""
+    return 2 * hidden + 2 * width + width + hidden
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The head that drafts from a model's hidden states (EAGLE, MTP), where its own config is not known.
+#
+# It counts as one more layer of the model, with keys and values of its own, and a matrix that joins a token's
+# embedding with the hidden state of the one before. Embedding and output head are the model's.
+
+
+def draft_head(model: ModelSpec) -> ModelSpec:
+    """The head alone: a model of its one layer, the last of the model's that attends to everything."""
+    layer = next((each for each in reversed(model.layers) if _attends_to_all(each)), model.layers[-1])
+    return replace(model, name=f"a head of {model.name}", layers=(layer,))
+
+
+def with_draft_head(model: ModelSpec) -> ModelSpec:
+    """Model and head as they share a GPU: what their weights and their KV come to."""
+    joins = 2 * model.hidden_size * model.hidden_size
+    layers = (*model.layers, *draft_head(model).layers)
+    return replace(model, layers=layers, other_parameters=model.other_parameters + joins)
+
+
+def _attends_to_all(layer: LayerSpec) -> bool:
+    return any(
+        isinstance(mixer, LatentAttention) or (isinstance(mixer, SoftmaxAttention) and mixer.attends is Attends.FULL)
+        for mixer in layer.mixers
+    )

@@ -1,0 +1,515 @@
+"""One layer of a decoder: attention or a state, what a token goes through beside it, and the format of its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+from typing import ClassVar
+
+from tokenyard.core.config import require_bool, require_int
+from tokenyard.errors import ConfigError
+
+__all__ = [
+    "BFLOAT16",
+    "DTYPE_BYTES",
+    "Attends",
+    "DenseMLP",
+    "GatedDeltaNet",
+    "Indexer",
+    "LatentAttention",
+    "LayerSpec",
+    "Mamba1",
+    "Mamba2",
+    "Mixer",
+    "MoE",
+    "ShortConvolution",
+    "SoftmaxAttention",
+    "StateSpace",
+    "WeightFormat",
+    "dtype_bytes",
+    "plain_format",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Formats in which weights are stored: bits per weight, scales included.
+#
+# A format says what memory and traffic cost; ``compute`` says in which arithmetic the products are taken, which is
+# less precise than the model's own dtype only where activations are quantised too.
+
+DTYPE_BYTES = {
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+    "uint8": 1,
+}
+"""Bytes per element, by torch's names."""
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes per element of a dtype, or ConfigError listing the known ones."""
+    size = DTYPE_BYTES.get(dtype) if isinstance(dtype, str) else None
+    if size is None:
+        raise ConfigError("dtype", dtype, f"use one of: {', '.join(DTYPE_BYTES)}")
+    return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """How one kind of weight is stored and multiplied."""
+
+    name: str
+    """bfloat16, fp8, mxfp4, awq ...: as reports show it."""
+    bits: float
+    """Per weight, scales and zero points aside."""
+    group_size: int = 0
+    """Weights that share a scale; 0: scales are too few to count."""
+    group_bits: float = 0
+    """Scale and zero point of a group, in bits."""
+    compute: str = "bfloat16"
+    """Arithmetic of the matrix products: bfloat16, float8, int8 or float4."""
+    alignment: int = 1
+    """Columns of a matrix that cannot be parted: the share of a GPU has to be a multiple of it."""
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Scales and zero points included."""
+        return self.bits + (self.group_bits / self.group_size if self.group_size else 0.0)
+
+    def num_bytes(self, num_weights: int) -> int:
+        """Bytes of so many weights, rounded up."""
+        return -int(-num_weights * self.bits_per_weight // 8)
+
+
+def plain_format(dtype: str) -> WeightFormat:
+    """Weights as they are, in ``dtype``: not quantised."""
+    return WeightFormat(name=dtype, bits=8 * dtype_bytes(dtype), compute=dtype)
+
+
+BFLOAT16 = plain_format("bfloat16")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Layers that attend to earlier tokens: their projections and what they keep of every token.
+#
+# SoftmaxAttention   heads share keys and values in groups; over everything, a window, a chunk or an encoder's output
+#     LatentAttention    DeepSeek's MLA: one compressed vector per token for all heads; DSA adds an indexer (V3.2)
+#
+# Counts are of one GPU of a tensor-parallel group of ``tp``; with ``tp`` 1 they are the model's.
+
+
+class Attends(StrEnum):
+    """What a token attends to."""
+
+    FULL = "full"
+    """Every token before it."""
+    SLIDING_WINDOW = "sliding_window"
+    """The last ``window`` tokens, itself included."""
+    CHUNKED = "chunked"
+    """Tokens of its own chunk of ``window`` tokens."""
+    CROSS = "cross"
+    """An encoder's output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxAttention:
+    """Multi-head attention with grouped keys and values. Raises ConfigError if a size cannot work."""
+
+    hidden_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    head_size_v: int = 0
+    """Of the values; 0: as of the keys."""
+    attends: Attends = Attends.FULL
+    window: int = 0
+    """Tokens of the window or chunk; 0 where there is neither."""
+    output_gate: bool = False
+    """A gate as wide as the queries comes out of the query projection (Qwen3-Next)."""
+    shares_kv: bool = False
+    """Reads the KV of an earlier layer: no key or value projection, and no cache of its own (Gemma-3n)."""
+    extra_parameters: int = 0
+    """Biases, norms of queries and keys, sinks: kept in the model's dtype, on every GPU."""
+    weights: WeightFormat = BFLOAT16
+
+    def __post_init__(self) -> None:
+        for field in ("hidden_size", "num_heads", "num_kv_heads", "head_size"):
+            require_int(field, getattr(self, field), 1)
+        for field in ("head_size_v", "window", "extra_parameters"):
+            require_int(field, getattr(self, field), 0)
+        require_bool("output_gate", self.output_gate)
+        if self.num_heads % self.num_kv_heads:
+            raise ConfigError("num_kv_heads", self.num_kv_heads, f"must divide num_heads ({self.num_heads})")
+        windowed = self.attends in (Attends.SLIDING_WINDOW, Attends.CHUNKED)
+        if windowed != bool(self.window):
+            fix = f"give the tokens of a window or chunk, and only there (attends = {self.attends})"
+            raise ConfigError("window", self.window, fix)
+
+    @property
+    def value_size(self) -> int:
+        """Width of a value head."""
+        return self.head_size_v or self.head_size
+
+    def kv_heads(self, tp: int = 1) -> int:
+        """Heads whose keys and values a GPU keeps: with more GPUs than KV heads, each keeps a copy of one."""
+        return max(1, self.num_kv_heads // tp)
+
+    def num_parameters(self, tp: int = 1) -> int:
+        """Projections of queries, keys, values and output."""
+        heads = self.num_heads // tp
+        query = heads * self.head_size * (2 if self.output_gate else 1)
+        keys_values = 0 if self.shares_kv else self.kv_heads(tp) * (self.head_size + self.value_size)
+        return self.hidden_size * (query + keys_values + heads * self.value_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """DeepSeek sparse attention: a small head that picks the tokens to attend to, with a key cache of its own."""
+
+    num_heads: int
+    head_size: int
+    topk: int
+    """Tokens attended to at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek V2 and V3, Kimi-K2)."""
+
+    hidden_size: int
+    num_heads: int
+    kv_lora_rank: int
+    """Width of the compressed vector."""
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    """Width of the part that carries positions: kept per token, once for all heads."""
+    v_head_dim: int
+    q_lora_rank: int = 0
+    """Width of the compressed queries; 0: one projection, as in DeepSeek-V2-Lite."""
+    indexer: Indexer | None = None
+    extra_parameters: int = 0
+    """Norms of the compressed vectors and biases: kept in the model's dtype, on every GPU."""
+    weights: WeightFormat = BFLOAT16
+
+    def __post_init__(self) -> None:
+        for field in ("hidden_size", "num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+            require_int(field, getattr(self, field), 1)
+        require_int("q_lora_rank", self.q_lora_rank, 0)
+        require_int("extra_parameters", self.extra_parameters, 0)
+
+    @property
+    def latent_size(self) -> int:
+        """Elements kept per token: ``kv_lora_rank`` + ``qk_rope_head_dim``."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    def num_parameters(self, tp: int = 1) -> int:
+        """Down projections are on every GPU; what belongs to heads is shared out."""
+        heads, query = self.num_heads // tp, self.qk_nope_head_dim + self.qk_rope_head_dim
+        down = self.hidden_size * (self.latent_size + self.q_lora_rank)
+        up = heads * ((self.q_lora_rank or self.hidden_size) * query)
+        up += heads * self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
+        return down + up + heads * self.v_head_dim * self.hidden_size + self._indexer_parameters()
+
+    def _indexer_parameters(self) -> int:
+        if self.indexer is None:
+            return 0
+        heads, size = self.indexer.num_heads, self.indexer.head_size
+        return heads * size * self.q_lora_rank + self.hidden_size * (size + heads)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Layers that keep a state of fixed size instead of keys and values: Mamba, gated delta nets, short convolutions.
+#
+# A state has two parts: the last inputs of a short convolution (in the model's dtype) and the recurrent state itself
+# (``state_dtype``). Counts are of one GPU of a tensor-parallel group of ``tp``.
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """What all of them share; use one of the classes below."""
+
+    hidden_size: int
+    conv_kernel: int
+    """Tokens that the convolution looks at, the present one included."""
+    state_dtype: str = "bfloat16"
+    """Of the recurrent state."""
+    conv_dtype: str = "bfloat16"
+    """Of the convolution's inputs: the model's dtype, unless ``--mamba-cache-dtype`` says otherwise."""
+    extra_parameters: int = 0
+    """Convolutions, decays, norms, biases: kept in the model's dtype, on every GPU."""
+    weights: WeightFormat = BFLOAT16
+    checkpoint_alignment: ClassVar[int] = 0
+    """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens (0.33); 0: not."""
+
+    def num_parameters(self, tp: int = 1) -> int:
+        """Of the large projections."""
+        raise NotImplementedError  # of each kind of layer
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        """Shapes of convolution and recurrent state; drafts lengthen the former where verification replays them."""
+        raise NotImplementedError  # of each kind of layer
+
+    def state_dtypes(self) -> tuple[str, ...]:
+        """One per shape."""
+        return (self.conv_dtype, self.state_dtype)
+
+    def state_bytes(self, tp: int = 1, num_drafts: int = 0) -> int:
+        """Bytes of one request's state in one layer."""
+        shapes = self.state_shapes(tp, num_drafts)
+        return sum(prod(shape) * dtype_bytes(dtype) for shape, dtype in zip(shapes, self.state_dtypes(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba1(StateSpace):
+    """Selective state space with a state per channel (Jamba)."""
+
+    intermediate_size: int
+    state_size: int
+    time_step_rank: int
+    chunk_size: ClassVar[int] = 2048
+    """Tokens between states that are kept, where all are kept (0.22)."""
+
+    def num_parameters(self, tp: int = 1) -> int:
+        inner = self.intermediate_size // tp
+        inputs = 2 * inner * self.hidden_size
+        return inputs + inner * (self.time_step_rank * 2 + 2 * self.state_size) + inner * self.hidden_size
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        inner = self.intermediate_size // tp
+        return (self.conv_kernel - 1, inner), (inner, self.state_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2(StateSpace):
+    """State space with heads and groups (Bamba, Nemotron-H, Granite 4, Falcon-H1)."""
+
+    num_heads: int
+    head_size: int
+    state_size: int
+    num_groups: int
+    intermediate_size: int
+    chunk_size: int = 256
+    """Tokens that its kernels work on at once: states are kept at multiples of it where all are kept (0.22)."""
+    checkpoint_alignment: ClassVar[int] = 1
+
+    def groups(self, tp: int = 1) -> int:
+        """Groups over all GPUs: where they cannot be shared out, every GPU gets its copy."""
+        return self.num_groups if self.num_groups % tp == 0 else self.num_groups + tp - self.num_groups
+
+    def num_parameters(self, tp: int = 1) -> int:
+        groups = 2 * self.groups(tp) * self.state_size
+        inputs = (2 * self.intermediate_size + groups + self.num_heads) // tp
+        return self.hidden_size * (inputs + self.intermediate_size // tp)
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        channels = self.intermediate_size + 2 * self.groups(tp) * self.state_size
+        convolution = (self.conv_kernel - 1 + num_drafts, channels // tp)
+        return convolution, (self.num_heads // tp, self.head_size, self.state_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedDeltaNet(StateSpace):
+    """Linear attention with a gated delta rule (Qwen3-Next, Qwen3.5)."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_size: int
+    value_head_size: int
+    checkpoint_alignment: ClassVar[int] = 64
+
+    def num_parameters(self, tp: int = 1) -> int:
+        keys = self.num_key_heads * self.key_head_size
+        values = self.num_value_heads * self.value_head_size
+        return self.hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads) // tp
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        channels = 2 * self.num_key_heads * self.key_head_size + self.num_value_heads * self.value_head_size
+        convolution = (self.conv_kernel - 1 + num_drafts, channels // tp)
+        return convolution, (self.num_value_heads // tp, self.value_head_size, self.key_head_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConvolution(StateSpace):
+    """A gated convolution of a few tokens and nothing else (LFM2)."""
+
+    width: int
+
+    def num_parameters(self, tp: int = 1) -> int:
+        return self.hidden_size * self.width * 4 // tp
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        return ((self.conv_kernel - 1, self.width // tp),)
+
+    def state_dtypes(self) -> tuple[str, ...]:
+        return (self.conv_dtype,)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a token goes through between attention layers: one MLP, or a choice among experts.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseMLP:
+    """One MLP for every token."""
+
+    hidden_size: int
+    width: int
+    gated: bool = True
+    """Three matrices (gate, up, down), not two."""
+    extra_parameters: int = 0
+    """Biases: kept in the model's dtype, on every GPU."""
+    weights: WeightFormat = BFLOAT16
+
+    def __post_init__(self) -> None:
+        require_int("hidden_size", self.hidden_size, 1)
+        require_int("intermediate_size", self.width, 1)
+        require_bool("gated", self.gated)
+        require_int("extra_parameters", self.extra_parameters, 0)
+
+    def num_parameters(self, tp: int = 1) -> int:
+        return (3 if self.gated else 2) * self.hidden_size * self.width // tp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoE:
+    """Experts of which a router picks some for every token, and perhaps one that every token visits."""
+
+    hidden_size: int
+    num_experts: int
+    num_experts_per_tok: int
+    width: int
+    """Of one expert."""
+    shared_width: int = 0
+    """Of what every token visits besides (all shared experts together); 0: nothing."""
+    gated: bool = True
+    extra_parameters: int = 0
+    """Router, biases, the shared expert's gate: kept in the model's dtype, on every GPU."""
+    weights: WeightFormat = BFLOAT16
+    """Of the experts."""
+    shared_weights: WeightFormat = BFLOAT16
+    hidden_multiple: int = 1
+    """Experts are stored with hidden and MLP width rounded up to multiples of these: what their kernels want."""
+    width_multiple: int = 1
+
+    def __post_init__(self) -> None:
+        require_int("hidden_size", self.hidden_size, 1)
+        require_int("num_experts", self.num_experts, 1)
+        require_int("hidden_multiple", self.hidden_multiple, 1)
+        require_int("width_multiple", self.width_multiple, 1)
+        require_int("num_experts_per_tok", self.num_experts_per_tok, 1, self.num_experts)
+        require_int("moe_intermediate_size", self.width, 1)
+        require_int("shared_intermediate_size", self.shared_width, 0)
+        require_int("extra_parameters", self.extra_parameters, 0)
+
+    @property
+    def _matrices(self) -> int:
+        return 3 if self.gated else 2
+
+    @property
+    def expert_parameters(self) -> int:
+        """Of one expert."""
+        return self._matrices * self.hidden_size * self.width
+
+    def shared_parameters(self, tp: int = 1) -> int:
+        """Of what every token visits."""
+        return self._matrices * self.hidden_size * self.shared_width // tp
+
+    def routed_parameters(self, tp: int = 1, ep: int = 1) -> int:
+        """Of all experts on one GPU: whole ones over ``ep`` GPUs, or else all of them cut over ``tp``."""
+        if ep > 1:
+            return -(-self.num_experts // ep) * self.expert_parameters
+        return self.num_experts * self.expert_parameters // tp
+
+    def stored_parameters(self, tp: int = 1, ep: int = 1) -> int:
+        """As :meth:`routed_parameters`, with what rounding adds."""
+        if self.hidden_multiple == self.width_multiple == 1:
+            return self.routed_parameters(tp, ep)
+        experts, share = (-(-self.num_experts // ep), 1) if ep > 1 else (self.num_experts, tp)
+        hidden = -(-self.hidden_size // self.hidden_multiple) * self.hidden_multiple
+        width = -(-self.width // share // self.width_multiple) * self.width_multiple
+        return experts * self._matrices * hidden * width
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One layer of a decoder: what mixes tokens, and the MLP.
+
+Mixer = SoftmaxAttention | LatentAttention | StateSpace
+"""What lets a token know of others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSpec:
+    """One layer. Layers that are made alike compare equal."""
+
+    mixers: tuple[Mixer, ...] = ()
+    """None in a layer that is an MLP alone (Nemotron-H), two in Falcon-H1 (side by side) and in an encoder-decoder."""
+    mlp: DenseMLP | MoE | None = None
+    norm_parameters: int = 0
+    """Kept in the model's dtype, on every GPU."""
+
+    def parameters_by_format(
+        self, tp: int = 1, ep: int = 1, *, stored: bool = False
+    ) -> Iterator[tuple[WeightFormat, int]]:
+        """Large matrices on one GPU of a tensor-parallel group of ``tp`` (experts: over ``ep`` GPUs if above 1).
+
+        As they are, or as they are ``stored``.
+        """
+        for mixer in self.mixers:
+            yield mixer.weights, mixer.num_parameters(tp)
+        if isinstance(self.mlp, DenseMLP):
+            yield self.mlp.weights, self.mlp.num_parameters(tp)
+        elif isinstance(self.mlp, MoE):
+            count = self.mlp.stored_parameters if stored else self.mlp.routed_parameters
+            yield self.mlp.weights, count(tp, ep)
+            yield self.mlp.shared_weights, self.mlp.shared_parameters(tp)
+
+    def why_not_parted(self, tp: int) -> str | None:
+        """What cannot be shared out over ``tp`` GPUs, if there is anything: "32 heads"."""
+        for mixer in self.mixers:
+            heads, shared = getattr(mixer, "num_heads", tp), getattr(mixer, "num_kv_heads", tp)
+            if heads % tp:
+                return f"{heads} heads"
+            if shared % tp and tp % shared:
+                return f"{shared} KV heads"
+        if isinstance(self.mlp, DenseMLP):
+            return _columns_not_parted(self.mlp.width, self.mlp.weights, tp)
+        return None if self.mlp is None else _columns_not_parted(self.mlp.shared_width, self.mlp.shared_weights, tp)
+
+    @property
+    def other_parameters(self) -> int:
+        """Norms, biases, routers: kept in the model's dtype, on every GPU."""
+        parts = (*self.mixers, self.mlp) if self.mlp is not None else self.mixers
+        return self.norm_parameters + sum(part.extra_parameters for part in parts)
+
+    def num_bytes(self, dtype_bytes: int, tp: int = 1, ep: int = 1) -> int:
+        """Weights on one GPU, in bytes."""
+        stored = self.parameters_by_format(tp, ep, stored=True)
+        matrices = sum(weights.num_bytes(count) for weights, count in stored)
+        return matrices + self.other_parameters * dtype_bytes
+
+    @property
+    def num_parameters(self) -> int:
+        """All weights."""
+        return self.other_parameters + sum(count for _, count in self.parameters_by_format())
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Weights that one token goes through."""
+        if not isinstance(self.mlp, MoE):
+            return self.num_parameters
+        idle = self.mlp.num_experts - self.mlp.num_experts_per_tok
+        return self.num_parameters - idle * self.mlp.expert_parameters
+
+
+def _columns_not_parted(width: int, weights: WeightFormat, tp: int) -> str | None:
+    """Columns of an MLP whose quantised blocks cannot be shared out."""
+    if width % (tp * weights.alignment) == 0:
+        return None
+    return f"{width / weights.alignment:g} blocks of {weights.alignment} columns ({weights.name}) in the MLP"

@@ -1,0 +1,217 @@
+"""Policies over users: weighted fair sharing, attained service."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+
+from tokenyard.core.request import Request
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import FCFSQueue, RequestQueue, WaitingQueues
+from tokenyard.errors import ConfigError
+from tokenyard.policies.simple import Key, KeyedPolicy, ServiceMeter
+
+__all__ = ["AttainedService", "FairShare", "User", "UserQueue", "user_name", "user_of"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A waiting queue with one line per user; the policy says whose turn it is.
+
+User = tuple[int, str]
+
+
+def user_name(job_id: str | None) -> str:
+    """Whose job it is: what stands before the first ``/``, or nothing."""
+    return (job_id or "").partition("/")[0]
+
+
+def user_of(request: Request) -> User:
+    """(``client_index``, the user's name within this client)."""
+    return request.client_index, user_name(request.job_id)
+
+
+class UserQueue:
+    """First come, first served within a user; the user with the least ``counter`` first, then the one here longest."""
+
+    __slots__ = ("_counter", "_on_pop", "_requests", "lines")
+
+    def __init__(self, counter: Callable[[User], float], on_pop: Callable[[Request], None]) -> None:
+        self._counter = counter
+        self._on_pop = on_pop
+        self.lines: dict[User, FCFSQueue] = {}
+        """Users who wait, each with at least one request."""
+        self._requests: dict[str, Request] = {}
+
+    def _line(self, request: Request) -> FCFSQueue:
+        self._requests[request.request_id] = request
+        return self.lines.setdefault(user_of(request), FCFSQueue())
+
+    def add(self, request: Request) -> None:
+        self._line(request).add(request)
+
+    def prepend(self, request: Request) -> None:
+        self._line(request).prepend(request)
+
+    def prepend_all(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self.prepend(request)
+
+    def peek(self) -> Request:
+        return self.lines[min(self.lines, key=self._counter)].peek()
+
+    def pop(self) -> Request:
+        request = self.peek()
+        self.discard(request)
+        self._on_pop(request)
+        return request
+
+    def discard(self, request: Request) -> bool:
+        user = user_of(request)
+        line = self.lines.get(user)
+        if line is None or not line.discard(request):
+            return False
+        del self._requests[request.request_id]
+        if not len(line):
+            del self.lines[user]
+        return True
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        for user in sorted(self.lines, key=self._counter):
+            yield from self.lines[user]
+
+    def get(self, request_id: str) -> Request | None:
+        return self._requests.get(request_id)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Weighted fair sharing between users: whoever has been given least goes first (virtual token counters).
+#
+# A *user* is a ``client_index`` (one per front end) and, within it, the part of ``job_id`` before its first ``/``:
+# ``alice/task-7`` is alice's. A job id without ``/`` is a user of its own; requests without a job share their
+# client's counter. Within a user it is first come, first served. Whoever comes back from being idle starts no lower
+# than the lowest of those who wait: idleness earns no credit.
+
+_MANY_USERS = 10_000
+"""Counters kept before those are dropped that an arrival would lift anyway."""
+
+
+class FairShare(Policy):
+    """The user who was given least goes first, by weight; a user is a client, or what stands before / in the job id.
+
+    ``weights`` by user name: a user of weight 2 is given twice the tokens of one of weight 1 (the default).
+    """
+
+    reads_tokens = False
+    reorders = True
+
+    def __init__(self, weights: Mapping[str, float] | None = None) -> None:
+        self._weights = dict(weights or {})
+        for name, weight in self._weights.items():
+            if not 0 < weight < inf:
+                raise ConfigError("weights", f"{name}: {weight}", "give a number above 0")
+        self.given: dict[User, float] = {}
+        """Weighted tokens per user; only their differences mean something."""
+        self._meter = ServiceMeter(self._charge)
+        self._taken: dict[User, float] = {}
+        """Prompts admitted in this step, until the meter charges for them."""
+        self._queues: list[UserQueue] = []
+        """The waiting room's two, which are the first it asks for."""
+        self._floor = 0.0
+        """Counter of the user served last: where users start when nobody waits."""
+
+    def new_queue(self) -> RequestQueue:
+        queue = UserQueue(self._counter, self._charge_in_advance)
+        if len(self._queues) < 2:
+            self._queues.append(queue)
+        return queue
+
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
+        if not len(room.skipped) or (
+            len(room.waiting) and self._counter_of_head(room.waiting) < self._counter_of_head(room.skipped)
+        ):
+            return room.waiting
+        return room.skipped
+
+    def request_arrived(self, now: float, request: Request) -> None:
+        user = user_of(request)
+        lines = [queue.lines for queue in self._queues]
+        if sum(len(line[user]) for line in lines if user in line) > 1:
+            return
+        others = {other for line in lines for other in line} - {user}
+        least = min((self.given.get(other, 0.0) for other in others), default=self._floor)
+        self.given[user] = max(self.given.get(user, 0.0), least)
+        if len(self.given) > _MANY_USERS:
+            self.given = {
+                u: counter for u, counter in self.given.items() if counter > least or u in others or u == user
+            }
+
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
+        self._taken.clear()
+        if len(room) or len(self._meter) > _MANY_USERS:
+            self._meter.charge_output()
+
+    def request_admitted(self, now: float, request: Request) -> None:
+        self._meter.admitted(request)
+        self._floor = self.given.get(user_of(request), 0.0)
+
+    def _counter_of_head(self, queue: RequestQueue) -> float:
+        return self._counter(user_of(queue.peek()))
+
+    def _counter(self, user: User) -> float:
+        return self.given.get(user, 0.0) + self._taken.get(user, 0.0)
+
+    def _weighted(self, request: Request, tokens: int) -> float:
+        return tokens / self._weights.get(user_of(request)[1], 1.0)
+
+    def _charge_in_advance(self, request: Request) -> None:
+        user = user_of(request)
+        self._taken[user] = self._taken.get(user, 0.0) + self._weighted(request, request.num_tokens)
+
+    def _charge(self, request: Request, tokens: int) -> None:
+        user = user_of(request)
+        self.given[user] = self.given.get(user, 0.0) + self._weighted(request, tokens)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Least attained service: the program that has been given least goes first, so short programs are not held up by long.
+#
+# Service is counted over all turns of a job, as in program-level schedulers for agents (Autellix): a new program
+# starts at nothing, one that has had much waits. Waiting is worth ``ageing`` tokens a second, so nobody starves: a
+# request that arrives ``s / ageing`` seconds after one with ``s`` tokens more does not go before it.
+
+_MANY_PROGRAMS = 65_536
+
+
+class AttainedService(KeyedPolicy):
+    """Orders by tokens that the request's job has been given, output counted twice; no job, no service."""
+
+    reads_tokens = False
+
+    def __init__(self, ageing: float = 1000.0) -> None:
+        if not 0 < ageing < inf:
+            raise ConfigError("ageing", ageing, "give a number of tokens per second above 0")
+        self._ageing = ageing
+        self._given: OrderedDict[str, int] = OrderedDict()
+        self._meter = ServiceMeter(self._charge)
+
+    def key(self, request: Request) -> Key:
+        """Sorts requests. Whoever arrives later is that much behind, so nobody need be sorted anew."""
+        given = self._given.get(request.job_id, 0) if request.job_id is not None else 0
+        return given + self._ageing * request.arrival_time, request.arrival_time
+
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
+        self._meter.charge_output()
+
+    def request_admitted(self, now: float, request: Request) -> None:
+        self._meter.admitted(request)
+
+    def _charge(self, request: Request, tokens: int) -> None:
+        if request.job_id is not None:
+            self._given[request.job_id] = self._given.get(request.job_id, 0) + tokens
+            self._given.move_to_end(request.job_id)
+            if len(self._given) > _MANY_PROGRAMS:
+                self._given.popitem(last=False)

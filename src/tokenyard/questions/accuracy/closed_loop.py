@@ -1,0 +1,503 @@
+"""A closed loop of users on one engine or several, step by step or in stretches."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.core.engine import DoneStep, EngineCore
+from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outputs import ModelOutput
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.sim.executor import SimulatedModel
+from tokenyard.steptime.model import RanksLatency, StepShape, StepWork, host_seconds, ranks_seconds
+from tokenyard.steptime.pace import VirtualClock
+
+__all__ = ["ClosedLoop", "Engines", "Schedule", "Times", "draw_lengths", "run_closed_loop", "run_in_stretches"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One engine, or several data-parallel ones, on one clock: what a measured run of either kind is replayed on.
+#
+# A request goes to the engine with the smallest ``4 x waiting + running``, as vLLM's load balancer has it. Engines of
+# a model with experts step together, for their tokens meet at every layer: a step of all lasts as long as the
+# longest, and an engine without work computes a dummy token. Engines of other models step each for itself.
+#
+# With async scheduling the step after the one that runs is decided when that one begins: who arrives while a step
+# runs waits for the end of the next one as well.
+
+_WAITING_WEIGHT = 4
+
+
+@dataclass(slots=True)
+class Times:
+    """Of one request, in seconds on the clock."""
+
+    arrived: float
+    first: float = math.nan
+    last: float = math.nan
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class _Engine:
+    scheduler: Scheduler
+    model: SimulatedModel = field(default_factory=SimulatedModel)
+    plan: SchedulerOutput | None = None
+    ends: float = math.inf
+    """When the step that is running ends."""
+
+    @property
+    def load(self) -> int:
+        running, waiting = self.scheduler.get_request_counts()
+        return _WAITING_WEIGHT * waiting + running
+
+
+class Engines:
+    """Runs requests that arrive by the clock."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache: CacheConfig,
+        latency: RanksLatency,
+        *,
+        count: int = 1,
+        together: bool = False,
+        ahead: bool = False,
+    ) -> None:
+        """``together``: the engines step in lockstep; ``ahead``: a step is decided while the one before runs."""
+        self._clock = VirtualClock()
+        self._engines = [_Engine(Scheduler(config, cache, clock=self._clock.now)) for _ in range(count)]
+        self._latency = latency
+        self._together = together and count > 1
+        self._ahead = ahead
+        self._seen = 0.0
+        """Arrivals up to then take part in the next decision of busy engines."""
+
+    def run(self, arrivals: Sequence[tuple[float, Callable[[], Request]]]) -> list[Times]:
+        """Times of every request; ``arrivals`` are in order, each with what makes its request."""
+        times: dict[str, Times] = {}
+        queue = list(reversed(arrivals))
+        clock = self._clock
+        while queue or any(engine.scheduler.has_requests() for engine in self._engines):
+            busy = any(engine.scheduler.has_requests() for engine in self._engines)
+            seen = self._seen if self._ahead and busy else clock.now()
+            self._seen = clock.now()
+            while queue and queue[-1][0] <= seen:
+                moment, make = queue.pop()
+                request = make()
+                times[request.request_id] = Times(moment)
+                min(self._engines, key=lambda engine: engine.load).scheduler.add_request(request)
+            if self._together:
+                self._begin_together()
+            else:
+                for engine in self._engines:
+                    self._begin(engine)
+            ends = min(engine.ends for engine in self._engines)
+            if ends == math.inf:
+                clock.advance_to(queue[-1][0])
+                continue
+            if queue and not self._together and any(engine.plan is None for engine in self._engines):
+                ends = min(ends, queue[-1][0])  # an idle engine takes what comes at once
+            clock.advance_to(ends)
+            for engine in self._engines:
+                if engine.ends <= ends:
+                    self._end(engine, times)
+        return list(times.values())
+
+    def _begin(self, engine: _Engine) -> None:
+        if engine.plan is None and engine.scheduler.has_requests():
+            engine.plan = engine.scheduler.schedule()
+            shape = StepShape.of(engine.plan)
+            engine.ends = self._clock.now() + (self._seconds([shape]) if shape.num_tokens else 0.0)
+
+    def _begin_together(self) -> None:
+        working = [engine for engine in self._engines if engine.scheduler.has_requests()]
+        if not working:
+            return
+        for engine in working:
+            engine.plan = engine.scheduler.schedule()
+        shapes = [None if engine.plan is None else StepShape.of(engine.plan) for engine in self._engines]
+        busy = [shape if shape is not None and shape.num_tokens else None for shape in shapes]
+        ends = self._clock.now() + (self._seconds(busy) if any(busy) else 0.0)
+        for engine in working:
+            engine.ends = ends
+
+    def _seconds(self, shapes: Sequence[StepShape | None]) -> float:
+        """The host prepares a step while the one before is computed, as with async scheduling."""
+        return ranks_seconds(self._latency, shapes) - host_seconds(self._latency)
+
+    def _end(self, engine: _Engine, times: dict[str, Times]) -> None:
+        assert engine.plan is not None
+        now = self._clock.now()
+        plan, engine.plan, engine.ends = engine.plan, None, math.inf
+        for news in engine.scheduler.update_from_output(plan, engine.model.execute(plan)):
+            each = times[news.request_id]
+            if news.new_token_ids:
+                each.first = now if math.isnan(each.first) else each.first
+                each.last = now
+                each.tokens += len(news.new_token_ids)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A closed loop: as many requests in flight as there are users, the next one sent when one ends.
+#
+# What happens in which step does not depend on how long the steps take, because nothing arrives by the clock. So the
+# scheduler runs once per schedule, and any latency model is evaluated over the recorded steps afterwards:
+#
+#     end[s]  = sum of the seconds of steps 0 .. s
+# TTFT    = end[first] - end[arrived]                    arrived: the step whose end freed the place, -1 at the start
+#   | TPOT    = (end[last] - end[first]) / (tokens - 1)
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLoop:
+    """What arrives, and the limits of the engine; equal ones have equal schedules."""
+
+    users: int
+    """Requests in flight."""
+    input_tokens: int
+    output_tokens: int
+    shortest: float = 1.0
+    """Lengths are drawn evenly from this share of the two above up to them (vLLM bench: ``--random-range-ratio``)."""
+    rounds: int = 10
+    """Requests per user."""
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 1024
+    num_gpu_blocks: int = 1 << 20
+    block_size: int = 16
+    async_scheduling: bool = True
+    seed: int = 0
+    profile: DecisionProfile = VLLM_0_22
+    """Who decides."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Schedule:
+    """What was computed in which step, and which steps a request's tokens came from."""
+
+    work: Floats
+    """Columns of :class:`StepWork` per rank, shape ``[rows, ranks, 8]``; a row is a step, or the mean of several."""
+    repeats: Floats
+    """Steps that a row stands for, shape ``[rows]``."""
+    arrived: Int64s
+    """Per request: the row at whose end it arrived; -1: at the start. Shape ``[requests]``."""
+    first: Int64s
+    """Per request: the row that ends with its first token."""
+    last: Int64s
+    """Per request: the row that ends with its last token."""
+    tokens: Int64s
+    """Per request: output tokens."""
+
+    def times(self, seconds: Floats) -> tuple[Floats, Floats]:
+        """TTFT and TPOT of every request, in seconds, if the steps of each row last so long."""
+        end = np.concatenate((np.cumsum(seconds * self.repeats), [0.0]))  # row -1: the start
+        return end[self.first] - end[self.arrived], (end[self.last] - end[self.first]) / np.maximum(self.tokens - 1, 1)
+
+
+def run_closed_loop(loop: ClosedLoop) -> Schedule:
+    """Run the scheduler until every request has ended."""
+    return _ClosedLoopRun(loop).schedule()
+
+
+class _Recorder:
+    """An executor whose steps are done at once; it notes what they computed."""
+
+    def __init__(self) -> None:
+        self.work: list[StepWork] = []
+        self.step_of: dict[int, int] = {}
+        """Number of the plan -> its row in ``work``."""
+        self._plan: SchedulerOutput | None = None
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        if plan.total_num_scheduled_tokens:
+            self.step_of[plan.step] = len(self.work)
+            self.work.append(StepWork.of(StepShape.of(plan)))
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> DoneStep:
+        chunks = plan.is_prefill_chunk
+        rows = len(plan.req_ids)
+        sampled = np.ones(rows, np.int64) if chunks is None else (~chunks).astype(np.int64)
+        return DoneStep(ModelOutput(np.ones((rows, 1), np.int64), sampled))
+
+    def take_draft_token_ids(self) -> None:
+        return None
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+class _ClosedLoopRun:
+    """One run of the scheduler."""
+
+    def __init__(self, loop: ClosedLoop) -> None:
+        self._prompts, self._outputs = draw_lengths(loop)
+        count = len(self._prompts)
+        config = SchedulerConfig(
+            profile=loop.profile,
+            max_num_seqs=loop.max_num_seqs,
+            max_num_batched_tokens=loop.max_num_batched_tokens,
+            max_model_len=loop.input_tokens + loop.output_tokens + 1,
+            async_scheduling=loop.async_scheduling,
+        )
+        cache = CacheConfig(num_gpu_blocks=loop.num_gpu_blocks, block_size=loop.block_size, enable_prefix_caching=False)
+        self._recorder = _Recorder()
+        self._core = EngineCore(Scheduler(config, cache), self._recorder)
+        self._users = loop.users
+        self._sent = 0
+        self._prompt = np.zeros(loop.input_tokens, np.int32)
+        self._arrived, self._first, self._last = (np.full(count, -1) for _ in range(3))
+        self._waiting: set[str] = set()
+        """Ids without a first token."""
+
+    def schedule(self) -> Schedule:
+        for _ in range(self._users):
+            self._send(-1)
+        core, row_of = self._core, self._recorder.step_of
+        while core.has_work:
+            outputs = core.step()
+            row = None if outputs is None else row_of.pop(outputs.step, None)
+            if outputs is None or row is None:
+                continue
+            if self._waiting:
+                started = self._waiting.intersection(outputs.req_ids)
+                self._first[[int(each) for each in started]] = row
+                self._waiting -= started
+            for i in outputs.finish_reasons:
+                self._last[int(outputs.req_ids[i])] = row
+                self._send(row)
+        work = np.array(self._recorder.work, np.float64)[:, None]
+        return Schedule(
+            work=work,
+            repeats=np.ones(len(work)),
+            arrived=self._arrived,
+            first=self._first,
+            last=self._last,
+            tokens=self._outputs,
+        )
+
+    def _send(self, row: int) -> None:
+        """The next request, if there is one left."""
+        i = self._sent
+        if i == len(self._prompts):
+            return
+        self._sent += 1
+        self._arrived[i] = row
+        self._waiting.add(str(i))
+        sampling = SamplingParams(max_tokens=int(self._outputs[i]), ignore_eos=True)
+        self._core.add_request(Request(str(i), self._prompt[: self._prompts[i]], sampling))
+
+
+def draw_lengths(loop: ClosedLoop) -> tuple[Int64s, Int64s]:
+    """Prompt and output tokens of every request."""
+    rng = np.random.default_rng(loop.seed)
+    count = loop.users * loop.rounds
+
+    def draw(longest: int) -> Int64s:
+        return rng.integers(max(1, int(longest * loop.shortest)), longest + 1, count)
+
+    return draw(loop.input_tokens), draw(loop.output_tokens)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The closed loop in stretches: steps that only decode, for the same requests, are taken in one stroke.
+#
+# The shortcut for many measured points at once. It follows the scheduler's rule for the one case in which it is
+# simple: first come, first served, decodes before prompts, and the budget that is left goes to prompts in order.
+# Where memory is short it counts tokens instead of blocks: a prompt is admitted if it fits whole, and when the
+# decodes have filled the memory the request that was admitted last starts over. ``run_closed_loop`` runs the
+# scheduler itself: the two are equal step by step where memory suffices, and nearly equal where it does not; tests
+# compare them, and ``tokenyard accuracy --replay`` uses the scheduler for every point.
+#
+# Ranks of data parallelism step together; a request goes to the rank that has the fewest.
+
+_COLUMNS = 8
+
+
+@dataclass(slots=True)
+class _Waiting:
+    request: int
+    tokens: int
+    """To compute before the next output token."""
+    produced: int = 0
+    """Output tokens from before a preemption."""
+    computed: int = 0
+
+
+class _Rank:
+    """One engine: its requests, as sums."""
+
+    def __init__(self, loop: ClosedLoop) -> None:
+        self._budget = loop.max_num_batched_tokens
+        self._most = loop.max_num_seqs
+        self._block = loop.block_size
+        self._capacity = (loop.num_gpu_blocks - 1) * loop.block_size
+        self.waiting: deque[_Waiting] = deque()
+        """The first one may be computed in part."""
+        self.decoding: dict[int, tuple[int, int]] = {}
+        """Request -> step of its first token now, tokens in the cache then; in order of admission."""
+        self.ends: list[tuple[int, int]] = []
+        """Heap: step of the last token, request; of requests that were preempted since, old entries stay."""
+        self.context = 0
+        """Tokens that the decodes have in the cache."""
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.waiting) + len(self.decoding)
+
+    @property
+    def free(self) -> float:
+        """Tokens that still fit; half a block per request is empty."""
+        begun = self.waiting[0].computed if self.waiting else 0
+        return self._capacity - begun - self.context - self._block / 2 * len(self.decoding)
+
+    def _held(self, tokens: int) -> float:
+        """Tokens of memory that so many take, with half an empty block."""
+        return tokens + self._block / 2
+
+    def admits(self) -> bool:
+        """Whether a step computes part of a prompt."""
+        if not self.waiting or len(self.decoding) >= min(self._most, self._budget):
+            return False
+        return self.waiting[0].computed > 0 or self._held(self.waiting[0].tokens) <= self.free
+
+    def steps_that_fit(self) -> float:
+        """Steps for which the decodes have memory."""
+        return self.free // len(self.decoding) + 1 if self.decoding else np.inf
+
+    def decode(self, steps: int) -> list[float]:
+        """One row for so many steps: their mean."""
+        count = len(self.decoding)
+        mean = self.context + count * (steps + 1) / 2
+        self.context += count * steps
+        return [count, count, count, mean, 0, 0, 0, 0.0]
+
+    def mixed(self) -> tuple[list[float], list[_Waiting]]:
+        """One step: the decodes, and prompts in the budget that is left; also who got a token."""
+        count = len(self.decoding)
+        left, free = self._budget - count, self.free
+        chunks: list[tuple[int, int]] = []
+        started: list[_Waiting] = []
+        while self.waiting and left > 0 and count + len(chunks) < self._most:
+            first = self.waiting[0]
+            if not first.computed:
+                if self._held(first.tokens) > free:
+                    break
+                free -= self._held(first.tokens)
+            chunk = min(left, first.tokens - first.computed)
+            left -= chunk
+            chunks.append((first.computed, chunk))
+            first.computed += chunk
+            if first.computed < first.tokens:
+                break
+            started.append(self.waiting.popleft())
+        self.context += count
+        single = [computed for computed, chunk in chunks if chunk == 1]  # a step's sums count them as decodes
+        chunks = [each for each in chunks if each[1] > 1]
+        decodes, context = count + len(single), self.context + sum(single) + len(single)
+        tokens = sum(chunk for _, chunk in chunks)
+        pairs = sum(chunk * (computed + (chunk + 1) / 2) for computed, chunk in chunks)
+        before = sum(computed for computed, _ in chunks)
+        row = [decodes + tokens, count + len(started), decodes, context, len(chunks), tokens, before, pairs]
+        return row, started
+
+    def make_room(self, step: int, prompts: list[int]) -> None:
+        """Preempt whoever was admitted last until the decodes of one step fit."""
+        if self.free < 0 and self.waiting:
+            self.waiting[0].computed = 0
+        while len(self.decoding) > 1 and self.free < 0:
+            request, (began, tokens) = self.decoding.popitem()
+            held = tokens + step - began
+            self.context -= held
+            self.waiting.appendleft(_Waiting(request, held + 1, held + 1 - prompts[request]))
+
+
+def run_in_stretches(loop: ClosedLoop, ranks: int = 1) -> Schedule:
+    """As ``run_closed_loop``, many times faster; ``loop.users`` are those of all ranks, the limits those of one."""
+    return _Run(loop, ranks).schedule()
+
+
+class _Run:
+    """One run."""
+
+    def __init__(self, loop: ClosedLoop, ranks: int) -> None:
+        prompts, outputs = draw_lengths(loop)
+        self._prompts, self._outputs = prompts.tolist(), outputs.tolist()
+        self._users = loop.users
+        self._ranks = [_Rank(loop) for _ in range(ranks)]
+        self._sent = 0
+        self._arrived, self._first, self._last = ([-1] * len(prompts) for _ in range(3))
+
+    def schedule(self) -> Schedule:
+        for _ in range(self._users):
+            self._send(-1)
+        ranks, step = self._ranks, -1
+        rows: list[list[list[float]]] = []
+        repeats: list[int] = []
+        while any(rank.num_requests for rank in ranks):
+            for rank in ranks:
+                rank.make_room(step, self._prompts)
+            steps = 1
+            if not any(rank.admits() for rank in ranks):
+                until_end = min(rank.ends[0][0] for rank in ranks if rank.ends) - step
+                steps = max(1, int(min(until_end, *(rank.steps_that_fit() for rank in ranks))))
+            step += steps
+            rows.append([self._advance(rank, steps, step, len(rows)) for rank in ranks])
+            repeats.append(steps)
+            for rank in ranks:
+                self._finish(rank, step, len(rows) - 1)
+        return Schedule(
+            work=np.array(rows, np.float64).reshape(len(rows), len(ranks), _COLUMNS),
+            repeats=np.array(repeats, np.float64),
+            arrived=np.array(self._arrived),
+            first=np.array(self._first),
+            last=np.array(self._last),
+            tokens=np.array(self._outputs),
+        )
+
+    def _advance(self, rank: _Rank, steps: int, step: int, row: int) -> list[float]:
+        if not rank.admits():
+            return rank.decode(steps)
+        work, started = rank.mixed()
+        for each in started:
+            if not each.produced:
+                self._first[each.request] = row
+            rank.decoding[each.request] = step, each.tokens
+            rank.context += each.tokens
+            heappush(rank.ends, (step + self._outputs[each.request] - each.produced - 1, each.request))
+        return work
+
+    def _finish(self, rank: _Rank, step: int, row: int) -> None:
+        while rank.ends and rank.ends[0][0] <= step:
+            end, request = heappop(rank.ends)
+            held = rank.decoding.get(request)
+            if held is None or self._prompts[request] + self._outputs[request] - held[1] - 1 != end - held[0]:
+                continue  # it was preempted since
+            del rank.decoding[request]
+            rank.context -= held[1] + end - held[0]
+            self._last[request] = row
+            self._send(row)
+
+    def _send(self, row: int) -> None:
+        """The next request, if there is one left."""
+        request = self._sent
+        if request == len(self._prompts):
+            return
+        self._sent += 1
+        self._arrived[request] = row
+        fewest = min(self._ranks, key=lambda rank: rank.num_requests)
+        fewest.waiting.append(_Waiting(request, self._prompts[request]))

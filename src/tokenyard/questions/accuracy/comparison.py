@@ -1,0 +1,362 @@
+"""Predicted beside measured: one row per point, and the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
+from tokenyard.questions.accuracy.measured_run import RunComparison
+from tokenyard.questions.accuracy.points import Point, kv_tokens
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.known_error import Load
+
+__all__ = [
+    "GROUPINGS",
+    "AccuracyReport",
+    "Errors",
+    "Prediction",
+    "Quantity",
+    "Row",
+    "Schedules",
+    "errors_of",
+    "front_end_seconds",
+    "grouped",
+    "load_of",
+    "loop_of",
+    "predict",
+    "row_of",
+    "row_of_run",
+    "together",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What we would have said of measured points: a closed loop on the deployment, with the calibrated step times.
+#
+#     TTFT = client and front end (a constant, and so much per prompt token)  +  waiting and computing, from the replay
+#     TPOT = from the replay
+#
+# The schedules do not depend on step times (:mod:`closed_loop`), so points with the same load share one.
+
+_MAX_SEQS = 1024
+"""vLLM's default for a server on such GPUs."""
+_SAMPLED = 512
+"""Requests that vLLM measures the peak of sampling with, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Of one point; seconds."""
+
+    point: Point
+    ttft: float
+    tpot: float
+    ttft_range: tuple[float, float]
+    tpot_range: tuple[float, float]
+    familiarity: str
+    """Kinds of gaps between it and what was measured."""
+
+
+class Schedules:
+    """Schedules of closed loops, each made once."""
+
+    def __init__(self, *, replay: bool = False) -> None:
+        """With ``replay`` every one comes from the scheduler itself."""
+        self._replay = replay
+        self._made: dict[tuple[ClosedLoop, int], Schedule] = {}
+
+    def of(self, loop: ClosedLoop, ranks: int) -> Schedule:
+        made = self._made.get((loop, ranks))
+        if made is None:
+            made = self._made[loop, ranks] = self._make(loop, ranks)
+        return made
+
+    def _make(self, loop: ClosedLoop, ranks: int) -> Schedule:
+        if not self._replay:
+            return run_in_stretches(loop, ranks)
+        if ranks > 1:  # one rank with its share of the users; the others do the same
+            made = run_closed_loop(replace(loop, users=max(1, loop.users // ranks)))
+            return replace(made, work=np.repeat(made.work, ranks, axis=1))
+        return run_closed_loop(loop)
+
+
+def predict(
+    points: Iterable[Point],
+    *,
+    constants: Constants | None = None,
+    replay: bool = False,
+    profile: DecisionProfile = VLLM_0_22,
+    on_point: Callable[[], None] = lambda: None,
+) -> Iterator[Prediction]:
+    """One prediction per point, in order; ``profile`` decides."""
+    schedules = Schedules(replay=replay)
+    constants = constants or shipped_constants()
+    for point in points:
+        latency = CalibratedLatency(
+            point.spec,
+            point.gpu,
+            parallel=point.parallel,
+            kv_cache_dtype=point.recipe.kv_cache_dtype,
+            version=point.version or None,
+            capture_size=point.recipe.capture_size,
+            constants=constants,
+        )
+        schedule = schedules.of(loop_of(point, profile), point.parallel.data)
+        waits, paces = schedule.times(latency.rows_seconds(schedule.work))
+        ttft = float(waits.mean()) + front_end_seconds(point, constants)
+        tpot = float(paces.mean())
+        known = latency.known_error(load_of(point))
+        yield Prediction(point, ttft, tpot, known.ttft.around(ttft), known.tpot.around(tpot), known.familiarity)
+        on_point()
+
+
+def load_of(point: Point) -> Load:
+    """What was sent. Of a table's nominal lengths: those that it was asked for."""
+    return Load(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
+
+
+def front_end_seconds(point: Point, constants: Constants) -> float:
+    """Between client and scheduler, there and back: tokenising the prompt, HTTP, the first token's way."""
+    values = constants.of(point.spec, point.gpu, point.version or None)
+    return values["request"] + values["request_token"] * point.input_tokens * (1 + point.recipe.shortest) / 2
+
+
+def loop_of(point: Point, profile: DecisionProfile = VLLM_0_22) -> ClosedLoop:
+    """The load of a point, and its engine's limits. Memory only counts where it might run out."""
+    blocks, block_size = 1 << 20, 16
+    per_request = point.input_tokens + point.output_tokens
+    held = kv_tokens(
+        point.spec,
+        point.gpu,
+        point.parallel,
+        gpu_memory_utilization=point.recipe.gpu_memory_utilization,
+        kv_cache_dtype=point.recipe.kv_cache_dtype,
+        max_num_batched_tokens=point.recipe.max_num_batched_tokens,
+        max_num_seqs=_SAMPLED,
+    )
+    if held < 1.1 * per_request * point.users / point.parallel.data:
+        blocks = int(max(held, 1.5 * per_request)) // (10 * block_size) * 10
+    return ClosedLoop(
+        users=point.users,
+        input_tokens=point.input_tokens,
+        output_tokens=point.output_tokens,
+        shortest=point.recipe.shortest,
+        rounds=point.rounds,
+        max_num_batched_tokens=point.recipe.max_num_batched_tokens,
+        max_num_seqs=_MAX_SEQS,
+        num_gpu_blocks=blocks,
+        block_size=block_size,
+        async_scheduling=False,
+        profile=profile,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Predicted beside measured: one row per point, and the errors over any set of rows.
+
+_MS = 1e3
+_FEW_USERS, _MANY_USERS = 16, 128
+_PERCENTILES = (50, 90, 99)
+
+
+class Quantity(msgspec.Struct, kw_only=True, frozen=True):
+    """One quantity of one point, in milliseconds."""
+
+    measured: float
+    predicted: float
+    low: float | None = None
+    """Nine points of ten that are known as well as this one lie between this ..."""
+    high: float | None = None
+    """... and this."""
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the range holds what was measured."""
+        return self.low is not None and self.high is not None and self.low <= self.measured <= self.high
+
+
+class Errors(msgspec.Struct, kw_only=True, frozen=True):
+    """Of the absolute relative error over some rows."""
+
+    median: float
+    p90: float
+    p99: float
+    n: int
+    covered: float
+    """Share of rows whose range holds what was measured; 0 where none is stated."""
+
+
+class Row(msgspec.Struct, kw_only=True, frozen=True):
+    """One point."""
+
+    file: str
+    name: str
+    model: str
+    gpu: str
+    dtype: str
+    version: str
+    tensor_parallel_size: int
+    data_parallel_size: int
+    enable_expert_parallel: bool
+    load: str
+    """Users and lengths, as the tables show them."""
+    users: int | None
+    familiarity: str
+    tpot: Quantity
+    ttft: Quantity
+    e2e: Quantity | None = None
+    percentiles: dict[str, dict[str, Quantity]] = {}
+    """Of a run's requests: ``ttft``, ``tpot``, ``e2e`` -> p50, p90, p99."""
+    of_requests: dict[str, Errors] = {}
+    """The same -> errors of every request beside itself."""
+
+
+class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
+    """All that a comparison says."""
+
+    source: str
+    vllm_version: str
+    """Whose decisions the replays took."""
+    tpot: Errors | None
+    ttft: Errors | None
+    by: dict[str, dict[str, dict[str, Errors]]]
+    """Grouping -> group -> quantity -> errors."""
+    rows: list[Row]
+    not_compared: list[str]
+
+
+def row_of(file: str, prediction: Prediction) -> Row:
+    """The row of a point under closed-loop load."""
+    point = prediction.point
+    return Row(
+        file=file,
+        name=point.name,
+        model=point.model.rsplit("/", 1)[-1],
+        gpu=point.gpu.name,
+        dtype=point.precision,
+        version=point.version,
+        tensor_parallel_size=point.parallel.tensor,
+        data_parallel_size=point.parallel.data,
+        enable_expert_parallel=point.parallel.expert,
+        load=f"{point.users} users, {point.input_tokens}+{point.output_tokens}",
+        users=point.users,
+        familiarity=prediction.familiarity,
+        tpot=_quantity(point.tpot, prediction.tpot, prediction.tpot_range),
+        ttft=_quantity(point.ttft, prediction.ttft, prediction.ttft_range),
+    )
+
+
+def row_of_run(file: str, comparison: RunComparison) -> Row:
+    """The row of a replayed run; a number of requests that arrived by the clock."""
+    run, known = comparison.run, comparison.known
+    ranges = {"tpot": known.tpot, "ttft": known.ttft}
+    both = {name: (comparison.measured[name], values) for name, values in comparison.predicted.items()}
+
+    def quantity(name: str, measured: float, predicted: float) -> Quantity:
+        return _quantity(measured, predicted, ranges[name].around(predicted) if name in ranges else None)
+
+    made = {name: quantity(name, float(ours.mean()), float(theirs.mean())) for name, (ours, theirs) in both.items()}
+    percentiles = {
+        name: {
+            f"p{share}": quantity(name, float(np.percentile(ours, share)), float(np.percentile(theirs, share)))
+            for share in _PERCENTILES
+        }
+        for name, (ours, theirs) in both.items()
+    }
+    of_requests = {
+        name: errors_of([quantity(name, *each) for each in zip(ours.tolist(), theirs.tolist(), strict=True) if each[0]])
+        for name, (ours, theirs) in both.items()
+    }
+    return Row(
+        file=file,
+        name=run.name,
+        model=run.spec.name,
+        gpu=run.gpu.name,
+        dtype=run.precision,
+        version=run.version,
+        tensor_parallel_size=run.parallel.tensor,
+        data_parallel_size=run.parallel.data,
+        enable_expert_parallel=run.parallel.expert,
+        load=f"{len(run.arrived)} requests in {run.arrived.max():.0f} s",
+        users=None,
+        familiarity=known.familiarity,
+        tpot=made["tpot"],
+        ttft=made["ttft"],
+        e2e=made["e2e"],
+        percentiles=percentiles,
+        of_requests={name: errors for name, errors in of_requests.items() if errors is not None},
+    )
+
+
+def _quantity(measured: float, predicted: float, span: tuple[float, float] | None) -> Quantity:
+    low, high = (None, None) if span is None else (span[0] * _MS, span[1] * _MS)
+    return Quantity(measured=measured * _MS, predicted=predicted * _MS, low=low, high=high)
+
+
+def errors_of(quantities: Sequence[Quantity]) -> Errors | None:
+    """Over some rows; None if there are none."""
+    if not quantities:
+        return None
+    sizes = np.abs([each.error for each in quantities])
+    return Errors(
+        median=float(np.median(sizes)),
+        p90=float(np.quantile(sizes, 0.9)),
+        p99=float(np.quantile(sizes, 0.99)),
+        n=len(sizes),
+        covered=float(np.mean([each.covered for each in quantities])),
+    )
+
+
+def _load(row: Row) -> str:
+    if row.users is None:
+        return "by the clock"
+    if row.users < _FEW_USERS:
+        return f"below {_FEW_USERS} users"
+    return f"{_FEW_USERS} to {_MANY_USERS - 1} users" if row.users < _MANY_USERS else f"{_MANY_USERS} users and more"
+
+
+GROUPINGS: dict[str, Callable[[Row], str]] = {
+    "model": lambda row: row.model,
+    "gpu": lambda row: row.gpu,
+    "dtype": lambda row: row.dtype,
+    "load": _load,
+    "familiarity": lambda row: row.familiarity,
+}
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """Rows by a key, keys in order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return dict(sorted(found.items()))
+
+
+def together(rows: list[Row], not_compared: list[str], source: str, vllm_version: str) -> AccuracyReport:
+    """The whole comparison."""
+
+    def both(some: Sequence[Row]) -> dict[str, Errors]:
+        found = {"tpot": errors_of([row.tpot for row in some]), "ttft": errors_of([row.ttft for row in some])}
+        return {name: errors for name, errors in found.items() if errors is not None}
+
+    overall = both(rows)
+    return AccuracyReport(
+        source=source,
+        vllm_version=vllm_version,
+        tpot=overall.get("tpot"),
+        ttft=overall.get("ttft"),
+        by={name: {group: both(some) for group, some in grouped(rows, key).items()} for name, key in GROUPINGS.items()},
+        rows=rows,
+        not_compared=not_compared,
+    )

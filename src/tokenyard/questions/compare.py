@@ -1,0 +1,369 @@
+"""Policies side by side: the same workloads replayed under each, with confidence intervals and a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from math import floor, inf, log10, sqrt
+from statistics import fmean, stdev
+
+import msgspec
+
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLO
+from tokenyard.policies.named import PolicyMaker
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.sim.choices import PolicyChoice, policy_choices
+from tokenyard.sim.replay import Progress
+from tokenyard.sim.settings import ReplaySettings, replay_engines
+from tokenyard.trace.start import Deployment
+from tokenyard.workload.record import Workload
+
+__all__ = [
+    "METRICS",
+    "Cell",
+    "Comparison",
+    "Interval",
+    "JobTimes",
+    "Metric",
+    "MetricValues",
+    "compare",
+    "draw",
+    "interval",
+    "measures_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A mean over seeds with its 95 % confidence interval (Student's t).
+
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond them the normal one is used."""
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """``mean`` plus or minus ``half``; None where one seed cannot tell."""
+
+    mean: float
+    half: float | None = None
+
+    def __str__(self) -> str:
+        return _digits(self.mean) if self.half is None else f"{_digits(self.mean)} ± {_digits(self.half)}"
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Of at least one value."""
+    if len(values) < 2:
+        return Interval(values[0])
+    quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96
+    return Interval(fmean(values), quantile * stdev(values) / sqrt(len(values)))
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    size = abs(value)
+    return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What one replay is measured by.
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One column."""
+
+    name: str
+    heading: str
+    meaning: str
+    with_interval: bool = False
+    """The table has room for it; JSON always has them."""
+
+
+METRICS = (
+    Metric(
+        "completion_s",
+        "job s",
+        "mean job completion time in seconds: a job's first arrival to its last turn's end",
+        True,
+    ),
+    Metric("completion_p90_s", "p90", "90th percentile of it"),
+    Metric("ttft_s", "TTFT s", "mean seconds from a turn's arrival to its first token", True),
+    Metric("goodput", "good %", "share of requests that ended whole and within every bound of --slo", True),
+    Metric("output_tokens_per_s", "tok/s", "output tokens per second of the run"),
+    Metric("hit_rate", "hit %", "share of prompt tokens found in the prefix cache when a turn is first admitted"),
+    Metric("prefill_tokens", "prefilled", "prompt tokens not found there, so computed, many of them again"),
+    Metric("preemptions", "preempt", "running requests that lost their blocks"),
+    Metric("recomputed_tokens", "redone", "tokens computed again after a preemption"),
+    Metric("acceptance_rate", "acc %", "share of draft tokens that the model accepted (speculative decoding only)"),
+)
+
+MetricValues = dict[str, float]
+"""Metric name -> value of one replay."""
+
+
+class JobTimes(StepObserver):
+    """Notes when jobs begin and end, on one engine or several. A request without a job is a job of its own."""
+
+    reads_tokens = False
+
+    def __init__(self) -> None:
+        self._begun: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
+        self.prompt_tokens = 0
+        self.hit_tokens = 0
+
+    @property
+    def seconds(self) -> list[float]:
+        """Completion time of every job of which a turn has ended."""
+        return [end - self._begun[job] for job, end in self._ended.items()]
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        job = request.job_id or request.request_id
+        self._begun[job] = min(request.arrival_time, self._begun.get(job, inf))
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        self._ended[request.job_id or request.request_id] = ts
+
+    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+        self.prompt_tokens += request.num_prompt_tokens
+        self.hit_tokens += local + external
+
+
+def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
+    """The run's value of every metric it has; a run in which nothing ended has zeros."""
+    times = sorted(jobs.seconds)
+    hits, prompts = jobs.hit_tokens, jobs.prompt_tokens
+    drafts = report.speculation
+    goodput = report.goodput
+    good = {} if goodput is None or goodput.share is None else {"goodput": 100.0 * goodput.share}
+    accepted = {} if drafts is None else {"acceptance_rate": 100.0 * (drafts.acceptance_rate or 0.0)}
+    return {
+        "completion_s": sum(times) / len(times) if times else 0.0,
+        "completion_p90_s": _percentile(times, 0.9),
+        "ttft_s": (report.ttft_ms.mean or 0.0) / 1e3,
+        "output_tokens_per_s": report.throughput.output_tokens_per_s or 0.0,
+        "hit_rate": 100.0 * hits / prompts if prompts else 0.0,
+        "prefill_tokens": float(prompts - hits),
+        "preemptions": float(report.preemptions or 0),
+        "recomputed_tokens": float(report.recomputed_tokens or 0),
+        **good,
+        **accepted,
+    }
+
+
+def _percentile(ascending: Sequence[float], share: float) -> float:
+    """Interpolated between neighbours."""
+    if not ascending:
+        return 0.0
+    at = share * (len(ascending) - 1)
+    low = int(at)
+    high = min(low + 1, len(ascending) - 1)
+    return ascending[low] + (at - low) * (ascending[high] - ascending[low])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The comparison: every policy on every workload, at every load, for every seed.
+#
+# All policies see the same workloads, so their ratios are taken seed by seed and only then averaged: what a seed
+# makes easy or hard for everybody cancels out.
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy at one load."""
+
+    policy: str
+    load: float
+    metrics: dict[str, Interval]
+    speedup: Interval
+    """Job completion time of the first policy over this one's, seed by seed: above 1 is faster."""
+    refused: int
+    """Requests refused and turns left out after them, all seeds together."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells by load, then by policy; the first policy is the baseline."""
+
+    workload: str
+    policies: tuple[str, ...]
+    loads: tuple[float, ...]
+    seeds: tuple[int, ...]
+    cells: list[Cell]
+    header: Deployment | None = None
+    """What is served, and what was assumed; None if the caller does not say."""
+
+    @property
+    def baseline(self) -> str:
+        return self.policies[0]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What was measured, in the order of the table."""
+        return tuple(metric for metric in METRICS if metric.name in self.cells[0].metrics)
+
+    def cell(self, policy: str, load: float) -> Cell:
+        """KeyError if it was not compared."""
+        for each in self.cells:
+            if each.policy == policy and each.load == load:
+                return each
+        raise KeyError((policy, load))
+
+
+OnProgress = Callable[[str, float, int, Progress], None]
+"""Policy, load, seed, and how far that replay has come."""
+
+
+def compare(
+    policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice],
+    workload: Callable[[int], Workload],
+    settings: ReplaySettings,
+    *,
+    loads: Sequence[float] = (1.0,),
+    seeds: Sequence[int] = (0,),
+    slos: Sequence[SLO] = (),
+    on_progress: OnProgress | None = None,
+) -> Comparison:
+    """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own;
+    ``slos`` are what goodput is counted by.
+
+    A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a mapping says what each is
+    called. Intervals are of 95 %. Raises ConfigError for a policy that nobody knows, a list that is empty or says a
+    thing twice, or a load that is none.
+    """
+    makers = policy_choices(policies)
+    for field, values in (("loads", loads), ("seeds", seeds)):
+        if not values or len(set(values)) < len(values):
+            raise ConfigError(field, ",".join(map(str, values)), "name at least one, and none twice")
+    made = {seed: workload(seed) for seed in seeds}
+    cells: list[Cell] = []
+    for load in loads:
+        at_load = {seed: made[seed].with_rate(load) for seed in seeds}
+        baseline: list[float] = []
+        for policy in makers:
+            runs, refused = [], 0
+            for seed in seeds:
+                listener = _listener(on_progress, policy, load, seed)
+                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener, slos)
+                runs.append(run)
+                refused += left
+            times = [run["completion_s"] for run in runs]
+            baseline = baseline or times
+            speedups = [_ratio(before, seconds) for before, seconds in zip(baseline, times, strict=True)]
+            cells.append(_cell(policy, load, runs, speedups, refused))
+    return Comparison(
+        workload=made[seeds[0]].name, policies=tuple(makers), loads=tuple(loads), seeds=tuple(seeds), cells=cells
+    )
+
+
+def _ratio(baseline: float, seconds: float) -> float:
+    return baseline / seconds if seconds else 1.0
+
+
+def _cell(policy: str, load: float, runs: list[MetricValues], speedups: list[float], refused: int) -> Cell:
+    metrics = {name: interval([run[name] for run in runs]) for name in runs[0]}
+    return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
+
+
+def _listener(on_progress: OnProgress | None, policy: str, load: float, seed: int) -> Callable[[Progress], None] | None:
+    return None if on_progress is None else lambda progress: on_progress(policy, load, seed, progress)
+
+
+def _run(
+    make: PolicyMaker,
+    workload: Workload,
+    settings: ReplaySettings,
+    on_progress: Callable[[Progress], None] | None,
+    slos: Sequence[SLO],
+) -> tuple[MetricValues, int]:
+    """One replay: its measures, and how many requests were not served."""
+    jobs = JobTimes()
+    builders = [ReportBuilder(slos) for _ in range(settings.fleet.num_engines)]
+    result = replay_engines(
+        workload,
+        settings,
+        observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
+        policies=[make() for _ in builders],
+        on_progress=on_progress,
+    )
+    whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
+    return measures_of(whole.report(), jobs), len(result.refused) + result.num_left_out
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A comparison as an SVG drawing: job completion time over load, one line per policy, whiskers for the intervals.
+
+_WIDTH, _HEIGHT = 720, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 170, 40, 55
+_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
+"""Told apart by most who see colours differently; the markers' order in the legend tells the rest."""
+
+
+def draw(comparison: Comparison, metric: str = "completion_s", title: str = "mean job completion time (s)") -> str:
+    """The drawing as text. Loads stand at equal distances, in the order in which they were compared."""
+    return "\n".join(
+        ("".join(_head(comparison, title)), *_axes(comparison, metric), *_lines(comparison, metric), "</svg>", "")
+    )
+
+
+def _head(comparison: Comparison, title: str) -> Iterator[str]:
+    box = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="12"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
+    yield f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
+    yield f'<text x="{_LEFT}" y="22" font-size="14">{escape(comparison.workload)}: {escape(title)}</text>'
+
+
+def _top(comparison: Comparison, metric: str) -> float:
+    """Upper end of the vertical axis."""
+    values = [cell.metrics[metric] for cell in comparison.cells]
+    return max(value.mean + (value.half or 0.0) for value in values) or 1.0
+
+
+def _x(comparison: Comparison, load: float) -> float:
+    step = (_WIDTH - _LEFT - _RIGHT) / len(comparison.loads)
+    return _LEFT + step * (comparison.loads.index(load) + 0.5)
+
+
+def _y(value: float, top: float) -> float:
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(value, 0.0) / top
+
+
+def _axes(comparison: Comparison, metric: str) -> Iterator[str]:
+    top = _top(comparison, metric)
+    power = 10.0 ** floor(log10(top))
+    tick = next(step * power for step in (0.1, 0.2, 0.5, 1.0, 2.0) if top / (step * power) <= 8)
+    for i in range(int(top / tick) + 1):
+        y = _y(i * tick, top)
+        yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
+        yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{i * tick:g}</text>'
+    for load in comparison.loads:
+        yield f'<text x="{_x(comparison, load):.1f}" y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle">{load:g}</text>'
+    middle = (_LEFT + _WIDTH - _RIGHT) / 2
+    legend = "load: arrivals, times as fast as the workload's own"
+    yield f'<text x="{middle:.1f}" y="{_HEIGHT - 12}" text-anchor="middle">{legend}</text>'
+
+
+def _lines(comparison: Comparison, metric: str) -> Iterator[str]:
+    top, count = _top(comparison, metric), len(comparison.policies)
+    for number, policy in enumerate(comparison.policies):
+        colour = _COLOURS[number % len(_COLOURS)]
+        aside = 5.0 * (number - (count - 1) / 2)
+        points = []
+        for load in comparison.loads:
+            value = comparison.cell(policy, load).metrics[metric]
+            x, y = _x(comparison, load) + aside, _y(value.mean, top)
+            points.append(f"{x:.1f},{y:.1f}")
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>'
+            if value.half is not None:
+                low, high = _y(value.mean - value.half, top), _y(value.mean + value.half, top)
+                yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
+        yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        y = _TOP + 18 * number
+        yield f'<circle cx="{_WIDTH - _RIGHT + 18}" cy="{y}" r="4" fill="{colour}"/>'
+        yield f'<text x="{_WIDTH - _RIGHT + 28}" y="{y + 4}">{escape(policy)}</text>'

@@ -1,0 +1,451 @@
+"""The plan as one object: the goal, the nearest variant, floors of the bounds, the largest load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from math import inf, sqrt
+from typing import NamedTuple
+
+import msgspec
+
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.slo import SLO
+from tokenyard.questions.sweeping.measuring import Rival
+from tokenyard.questions.sweeping.rows import Row, Setting
+from tokenyard.vocabulary import REASONS, Reason
+
+__all__ = [
+    "PLAN_VERSION",
+    "Floor",
+    "Goal",
+    "LargestLoad",
+    "LoadSearch",
+    "Plan",
+    "ServedApart",
+    "best_of",
+    "few_requests",
+    "floors_of",
+    "front_of",
+    "is_feasible",
+    "largest_load",
+    "limits_of",
+    "meets_alone",
+    "nearest",
+    "next_best",
+    "price_of",
+    "rival_of",
+    "sentence_of",
+    "value_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a plan is to reach, and which of two rows reaches more of it.
+
+_ALIKE = 0.005
+"""Values that differ by less are alike: cost decides, then distance from the bounds."""
+_FIGURES = {"goodput": "goodput.requests_per_s", "throughput": "throughput.output_tokens_per_s"}
+
+
+class Goal(StrEnum):
+    """What is maximised, or minimised, with every bound held."""
+
+    GOODPUT = "goodput"
+    """Requests per second that end whole and within the bounds; without bounds, requests per second."""
+    THROUGHPUT = "throughput"
+    """Output tokens per second."""
+    LOAD = "load"
+    """Times as fast as they did that requests may arrive."""
+    GPUS = "gpus"
+    COST = "cost"
+    """Of an hour."""
+
+    @property
+    def is_least(self) -> bool:
+        """Whether less is better."""
+        return self in (Goal.GPUS, Goal.COST)
+
+    @property
+    def unit(self) -> str:
+        """Of its values."""
+        units = {"goodput": "requests/s", "throughput": "output tokens/s", "load": "times the load", "gpus": "GPUs"}
+        return units.get(self.value, "an hour")
+
+
+def value_of(row: Row, goal: Goal) -> float | None:
+    """How much of the goal a row reaches; None if it has no such figure."""
+    if goal is Goal.LOAD:
+        return row.load
+    if goal.is_least:
+        return row.cost_per_hour if goal is Goal.COST else row.gpus
+    value = row.figures.get(_FIGURES[goal])
+    return row.figures.get("throughput.requests_per_s") if value is None and goal is Goal.GOODPUT else value
+
+
+def is_feasible(row: Row) -> bool:
+    """Whether it ran to its end, and no bound is missed."""
+    return row.is_measured and row.met is not False
+
+
+def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
+    """The feasible row that reaches most; of those alike the cheapest, then the one furthest from its bounds."""
+    known = [(row, value) for row in rows if is_feasible(row) and (value := value_of(row, goal)) is not None]
+    if not known:
+        return None
+    sign = -1.0 if goal.is_least else 1.0
+    top = max(sign * value for _, value in known)
+    alike = [row for row, value in known if sign * value >= top - _ALIKE * abs(top)]
+    return min(alike, key=lambda row: (price_of(row), row.tightness if row.tightness is not None else _slowness(row)))
+
+
+def price_of(row: Row) -> float:
+    """What a row costs beside others: of an hour, or its GPUs where nobody gave prices."""
+    return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
+
+
+def _slowness(row: Row) -> float:
+    value = row.figures.get("e2e_ms.mean")
+    return inf if value is None else value
+
+
+def rival_of(row: Row, goal: Goal) -> Rival | None:
+    """What others have to beat; None where a row says nothing of that."""
+    value = value_of(row, goal)
+    if not is_feasible(row) or value is None or goal is Goal.LOAD:
+        return None
+    return Rival(goal.value, value, row.cost_per_hour, row.gpus)
+
+
+def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
+    """Feasible rows that no other beats both in the goal and in cost; in distance from the bounds where costs are alike
+    or are the goal.
+    """
+    known = [row for row in rows if is_feasible(row) and value_of(row, goal) is not None]
+    by_cost = len({price_of(row) for row in known}) > 1 and not goal.is_least
+    scores = {id(row): _score(row, goal, by_cost=by_cost) for row in known}
+    front = [row for row in known if not any(_beats(scores[id(other)], scores[id(row)]) for other in known)]
+    return sorted(front, key=lambda row: scores[id(row)])
+
+
+def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, ...]:
+    """Less is better in each."""
+    value = value_of(row, goal)
+    assert value is not None
+    if by_cost:
+        return price_of(row), -value
+    return value if goal.is_least else -value, row.tightness if row.tightness is not None else _slowness(row)
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where no variant holds a bound: what the bound would have to be, and which part of the time makes it.
+#
+# The floor is what the nearest variant reaches when it serves one request at a time: then nobody queues, and every
+# step has one request's tokens. A bound below it is held at no load; one above it is missed because of the load.
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """One bound that the nearest variant misses."""
+
+    bound: str
+    """``ttft_p90=500ms``."""
+    bound_ms: float
+    reached_ms: float
+    """By the nearest variant, at the workload's own load."""
+    alone_ms: float | None
+    """By it, serving one request at a time; None where that was not measured."""
+    parts_ms: dict[str, float]
+    """``queueing``, ``prefill``, ``decode``: means at the workload's own load, as far as the figure has them."""
+
+
+def floors_of(slos: Sequence[SLO], row: Row, alone: Row) -> list[Floor]:
+    """Bounds on statistics that ``row`` misses; ``alone`` is the same variant, serving one request at a time."""
+    return list(_missed(slos, row, alone))
+
+
+def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[Floor]:
+    for slo in slos:
+        if slo.statistic is None:
+            continue
+        name = f"{slo.figure}_ms.{slo.statistic}"
+        reached = row.figures.get(name)
+        if reached is not None and reached > slo.bound_ms:
+            yield Floor(
+                bound=str(slo),
+                bound_ms=slo.bound_ms,
+                reached_ms=reached,
+                alone_ms=alone.figures.get(name),
+                parts_ms=_parts(slo.figure, row),
+            )
+
+
+def _parts(figure: str, row: Row) -> dict[str, float]:
+    """A request queues until it is first scheduled, is prefilled until its first token, and decodes until its end."""
+    queue, first, end = (row.figures.get(f"{name}_ms.mean") for name in ("queue", "ttft", "e2e"))
+    parts: dict[str, float] = {}
+    if queue is not None and figure in ("queue", "ttft", "e2e"):
+        parts["queueing"] = queue
+        if first is not None and figure != "queue":
+            parts["prefill"] = first - queue
+    if figure == "e2e" and first is not None and end is not None:
+        parts["decode"] = end - first
+    if figure in ("tpot", "itl") and (mean := row.figures.get(f"{figure}_ms.mean")) is not None:
+        parts["decode"] = mean
+    return parts
+
+
+def meets_alone(floors: Sequence[Floor]) -> bool:
+    """Whether every bound that is missed would hold for one request at a time: it is the load that is too much."""
+    return bool(floors) and all(each.alone_ms is not None and each.alone_ms <= each.bound_ms for each in floors)
+
+
+def sentence_of(floor: Floor) -> str:
+    """The same in words."""
+    said = f"{floor.bound}: {_time(floor.reached_ms)} here"
+    if len(floor.parts_ms) > 1:
+        said += f" (on average {', '.join(f'{_time(value)} {name}' for name, value in floor.parts_ms.items())})"
+    if floor.alone_ms is None:
+        return said
+    alone = f"{said}; one request at a time {_time(floor.alone_ms)}"
+    if floor.alone_ms <= floor.bound_ms:
+        return f"{alone}, so it is the load that is too much"
+    parts = " and ".join(name for name in floor.parts_ms if name != "queueing") or "waiting"
+    return f"{alone}, all of it {parts}: no load holds this bound here, it would have to be that much at least"
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds / 1e3:.3g} s" if milliseconds >= 1e3 else f"{milliseconds:.3g} ms"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where no variant holds every bound: the one that comes nearest.
+#
+# The nearest is the variant whose worst figure is the fewest times its bound; of those alike the cheapest. Only
+# figures of whole replays are compared. A replay that was ended early says no more than that its worst figure is
+# beyond a bound: such a variant is replayed again, until it ends or is certain to be farther off than the nearest so
+# far.
+
+RunOn = Callable[[Row, float], Row]
+"""A row whose replay was ended early, and the worst figure from which on nobody wants to know more, in times its bound
+-> its row, whole unless it is beyond that for certain."""
+
+_NEAREST_ALIKE = 1 + 1e-9
+"""By which figures may differ that are the same."""
+
+
+def nearest(rows: Sequence[Row], run_on: RunOn) -> Row:
+    """Of rows that all miss a bound, at one load, the whole row of the nearest. ConfigError if none was replayed."""
+    left = [row for row in rows if row.problem is None]
+    if not left:
+        raise _no_row(rows)
+    best = min((row for row in left if row.is_measured), key=_rank, default=None)
+    for row in sorted((row for row in reversed(left) if not row.is_measured), key=_dearest_first):
+        most = inf if best is None or best.tightness is None else best.tightness
+        if row.tightness_above is not None and row.tightness_above >= most:
+            continue
+        whole = run_on(row, most * _NEAREST_ALIKE)
+        if whole.is_measured and (best is None or _rank(whole) <= _rank(best)):
+            best = whole
+    if best is None:
+        raise _no_row(rows)
+    return best
+
+
+def _dearest_first(row: Row) -> float:
+    """What costs most, of these the last, is likely the nearest; the others are then soon known to be farther off."""
+    return -price_of(row)
+
+
+def _rank(row: Row) -> tuple[float, float]:
+    return (inf if row.tightness is None else row.tightness), price_of(row)
+
+
+def _no_row(rows: Sequence[Row]) -> ConfigError:
+    problems = [row.problem for row in rows if row.problem is not None]
+    one = "none could be replayed: " if len(set(problems)) == 1 else "none could be replayed; the first: "
+    return ConfigError("space", f"{len(rows)} variants", f"{one}{problems[0] if problems else 'no row'}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The largest load within the bounds: arrivals are pressed together until one is missed, then the middle is sought.
+#
+# It is taken for granted that a bound which is missed at one load is missed at every greater one.
+
+PRECISION = 0.03
+"""Share by which the load that is missed is greater than the one that is borne."""
+_FELT = ("ttft_ms.mean", "ttft_ms.max", "tpot_ms.mean", "tpot_ms.max", "throughput.requests_per_s")
+_LOAD_ALIKE = 0.002
+MOST_LOAD = 1024.0
+"""Beyond it, and below its inverse, nothing is sought."""
+
+
+class LoadSearch(NamedTuple):
+    """What was found."""
+
+    borne: Row | None
+    """At the largest load within the bounds; None if not even the smallest is."""
+    missed: Row | None
+    """At the smallest load beyond it; None if every load is borne, or more load changes nothing."""
+    replays: int
+
+
+def _changes(less: Row, more: Row) -> bool:
+    """Whether a greater load is felt: once all requests come at once, or turns only wait for each other, none is."""
+    pairs = [(less.figures.get(name), more.figures.get(name)) for name in _FELT]
+    if all(pair == (None, None) for pair in pairs):
+        return True
+    return any(one != other and (not one or not other or abs(other / one - 1) > _LOAD_ALIKE) for one, other in pairs)
+
+
+def largest_load(at: Callable[[float], Row], *, start: float = 1.0, must_bear: float | None = None) -> LoadSearch:
+    """Search by replays ``at`` a load; one that does not bear ``must_bear`` is given up after one replay."""
+    borne: Row | None = None
+    missed: Row | None = None
+    load, replays = must_bear or start, 0
+    while True:
+        row = at(load)
+        replays += 1
+        if row.problem is not None:
+            return LoadSearch(borne, missed or row, replays)
+        if is_feasible(row):
+            if borne is not None and missed is None and not _changes(borne, row):
+                return LoadSearch(row, None, replays)
+            borne = row
+        else:
+            missed = row
+        if missed is not None and borne is None and must_bear is not None:
+            return LoadSearch(None, missed, replays)
+        if borne is not None and missed is not None:
+            if missed.load <= borne.load * (1 + PRECISION):
+                return LoadSearch(borne, missed, replays)
+            load = sqrt(borne.load * missed.load)
+        elif borne is not None:
+            load = borne.load * 2
+        else:
+            load = row.load / 2
+        if not 1 / MOST_LOAD <= load <= MOST_LOAD:
+            return LoadSearch(borne, missed, replays)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The plan: one object, which ``tokenyard plan --json`` prints; ``docs/plan.md`` explains it.
+
+PLAN_VERSION = 1
+_FEWEST_BEYOND = 5
+"""Requests beyond a percentile without which it is a matter of luck."""
+_PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+
+
+class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """How much faster requests may arrive."""
+
+    load: float | None
+    """Times as fast; None if not even the least that was tried is within the bounds."""
+    is_all: bool
+    """Whatever was tried was borne; a greater one changes hardly anything, or was not tried."""
+    row: Row | None
+    """The recommended setting at that load."""
+    beyond: Row | None
+    """The same at the next greater load that was tried: a bound is missed."""
+
+
+class ServedApart(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engines of a split are started; a proxy between both sides sends prompts to the first."""
+
+    prefill_engines: int
+    prefill: str
+    """The line to start those that prefill."""
+    decode_engines: int
+    decode: str
+    """The line to start those that decode."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to serve with, and what it rests on."""
+
+    plan_version: int = PLAN_VERSION
+    workload: str
+    requests: int
+    goal: str
+    slo: list[str]
+    space: dict[str, list[Setting]]
+    size: int
+    """Variants of the space."""
+    replays: int
+    """Replays that all of it took, those of the load included."""
+    is_whole: bool
+    """Every variant was tried: the recommended one is the best of the space."""
+    method: str
+    recommended: Row | None
+    """None if no variant could be replayed."""
+    holds: bool
+    """Whether the recommended one is within every bound; else it is the one nearest to that."""
+    value: float | None
+    """Of the goal, that it reaches."""
+    serve: str | None
+    """The line to start vLLM with; None of a trace, which does not say how it was started, and of a split."""
+    replicas: str | None = None
+    """How many are started with that line, behind a balancer: ``4``, ``1..8``; None: one."""
+    serve_apart: ServedApart | None = None
+    """Of a split of prefill and decode, its two lines."""
+    flags: list[str]
+    """What the recommendation changes, as flags of ``vllm serve``."""
+    notes: list[str] = []
+    """What no flag of vLLM says."""
+    next_best: Row | None = None
+    next_best_value: float | None = None
+    front: list[Row] = []
+    """Variants within the bounds that no other beats both in the goal and in cost, cheapest first; where all cost the
+    same, both in the goal and in distance from the bounds."""
+    largest_load: LargestLoad | None = None
+    """None where it was not looked for."""
+    limits: str | None = None
+    """What would be short next; None where a bound is missed already."""
+    floors: list[Floor] = []
+    """Of the bounds that are missed: what they would have to be."""
+    uncertainty: list[str] = []
+    """How far the figures may be off, in words."""
+    unknown: list[str] = []
+    """What the answer cannot know."""
+    rows: list[Row] = []
+    """Every variant that was tried."""
+
+
+def next_best(rows: Sequence[Row], chosen: Row, goal: Goal) -> Row | None:
+    """The feasible row that comes nearest to the chosen one in the goal."""
+    others = [row for row in rows if row is not chosen and is_feasible(row) and value_of(row, goal) is not None]
+    sign = 1.0 if goal.is_least else -1.0
+    return min(others, key=lambda row: sign * (value_of(row, goal) or 0.0), default=None)
+
+
+def limits_of(row: Row, beyond: Row | None) -> str:
+    """What is short at the recommended setting, or would be with more load."""
+    last = beyond if beyond is not None and beyond.is_measured else row
+    parts = []
+    if beyond is not None and beyond.tightest is not None:
+        parts.append(f"with more load {beyond.tightest} is missed first")
+    elif row.tightest is not None and row.tightness is not None:
+        parts.append(f"{row.tightest} is nearest to its bound, at {row.tightness:.0%} of it")
+    if last.held_by is None:
+        parts.append(
+            "no request is held back: the time goes into the steps themselves, so a faster GPU, or more of them"
+        )
+    else:
+        meaning = REASONS[Reason(last.held_by)].meaning.rstrip(".") if last.held_by in REASONS else ""
+        where = "" if last.held_at is None else f" on the {last.held_at} side"
+        why = f" ({meaning[0].lower()}{meaning[1:]})" if meaning else ""
+        parts.append(f"requests wait{where} for {last.held_by}{why}")
+    return "; ".join(parts)
+
+
+def few_requests(slos: Sequence[SLO], requests: int) -> Iterator[str]:
+    """Percentiles that rest on a handful of requests."""
+    for slo in slos:
+        beyond = requests * (100 - _PERCENTS.get(slo.statistic or "", 50)) / 100
+        if beyond < _FEWEST_BEYOND:
+            slowest = f"the slowest {max(beyond, 1):.0f}"
+            yield f"{slo.name} of {requests:,} requests rests on {slowest}: a longer workload would say more"

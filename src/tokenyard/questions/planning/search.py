@@ -1,0 +1,244 @@
+"""Which variants are replayed, and the replays themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from math import inf
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tokenyard.errors import MissingExtraError
+from tokenyard.questions.planning.answer import Goal, best_of, is_feasible, largest_load, rival_of, value_of
+from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
+from tokenyard.questions.sweeping.variants import Grid
+
+__all__ = ["Searched", "Trying", "search"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The variants of a plan, replayed one after the other: what is known of each, on disk where that is wanted.
+
+
+class Trying:
+    """Replays variants, and remembers what others have to beat. What a journal has is not replayed again."""
+
+    def __init__(
+        self,
+        job: Measuring,
+        goal: Goal,
+        *,
+        has_rivals: bool,
+        journal: Journal | None = None,
+        advance: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``has_rivals``: a variant ends early where a cheaper one within the bounds cannot be beaten any more."""
+        self.job = job
+        self.goal = goal
+        self._has_rivals = has_rivals
+        self._journal = journal
+        self._advance = advance
+        self._rows: dict[str, Row] = {}
+        self.best: Row | None = None
+        """Of those that hold every bound."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """One of each variant that was tried, in their order."""
+        return list(self._rows.values())
+
+    @property
+    def replays(self) -> int:
+        """That all of them took, those of an earlier call included."""
+        return sum(row.replays for row in self._rows.values())
+
+    def evaluate(self, settings: Settings) -> Row:
+        """One variant: its row, at the largest load that it bears where that is the goal."""
+        row = None if self._journal is None else self._journal.get(settings)
+        if row is None:
+            row = self._at_load(settings) if self.goal is Goal.LOAD else self._once(settings)
+            self._keep(row)
+        self._rows[key_of(settings)] = row
+        self._advance()
+        self.best = best_of([row] if self.best is None else [self.best, row], self.goal)
+        return row
+
+    def run_on(self, row: Row, most: float) -> Row:
+        """A row whose replay was ended early, with all its figures, unless one is beyond ``most`` times its bound."""
+        again = self.job(row.settings, load=row.load, stops=True, slack=most)
+        again = msgspec.structs.replace(again, replays=row.replays + again.replays)
+        self._keep(again)
+        self._rows[key_of(row.settings)] = again
+        return again
+
+    def _keep(self, row: Row) -> None:
+        """On disk; what could not be replayed costs nothing to try again, and may have been mended."""
+        if self._journal is not None and row.problem is None:
+            self._journal.add(row)
+
+    def _once(self, settings: Settings) -> Row:
+        rival = rival_of(self.best, self.goal) if self._has_rivals and self.best is not None else None
+        return self.job(settings, stops=True, rivals=[] if rival is None else [rival])
+
+    def _at_load(self, settings: Settings) -> Row:
+        found = largest_load(
+            lambda load: self.job(settings, load=load, stops=True),
+            must_bear=None if self.best is None else self.best.load,
+            start=1.0,
+        )
+        row = found.borne or found.missed
+        assert row is not None, "a search has replayed something"
+        return msgspec.structs.replace(row, replays=found.replays)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which variants are replayed: all of a small space; of a larger one those that Optuna proposes, then the neighbours
+# of the best.
+
+Evaluate = Callable[[Settings], Row]
+
+_OF_OPTUNA = 0.6
+"""Share of the replays that Optuna proposes; the rest look around the best."""
+_SAME = 1e-3
+"""Scores that differ by less, as a share, are the same."""
+_MOST_REPEATS = 50
+"""Times in a row that Optuna may propose what is known already."""
+
+
+class Searched(NamedTuple):
+    """What was tried."""
+
+    rows: list[Row]
+    is_whole: bool
+    """The space was tried whole: the best of it is the best there is."""
+    method: str
+
+
+def search(grid: Grid, evaluate: Evaluate, goal: Goal, *, replays: int, seed: int = 0) -> Searched:
+    """Try the grid whole if it has at most ``replays`` variants, else so many of it.
+
+    Raises MissingExtraError where that takes Optuna, and it is not there.
+    """
+    if len(grid) <= replays:
+        return Searched([evaluate(settings) for settings in grid.all()], True, "every variant")
+    known: dict[str, Row] = {}
+
+    def tried(settings: Settings) -> Row:
+        key = key_of(settings)
+        if key not in known:
+            known[key] = evaluate(settings)
+        return known[key]
+
+    _proposed(grid, tried, known, goal, max(int(replays * _OF_OPTUNA), 1), seed)
+    while len(known) < replays:
+        around = next((each for each in _around(grid, list(known.values()), goal) if key_of(each) not in known), None)
+        if around is None:
+            break
+        tried(around)
+    return Searched(list(known.values()), False, "Optuna (TPE), then the neighbours of the best")
+
+
+def _proposed(grid: Grid, tried: Evaluate, known: dict[str, Row], goal: Goal, most: int, seed: int) -> None:
+    """Replay what Optuna proposes, corners of the space first."""
+    optuna = _optuna()
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(most // 2, 4))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    repeats = 0
+    while len(known) < most and repeats < _MOST_REPEATS:
+        trial = study.ask()
+        settings = {name: _suggested(trial, name, values) for name, values in grid.dimensions}
+        repeats = repeats + 1 if key_of(settings) in known else 0
+        row = tried(settings)
+        score = _score(row, goal)
+        if score is None:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, score)
+
+
+def _suggested(trial: Any, name: str, values: tuple[Setting, ...]) -> Setting:
+    """Numbers keep their order; whatever else is chosen without one."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        ordered = sorted(values, key=float)  # type: ignore[arg-type]
+        place: int = trial.suggest_int(name, 0, len(ordered) - 1)
+        return ordered[place]
+    choice: int = trial.suggest_categorical(name, list(range(len(values))))
+    return values[choice]
+
+
+def _score(row: Row, goal: Goal) -> float | None:
+    """More is better: a variant that holds every bound before all others, those by how far they are from that."""
+    if row.problem is not None:
+        return None
+    value = value_of(row, goal)
+    if not is_feasible(row):
+        return -1.0 - (row.tightness if row.tightness is not None else row.tightness_above or 1.0)
+    if value is None:
+        return None
+    reached = 1.0 / value if goal.is_least and value else value
+    return reached * (1.0 - 1e-3 * min(row.tightness or 0.0, 1.0))
+
+
+def _around(grid: Grid, rows: list[Row], goal: Goal) -> Iterator[dict[str, Setting]]:
+    """Variants that differ from the best in one setting, the nearest values first, out to the ends; then those of the
+    next best, ...
+
+    Beyond a value that changes nothing none is tried before the others: a limit that is not reached does not matter.
+    """
+    known = {key_of(row.settings): row for row in rows}
+    left = list(rows)
+    idle: list[dict[str, Setting]] = []
+    while left:
+        best = max(left, key=lambda row: _rank(row, goal))
+        left.remove(best)
+        if _score(best, goal) is None:
+            continue
+        for setting in _lines(grid, best):
+            before = known.get(key_of(setting.nearer))
+            if before is not None and setting.nearer != best.settings and _is_alike(before, best, goal):
+                idle.append(setting.settings)
+            else:
+                yield setting.settings
+    yield from idle
+
+
+def _rank(row: Row, goal: Goal) -> float:
+    """What the search climbs: every bit of the goal counts, where a recommendation takes like for like."""
+    score = _score(row, goal)
+    return -inf if score is None else score
+
+
+class _Beside(NamedTuple):
+    """A variant on a line through another one."""
+
+    settings: dict[str, Setting]
+    nearer: dict[str, Setting]
+    """The one before it on that line."""
+
+
+def _lines(grid: Grid, row: Row) -> Iterator[_Beside]:
+    """All variants that differ from one in one setting; every setting's nearest values first."""
+    farthest = max(len(values) for _, values in grid.dimensions)
+    for distance in range(1, farthest):
+        for name, values in grid.dimensions:
+            at = values.index(row.settings[name])
+            for step in (1, -1):
+                if 0 <= at + step * distance < len(values):
+                    nearer = {**row.settings, name: values[at + step * (distance - 1)]}
+                    yield _Beside({**row.settings, name: values[at + step * distance]}, nearer)
+
+
+def _is_alike(one: Row, other: Row, goal: Goal) -> bool:
+    mine, theirs = _score(one, goal), _score(other, goal)
+    return mine is not None and theirs is not None and abs(mine - theirs) <= _SAME * abs(theirs)
+
+
+def _optuna() -> Any:
+    try:
+        optuna = import_module("optuna")
+    except ImportError:
+        raise MissingExtraError("optuna", "plan") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,357 @@
+"""The answer of a what-if, and how far it reaches."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from tokenyard.steptime.carried import Reach
+from tokenyard.steptime.model import (
+    LatencyModel,
+    StepShape,
+    StepWork,
+    TransferDirection,
+    host_seconds,
+    step_seconds,
+    transfer_seconds,
+)
+from tokenyard.trace.facts import micros
+from tokenyard.trace.reader import TraceReader, taken_in_at_once, way_in
+from tokenyard.trace.schema import RequestArrived
+from tokenyard.trace.steps import Step
+
+__all__ = [
+    "ANSWER_VERSION",
+    "FIGURES",
+    "REPLAY",
+    "Check",
+    "FigureAnswer",
+    "FitQuality",
+    "FrontEnd",
+    "Mover",
+    "ReasonAnswer",
+    "SelfCheck",
+    "VariantAnswer",
+    "WatchedLatency",
+    "WhatIf",
+    "change_of",
+    "recorded_ways",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it.
+
+ANSWER_VERSION = 1
+
+FIGURES = (
+    *("ttft_ms.mean", "ttft_ms.p50", "ttft_ms.p90", "ttft_ms.p99"),
+    *("tpot_ms.mean", "tpot_ms.p90", "tpot_ms.p99"),
+    *("e2e_ms.mean", "e2e_ms.p90", "e2e_ms.p99"),
+    *("queue_ms.mean", "queue_ms.p90"),
+    *("prefix_hit_rate.local", "preemptions", "recomputed_tokens"),
+    *("throughput.output_tokens_per_s", "duration_s"),
+)
+"""Figures of a report that are answered, by the names that they have in its JSON."""
+
+
+def change_of(before: float | None, after: float | None) -> float | None:
+    """``after`` against ``before``, as a share of it; None if that cannot be said."""
+    if before is None or after is None:
+        return None
+    if before == 0:
+        return 0.0 if after == 0 else None
+    return after / before - 1
+
+
+class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the fitted step times predict steps that the fit has not seen."""
+
+    steps: int
+    """Steps of the trace that tell what they computed and how long they took."""
+    held_out: int
+    """Of them, steps that were predicted from the others; 0: too few to tell."""
+    median_error: float | None = None
+    """Half of those are predicted better than this share of their duration."""
+    p90_error: float | None = None
+    mean_error: float | None = None
+    """Of all of those, added up without their signs, over the time that they took."""
+    total_error: float | None = None
+    """Of their durations together: above 0 means predicted too long."""
+    fastest: float | None = None
+    """Duration of the fastest stretch of steps, over what is fitted; None: the machine ran evenly."""
+    slowest: float | None = None
+    leans_on: str | None = None
+    """The deployment whose modelled step times decide where the trace has no steps like those asked about; None: the
+    fit goes on as it began."""
+    leans_on_error: float | None = None
+    """Half of the trace's steps are within this share of what that model says, scaled to them."""
+    terms_of: str | None = None
+    """The deployment whose modelled terms of a step are fitted, each with a scale of its own; None: what is fitted
+    knows nothing of the deployment."""
+    scales: dict[str, float] = {}
+    """Term -> times as long as that model says."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure, as it was and as the replay of what was has it."""
+
+    name: str
+    """As in :data:`FIGURES`."""
+    recorded: float | None
+    replayed: float | None
+
+    error: float | None
+    """Share of the recorded value: above 0 means that the replay has more; None if there is nothing to compare with."""
+
+    @classmethod
+    def of(cls, name: str, recorded: float | None, replayed: float | None) -> Check:
+        """With the error worked out."""
+        return cls(name=name, recorded=recorded, replayed=replayed, error=change_of(recorded, replayed))
+
+
+class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How well a replay of the recorded run repeats it: what every answer rests on."""
+
+    checks: list[Check]
+    equal_steps: int
+    """Leading steps in which the replay schedules the same tokens of the same requests."""
+    recorded_steps: int
+    """Steps of the trace that scheduled anything."""
+    parting: str | None
+    """In which step, and how, they part; None if they never do."""
+    failed: list[str] = []
+    """Figures that are further off than a good answer allows."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the replay is close enough to go on."""
+        return not self.failed
+
+    def error_of(self, name: str) -> float | None:
+        """Of a figure, as a share; None if it is not known."""
+        return next((check.error for check in self.checks if check.name == name), None)
+
+
+class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure under a variant."""
+
+    name: str
+    recorded: float | None
+    """In the trace."""
+    baseline: float | None
+    """In the replay of what was."""
+    variant: float | None
+    """In the replay with the changed settings."""
+    uncertainty: float | None
+    """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure."""
+
+    change: float | None
+    """Share of the baseline: below 0 is less; None if there is nothing to compare with."""
+
+    low: float | None = None
+    """Least of ``variant`` and of what it is if step times are as far off as the model's known error allows; None where
+    step times are the trace's own."""
+    high: float | None = None
+    """Most of the same."""
+
+
+class Mover(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that the variant serves faster or slower, end to end."""
+
+    request_id: str
+    baseline_s: float
+    variant_s: float
+
+
+class ReasonAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason that held requests back, and what it cost."""
+
+    reason: str
+    baseline_s: float
+    """Request-seconds."""
+    variant_s: float
+
+
+class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What would have been with other settings."""
+
+    name: str
+    """The settings, as they were given."""
+    figures: list[FigureAnswer]
+    faster: int
+    """Requests that end sooner by more than a twentieth of their time."""
+    slower: int
+    winners: list[Mover]
+    """Those that gain most, first."""
+    losers: list[Mover]
+    reasons: list[ReasonAnswer]
+    """Most time lost first, in either replay."""
+    refused: int
+    """Requests that these settings cannot serve, and turns after them; they are in no figure."""
+    serve_flags: list[str]
+    """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
+    notes: list[str] = []
+    """What the answer rests on besides the trace."""
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    answer_version: int = ANSWER_VERSION
+    source: str
+    model: str | None
+    gpu: str | None
+    requests: int
+    notes: list[str]
+    """What of the trace is left out or not repeated."""
+    fit: FitQuality
+    self_check: SelfCheck
+    variants: list[VariantAnswer]
+
+    def with_more(self, other: WhatIf) -> WhatIf:
+        """This answer with the variants of another one on the same run."""
+        return msgspec.structs.replace(self, variants=[*self.variants, *other.variants])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How long requests were on their way to the scheduler: from the arrival that a server notes to its queue.
+#
+# A trace brackets it (`tokenyard.trace.reader`). An engine without work takes a request in as soon as it is
+# there: the way is known. One that runs a step takes it in when the step ends: the request came at some moment since
+# the step before began.
+
+REPLAY = "replay"
+"""Host of a trace that is of no server."""
+
+_ENOUGH = 5
+"""Ways that are known, to speak of what is usual."""
+
+
+class _Bracket(NamedTuple):
+    """Seconds that a request was on its way, at least and at most."""
+
+    least: float
+    most: float
+
+
+class FrontEnd:
+    """Takes the steps of a trace in order."""
+
+    def __init__(self) -> None:
+        self._brackets: dict[str, _Bracket] = {}
+        self._before: int | None = None
+        """When the step before began, in microseconds."""
+        self._over: int | None = None
+        """When it ended; None if the trace does not record it."""
+
+    def add(self, step: Step) -> None:
+        """Take one step. One without a time is passed over."""
+        if step.ts is None:
+            return
+        seen = micros(step.ts)
+        for arrived in step.arrived:
+            if arrived.req_id is None or arrived.arrival_time is None or arrived.ts is None:
+                continue
+            least = self._surely_on_its_way(arrived, step, micros(arrived.arrival_time), seen) / 1e6
+            most = max(arrived.ts - arrived.arrival_time, 0.0)
+            is_known = round(most - least, 6) <= 0
+            self._brackets.setdefault(arrived.req_id, _Bracket(most if is_known else least, most))
+        completed = step.completed.ts if step.completed is not None else None
+        self._before, self._over = seen, None if completed is None else micros(completed)
+
+    def _surely_on_its_way(self, arrived: RequestArrived, step: Step, sent: int, seen: int) -> int:
+        """Microseconds that it was on its way at least; none if the steps in between are not in the trace."""
+        if arrived.step is not None and arrived.step < step.number:
+            return 0
+        over = sent if self._before is None else self._over
+        taken_in = taken_in_at_once(arrived, step.snapshot)
+        return way_in(sent, seen, before=self._before, over=over, taken_in=taken_in).on_its_way
+
+    @property
+    def usual(self) -> float:
+        """Seconds that most requests can have taken: the median of those known, else what fits most brackets."""
+        known = [bracket.least for bracket in self._brackets.values() if bracket.least == bracket.most]
+        if len(known) >= _ENOUGH or not self._brackets:
+            return median(known) if known else 0.0
+        begins = sorted(bracket.least for bracket in self._brackets.values())
+        ends = sorted(bracket.most for bracket in self._brackets.values())
+        return max(begins, key=lambda moment: bisect.bisect_right(begins, moment) - bisect.bisect_left(ends, moment))
+
+    def ways(self) -> Mapping[str, float]:
+        """Request -> seconds until the scheduler had it: what is usual, within what the trace allows."""
+        usual = self.usual
+        return {name: min(max(usual, bracket.least), bracket.most) for name, bracket in self._brackets.items()}
+
+
+def recorded_ways(trace: Path | str) -> list[float]:
+    """Seconds that each request of a server's trace was on its way; none of a replay's, which has no front end.
+
+    Raises TraceError if the trace cannot be read.
+    """
+    reader, front_end = TraceReader(trace, requests=False), FrontEnd()
+    for step in reader.steps():
+        front_end.add(step)
+    if reader.start is not None and reader.start.host == REPLAY:
+        return []
+    return list(front_end.ways().values())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much of a replay lies in steps that are larger than any in the trace: nobody has measured them.
+
+_MUCH = 0.05
+"""Of the time in steps: less is not worth a sentence."""
+
+
+class WatchedLatency:
+    """``model``, with an account of the time in steps that ``reach`` does not cover."""
+
+    def __init__(self, model: LatencyModel, reach: Reach) -> None:
+        self._model = model
+        self._reach = reach
+        self._most = Reach(0, 0, 0)
+        self._seconds = self._beyond = 0.0
+
+    @property
+    def host_seconds(self) -> float:
+        return host_seconds(self._model)
+
+    def step_seconds(self, shape: StepShape) -> float:
+        seconds = step_seconds(self._model, shape)
+        work, most = StepWork.of(shape), self._most
+        self._seconds += seconds
+        if not self._reach.covers(work):
+            self._beyond += seconds
+            self._most = Reach(
+                max(work.prefill_tokens, most.prefill_tokens),
+                max(work.num_prefills, most.prefills),
+                max(work.num_decodes, most.decodes),
+            )
+        return seconds
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return transfer_seconds(self._model, num_bytes, direction)
+
+    def doubt(self, leans_on: str | None) -> str | None:
+        """What to say of these steps; None if they took next to no time.
+
+        ``leans_on`` is the deployment whose modelled times they have; None: the fit goes on beyond its steps.
+        """
+        share = self._beyond / self._seconds if self._seconds else 0.0
+        if share < _MUCH:
+            return None
+        larger = [
+            f"up to {asked:,} {what} in one, the trace has at most {seen:,}"
+            for what, asked, seen in self._reach.beyond(self._most)
+        ]
+        source = "extrapolated from smaller ones" if leans_on is None else f"those of the model of {leans_on}, scaled"
+        return (
+            f"{share:.0%} of the time is spent in steps larger than the trace has ({'; '.join(larger)}): their"
+            f" durations are {source}"
+        )

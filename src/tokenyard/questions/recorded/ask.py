@@ -1,0 +1,371 @@
+"""Asking: the recorded run is replayed as it was, held against the record, and replayed with other settings."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from tokenyard.core.engine import DoneStep, EngineCore
+from tokenyard.core.request import Request
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outputs import DraftTokens
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.errors import ConfigError
+from tokenyard.explain.compare.comparison import figures
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.report import Report
+from tokenyard.policies.named import policy_maker
+from tokenyard.questions.recorded.answer import (
+    FIGURES,
+    Check,
+    FigureAnswer,
+    Mover,
+    ReasonAnswer,
+    SelfCheck,
+    VariantAnswer,
+    WatchedLatency,
+    WhatIf,
+    change_of,
+)
+from tokenyard.questions.recorded.recorded_run import RecordedRun
+from tokenyard.questions.recorded.variants import Variant, as_it_was
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.sim.executor import SimulatedModel
+from tokenyard.sim.replay import Progress, ReplayResult, replay
+from tokenyard.steptime.carried import Reach
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.steps import Step
+from tokenyard.workload.load import doubt_of_policy
+
+__all__ = ["Baseline", "Driven", "EndTimes", "StepsAlike", "answer", "drive", "replay_as_it_was"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who watches the replays of a what-if: when every request ended, and whether the steps are those of the trace.
+
+
+class EndTimes(StepObserver):
+    """Seconds from each request's arrival to its end."""
+
+    reads_tokens = False
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        self.seconds[request.request_id] = ts - request.arrival_time
+
+
+class StepsAlike(StepObserver):
+    """Counts leading steps that schedule what the trace's do; steps that schedule nothing are passed over.
+
+    A step of the trace whose list of ids is cut short is compared by its number of tokens.
+    """
+
+    reads_tokens = False
+
+    def __init__(self, reader: TraceReader) -> None:
+        self._steps = _scheduling_steps(reader)
+        self.equal = 0
+        """Steps before the first that differs."""
+        self.parting: str | None = None
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        if self.parting is not None or not output.total_num_scheduled_tokens:
+            return
+        recorded = next(self._steps, None)
+        if recorded is None:
+            self.parting = "the replay goes on after the last step of the trace"
+            return
+        number, tokens, total = recorded
+        if total != output.total_num_scheduled_tokens or (tokens is not None and tokens != output.num_scheduled_tokens):
+            theirs = output.total_num_scheduled_tokens
+            self.parting = f"step {number} of the trace: {total} tokens there, {theirs} in the replay"
+            if total == theirs:
+                self.parting = f"step {number} of the trace: the same number of tokens, of other requests"
+        else:
+            self.equal += 1
+
+    def finish(self) -> int:
+        """The replay has ended; how many steps of the trace schedule anything."""
+        rest = sum(1 for _ in self._steps)
+        if rest and self.parting is None:
+            self.parting = "the trace goes on after the last step of the replay"
+            return self.equal + rest
+        return self.equal + rest + (self.parting is not None)
+
+
+def _scheduling_steps(reader: TraceReader) -> Iterator[tuple[int, dict[str, int] | None, int]]:
+    """Number, tokens by request (None where some are left out) and tokens in all of the steps with any."""
+    for step in reader.steps():
+        decision = step.decision
+        if decision is None or not decision.num_scheduled_tokens:
+            continue
+        listed = sum(decision.num_scheduled_tokens.values())
+        total = decision.total_scheduled_tokens if decision.total_scheduled_tokens is not None else listed
+        if total:
+            yield step.number, decision.num_scheduled_tokens if total == listed else None, total
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A recorded run, driven step by step: requests join the steps that they joined, and steps end when they ended.
+#
+# Nothing of time is left to a model, so whatever the scheduler decides otherwise is its own doing.
+
+
+class _Executor:
+    """Steps are over when they are taken in."""
+
+    def __init__(self) -> None:
+        self._model = SimulatedModel()
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        pass
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> DoneStep:
+        return DoneStep(self._model.execute(plan))
+
+    def take_draft_token_ids(self) -> DraftTokens | None:
+        return None
+
+    def shutdown(self) -> None:
+        pass
+
+
+class Driven(NamedTuple):
+    """How far the decisions are those of the trace."""
+
+    equal: int
+    """Steps that schedule the same tokens of the same requests, before the first that does not."""
+    steps: int
+    """Steps of the trace that schedule anything."""
+    parting: str | None
+    """In which step, and how, they part; None if they never do."""
+
+
+def drive(run: RecordedRun) -> Driven:
+    """Decide every step of the run anew.
+
+    Made for runs whose requests all end at their ``max_tokens``: what ends an answer earlier is not in a trace before
+    it has. Aborts and drafts are not driven.
+    """
+    alike = StepsAlike(TraceReader(run.source, requests=False))
+    moment = 0.0
+    scheduler = Scheduler(
+        run.scheduler,
+        run.cache,
+        clock=lambda: moment,
+        observer=alike,
+        policy=policy_maker(run.scheduler.policy, "scheduling_policy")(),
+    )
+    core = EngineCore(scheduler, _Executor())
+    requests = {request.request_id: request for request in run.workload}
+    in_flight: deque[Step] = deque()
+    for step in TraceReader(run.source, requests=False).steps():
+        moment = step.ts if step.ts is not None else moment
+        while in_flight and _end_of(in_flight[0]) <= moment:
+            in_flight.popleft()
+            core.take_in()
+        for arrived in step.arrived:
+            request = requests.get(arrived.req_id or "")
+            if request is not None:
+                core.add_request(request.arrive(arrived.arrival_time or moment, run.scheduler.max_model_len))
+        before = core.num_in_flight
+        core.fill()
+        if core.num_in_flight > before:
+            in_flight.append(step)
+    core.drain()
+    steps = alike.finish()
+    return Driven(alike.equal, steps, alike.parting)
+
+
+def _end_of(step: Step) -> float:
+    """When its tokens were taken in; never, as far as the trace tells."""
+    completed = step.completed
+    return inf if completed is None or completed.ts is None else completed.ts
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Asking: the recorded run is replayed as it was, and held against its trace; then with other settings.
+
+OnProgress = Callable[[Progress], None]
+
+TOLERANCE = 0.10
+"""Of the means below: further off, and the answer rests on sand."""
+_TOLERATED_MS = 1.0
+"""A difference of a millisecond is none that anybody asks about."""
+_JUDGED = ("ttft_ms.mean", "tpot_ms.mean", "e2e_ms.mean")
+_MOVED = 0.05
+_MOST_MOVERS = 5
+_MOST_REASONS = 8
+
+
+class Baseline(NamedTuple):
+    """The replay of what was."""
+
+    report: Report
+    ends: Mapping[str, float]
+    """Request id -> seconds from arrival to end."""
+    check: SelfCheck
+
+
+class _Replayed(NamedTuple):
+    report: Report
+    ends: Mapping[str, float]
+    result: ReplayResult
+    doubt: str | None
+    """Of steps larger than the trace has."""
+
+
+def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:
+    """Replay the run with its own settings, and say how far that repeats it."""
+    alike = StepsAlike(TraceReader(run.source, requests=False))
+    report, ends, _, _ = _replayed(run, as_it_was(run), on_progress, alike)
+    recorded_steps = alike.finish()
+    checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
+    failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
+    check = SelfCheck(
+        checks=checks,
+        equal_steps=alike.equal,
+        recorded_steps=recorded_steps,
+        parting=alike.parting,
+        failed=failed,
+    )
+    return Baseline(report, ends, check)
+
+
+def answer(
+    run: RecordedRun,
+    baseline: Baseline,
+    variants: Sequence[Variant],
+    on_progress: OnProgress | None = None,
+) -> WhatIf:
+    """What would have been under each of ``variants``. Raises ConfigError if two are the same."""
+    if len({variant.name for variant in variants}) < len(variants):
+        raise ConfigError("set", " ".join(variant.name for variant in variants), "is given twice: give it once")
+    return WhatIf(
+        source=run.source,
+        model=run.start.model,
+        gpu=run.start.gpu,
+        requests=len(run.workload),
+        notes=list(run.workload.notes),
+        fit=run.fit,
+        self_check=baseline.check,
+        variants=[_answered(run, baseline, variant, on_progress) for variant in variants],
+    )
+
+
+def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None, *watchers: StepObserver) -> _Replayed:
+    builder, ends = ReportBuilder(), EndTimes()
+    latency = WatchedLatency(variant.latency, Reach.of(run.measured))
+    result = replay(
+        variant.workload,
+        variant.scheduler,
+        variant.cache,
+        latency,
+        pace=run.pace if variant.keeps_time else None,
+        observer=Observers(TraceRecorder(None, builder), ends, *watchers),
+        policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
+        kv_transfer=variant.kv_transfer,
+        speculation=variant.speculation,
+        skip_refused=True,
+        on_progress=on_progress,
+    )
+    return _Replayed(builder.report(), ends.seconds, result, latency.doubt(run.fit.terms_of or run.fit.leans_on))
+
+
+def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
+    """The figures that are answered, of two reports."""
+    known = {figure.name: figure for figure in figures(first, second)}
+    return [(name, known[name].a, known[name].b) for name in FIGURES if name in known]
+
+
+def _is_close(check: Check) -> bool:
+    if check.recorded is None or check.replayed is None or check.error is None:
+        return check.recorded is None
+    return abs(check.error) <= TOLERANCE or abs(check.replayed - check.recorded) <= _TOLERATED_MS
+
+
+def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progress: OnProgress | None) -> VariantAnswer:
+    report, ends, result, doubt = _replayed(run, variant, on_progress)
+    refused = len(result.refused) + result.num_left_out
+    if refused == len(variant.workload):
+        raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
+    recorded = {check.name: check for check in baseline.check.checks}
+    ranges = _ranges(run, variant, report, on_progress)
+    movers = [
+        Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
+        for request_id, before in baseline.ends.items()
+        if request_id in ends and abs(ends[request_id] - before) > _MOVED * before
+    ]
+    movers.sort(key=lambda mover: mover.variant_s - mover.baseline_s)
+    faster = [mover for mover in movers if mover.variant_s < mover.baseline_s]
+    slower = [mover for mover in reversed(movers) if mover.variant_s > mover.baseline_s]
+    return VariantAnswer(
+        name=variant.name,
+        figures=[
+            FigureAnswer(
+                name=name,
+                recorded=recorded[name].recorded if name in recorded else None,
+                baseline=before,
+                variant=after,
+                uncertainty=_uncertainty(recorded.get(name)) if variant.extremes is None else None,
+                change=None if refused else change_of(before, after),
+                low=ranges[name][0] if name in ranges else None,
+                high=ranges[name][1] if name in ranges else None,
+            )
+            for name, before, after in _both(baseline.report, report)
+        ],
+        faster=len(faster),
+        slower=len(slower),
+        winners=faster[:_MOST_MOVERS],
+        losers=slower[:_MOST_MOVERS],
+        reasons=_reasons(baseline.report, report),
+        refused=refused,
+        serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
+        notes=[*variant.notes, *([] if doubt is None else [doubt]), *_of_policy(run, variant)],
+    )
+
+
+def _of_policy(run: RecordedRun, variant: Variant) -> list[str]:
+    """What there is to say of another policy than the recorded one."""
+    policy = variant.scheduler.policy
+    doubt = None if policy == run.scheduler.policy else doubt_of_policy(policy, variant.workload)
+    return [] if doubt is None else [f"{policy} has nothing to go by: {doubt}"]
+
+
+def _ranges(
+    run: RecordedRun, variant: Variant, report: Report, on_progress: OnProgress | None
+) -> dict[str, tuple[float, float]]:
+    """The least and the most of each figure, with step times as modelled and as far off as they may be."""
+    if variant.extremes is None:
+        return {}
+    others = [_replayed(run, replace(variant, latency=each), on_progress).report for each in variant.extremes]
+    values: dict[str, list[float]] = {}
+    for each in (report, *others):
+        for name, value, _ in _both(each, each):
+            if value is not None:
+                values.setdefault(name, []).append(value)
+    return {name: (min(found), max(found)) for name, found in values.items()}
+
+
+def _uncertainty(check: Check | None) -> float | None:
+    return None if check is None or check.error is None else abs(check.error)
+
+
+def _reasons(before: Report, after: Report) -> list[ReasonAnswer]:
+    lost = {
+        name: tuple(
+            report.recorded_reasons[name].seconds if name in report.recorded_reasons else 0.0
+            for report in (before, after)
+        )
+        for name in {**before.recorded_reasons, **after.recorded_reasons}
+    }
+    answers = [ReasonAnswer(reason=name, baseline_s=was, variant_s=now) for name, (was, now) in lost.items()]
+    return sorted(answers, key=lambda each: (-max(each.baseline_s, each.variant_s), each.reason))[:_MOST_REASONS]

@@ -1,0 +1,422 @@
+"""Requests of a trace as a workload: arrivals, lengths, shared prompts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tokenyard.core.request import MultiModalItem
+from tokenyard.errors import TraceError
+from tokenyard.questions.recorded.answer import FrontEnd
+from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
+from tokenyard.trace.steps import Step
+from tokenyard.workload.record import Segment, StreamTokens, TokenSource, Workload, WorkloadRequest, seed_of
+
+__all__ = ["Origin", "RecordedBlocks", "RecordedRequests"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Prompts of a trace: numbered blocks, made into tokens that share what the recorded prompts shared.
+#
+# A trace numbers every full block; equal numbers mean that the block and all before it are equal. So a number stands
+# at one place of a prompt, and its tokens can be that place in the stream of the request that brought it first:
+#
+#     request a, prompt       0 1 2 | tail               all of a's stream
+#     request a, output              3 4                 goes on in a's stream, the tail included
+#     request b, prompt       0 1 2   3 4   5 | tail     a's stream up to 4, then b's
+
+
+class Origin(NamedTuple):
+    """Who brought a block first."""
+
+    request_id: str
+    seed: int
+    """Of the request's stream."""
+    is_output: bool
+    """It was put out, not asked."""
+
+
+class _Stretch(NamedTuple):
+    """Blocks ``first..end-1``, which one request brought."""
+
+    first: int
+    end: int
+    origin: Origin
+
+
+class RecordedBlocks:
+    """Where every numbered block comes from; blocks are noted in the order of the trace."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._known: list[_Stretch] = []
+        """Ascending, without overlap."""
+
+    def prompt(self, runs: Sequence[int], num_tokens: int, own: Origin) -> StreamTokens:
+        """The prompt of ``num_tokens`` tokens whose full blocks are ``runs`` (first, count, first, count ...).
+
+        ValueError if the runs cannot be those of such a prompt.
+        """
+        _check(runs, num_tokens // self._block_size)
+        pieces: list[Segment] = []
+        at = 0
+        for origin, count in self._origins(runs, own):
+            end = at + count * self._block_size
+            _append(pieces, Segment(origin.seed, at, end))
+            at = end
+        if at < num_tokens:
+            _append(pieces, Segment(own.seed, at, num_tokens))
+        return StreamTokens(*pieces)
+
+    def origin_of(self, number: int) -> Origin | None:
+        """Who brought a block; None if nobody has."""
+        found = self._stretch_at(number)
+        return None if found is None else found.origin
+
+    def note_output(self, runs: Sequence[int], num_tokens: int, own: Origin) -> None:
+        """Note blocks that hold output of a request of ``num_tokens`` tokens in all. ValueError as above."""
+        _check(runs, num_tokens // self._block_size)
+        for _ in self._origins(runs, own):
+            pass
+
+    def _origins(self, runs: Sequence[int], own: Origin) -> Iterator[tuple[Origin, int]]:
+        """Stretches of the runs by origin, each with its number of blocks; unknown ones are ``own`` from now on."""
+        for first, count in zip(runs[::2], runs[1::2], strict=True):
+            at, end = first, first + count
+            while at < end:
+                known = self._stretch_at(at)
+                if known is None:
+                    known = _Stretch(at, min(end, self._next_known(at)), own)
+                    insort(self._known, known)
+                yield known.origin, min(known.end, end) - at
+                at = min(known.end, end)
+
+    def _stretch_at(self, number: int) -> _Stretch | None:
+        place = bisect_right(self._known, number, key=_first) - 1
+        found = self._known[place] if place >= 0 else None
+        return found if found is not None and number < found.end else None
+
+    def _next_known(self, number: int) -> int:
+        """The first number above ``number`` that is known; a large one if none is."""
+        place = bisect_right(self._known, number, key=_first)
+        return self._known[place].first if place < len(self._known) else 1 << 62
+
+
+def _first(stretch: _Stretch) -> int:
+    return stretch.first
+
+
+def _append(pieces: list[Segment], piece: Segment) -> None:
+    """Add a piece; one that goes on where the last one ends becomes part of it."""
+    if pieces and (pieces[-1].seed, pieces[-1].stop) == (piece.seed, piece.start):
+        pieces[-1] = pieces[-1]._replace(stop=piece.stop)
+    else:
+        pieces.append(piece)
+
+
+def _check(runs: Sequence[int], most: int) -> None:
+    """ValueError unless these can be runs of at most ``most`` blocks."""
+    counts = runs[1::2]
+    if len(runs) % 2 or any(first < 0 for first in runs[::2]) or any(count < 1 for count in counts):
+        raise ValueError(f"{len(runs)} numbers are no runs of blocks")
+    if sum(counts) > most:
+        raise ValueError(f"{sum(counts)} blocks are more than the {most} that the tokens fill")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Requests of a trace, as a workload: arrivals, lengths, shared prefixes, turns, aborts.
+#
+# What a trace does not tell is counted and said: requests that were there before it, or had not ended when it did.
+
+_ABORTED = "abort"
+_NEVER_SERVED = frozenset(("error",))
+_SOONER = 1e-6
+"""Seconds: an abort is taken in between two steps, so its client went away before the moment that the trace names."""
+
+
+class _Known:
+    """What the trace has said of one request so far."""
+
+    __slots__ = ("answers", "arrived", "finished", "prompt")
+
+    def __init__(self, arrived: RequestArrived) -> None:
+        self.arrived = arrived
+        self.finished: RequestFinished | None = None
+        self.prompt: TokenSource | None = None
+        self.answers: str | None = None
+        """The request whose answer its prompt goes on from."""
+
+
+class RecordedRequests:
+    """Takes the steps of a trace in order, and makes the workload."""
+
+    def __init__(self, name: str, block_size: int | None, max_model_len: int, *, knows_turns: bool) -> None:
+        """``knows_turns``: the host has said of every turn what it follows, as a replay does."""
+        self._name = name
+        self._block_size = block_size
+        self._blocks = RecordedBlocks(block_size) if block_size else None
+        self._max_model_len = max_model_len
+        self._knows_turns = knows_turns
+        self._front_end = None if knows_turns else FrontEnd()
+        self._known: dict[str, _Known] = {}
+        self._origins: dict[str, tuple[Origin, Origin]] = {}
+        """Request id -> itself as one who brings blocks with its prompt, and with its output."""
+        self._ends: dict[int, str] = {}
+        """Last full block of a prompt -> who had it first: a prompt that has it begins with that whole prompt."""
+        self._continued: set[str] = set()
+        """Requests whose turn was found by their prompt alone: who else has it only begins alike."""
+        self._gaps: Counter[str] = Counter()
+        self.began = 0.0
+        """Moment of the first arrival, on the trace's clock, once the workload has been made."""
+        self._hashed = 0
+        """Requests of which the trace has numbered the blocks."""
+
+    def add(self, step: Step) -> None:
+        """Take one step of the trace."""
+        if self._front_end is not None:
+            self._front_end.add(step)
+        for arrived in step.arrived:
+            self._arrive(arrived)
+        for lookup in step.lookups:
+            self._look_up(lookup)
+        for finished in step.finished:
+            self._finish(finished)
+        for arrived in step.arrived_after:
+            self._arrive(arrived)
+        for event in step.host_events:
+            self._gaps["pause" if isinstance(event, PauseChanged) else "reset"] += 1
+
+    @property
+    def num_with_blocks(self) -> int:
+        """Requests whose blocks the trace has numbered: without any nobody knows which prompts begin alike."""
+        return self._hashed
+
+    def _arrive(self, record: RequestArrived) -> None:
+        if record.req_id is None or record.arrival_time is None or not record.num_prompt_tokens:
+            self._gaps["unreadable"] += 1
+        elif record.req_id in self._known:
+            self._gaps["repeated"] += 1
+        else:
+            self._known[record.req_id] = _Known(record)
+
+    def _origins_of(self, request_id: str) -> tuple[Origin, Origin]:
+        if request_id not in self._origins:
+            seed = seed_of(self._name, request_id)
+            self._origins[request_id] = Origin(request_id, seed, False), Origin(request_id, seed, True)
+        return self._origins[request_id]
+
+    def _look_up(self, record: PrefixCacheLookup) -> None:
+        known = self._known.get(record.req_id or "")
+        if known is None or record.req_id is None:
+            self._gaps["before"] += 1
+            return
+        if self._blocks is None or record.prompt_hash_runs is None or known.prompt is not None:
+            return
+        length = known.arrived.num_prompt_tokens or 0
+        try:
+            known.prompt = self._blocks.prompt(record.prompt_hash_runs, length, self._origins_of(record.req_id)[0])
+        except ValueError:
+            self._gaps["blocks"] += 1
+            return
+        self._hashed += 1
+        known.answers = self._answered(record.prompt_hash_runs, length)
+        if record.prompt_hash_runs:
+            first, count = record.prompt_hash_runs[-2:]
+            self._ends.setdefault(first + count - 1, record.req_id)
+
+    def _answered(self, runs: Sequence[int], length: int) -> str | None:
+        """The request whose answer a prompt goes on from: of those that left a sign in it, the last."""
+        assert self._blocks is not None, "who has numbered blocks knows where they come from"
+        for first, count in zip(reversed(runs[::2]), reversed(runs[1::2]), strict=True):
+            for number in range(first + count - 1, first - 1, -1):
+                asked = self._ends.get(number)
+                if asked is not None and asked not in self._continued and self._can_go_on_from(asked, length):
+                    self._continued.add(asked)
+                    return asked
+                origin = self._blocks.origin_of(number)
+                if origin is not None and origin.is_output:
+                    return origin.request_id
+        return None
+
+    def _can_go_on_from(self, request_id: str, length: int) -> bool:
+        """Whether a prompt of ``length`` tokens that begins with that whole prompt can hold the answer as well.
+
+        An answer that ends in the block in which the prompt does leaves no other sign of its turn; one that fills that
+        block would be seen, so who lacks it only begins alike.
+        """
+        finished = self._known[request_id].finished if request_id in self._known else None
+        if finished is None:
+            return False
+        asked, answer = self._known[request_id].arrived.num_prompt_tokens or 0, finished.num_output_tokens or 0
+        size = self._block_size or 1
+        return (asked + answer - 1) // size == asked // size and length > asked + answer
+
+    def _finish(self, record: RequestFinished) -> None:
+        known = self._known.get(record.req_id or "")
+        if known is None or record.req_id is None:
+            return
+        known.finished = record
+        if self._blocks is not None and record.output_hash_runs is not None:
+            length = (record.num_prompt_tokens or 0) + (record.num_output_tokens or 0)
+            try:
+                self._blocks.note_output(record.output_hash_runs, length, self._origins_of(record.req_id)[1])
+            except ValueError:
+                self._gaps["blocks"] += 1
+
+    # ---- the workload
+
+    def workload(self) -> Workload:
+        """What arrived, from time 0 on. Raises TraceError if the trace holds no request that can be replayed."""
+        served = [known for known in self._known.values() if self._can_be_served(known)]
+        if not served:
+            raise TraceError(f"{self._name}: holds no request from its arrival to its end ({self._why_none()})")
+        served.sort(key=lambda known: known.arrived.arrival_time or 0.0)
+        began = self.began = served[0].arrived.arrival_time or 0.0
+        parents = self._parents(served)
+        ways = self._front_end.ways() if self._front_end is not None else {}
+        requests = [self._request(known, began, parents, ways) for known in served]
+        return Workload(self._name, requests, notes=tuple(self._notes()))
+
+    def _can_be_served(self, known: _Known) -> bool:
+        finished = known.finished
+        if finished is None:
+            self._gaps["unfinished"] += 1
+        elif finished.finish_reason in _NEVER_SERVED:
+            self._gaps["failed"] += 1
+        elif finished.finish_reason != _ABORTED and not finished.num_output_tokens:
+            self._gaps["pooled"] += 1
+        else:
+            return True
+        return False
+
+    def _parents(self, served: Iterable[_Known]) -> Mapping[str, str]:
+        """Request -> the one after whose end it was sent, as far as the trace shows."""
+        found: dict[str, str] = {}
+        last_of_job: dict[str, str] = {}
+        for known in served:
+            arrived = known.arrived
+            request_id, job = arrived.req_id or "", arrived.job_id
+            parent = None if self._knows_turns else known.answers or last_of_job.get(job or "")
+            if parent is not None and self._ended_before(parent, arrived.arrival_time or 0.0):
+                found[request_id] = parent
+            if job:
+                last_of_job[job] = request_id
+        return found
+
+    def _ended_before(self, request_id: str, moment: float) -> bool:
+        known = self._known.get(request_id)
+        end = known.finished.finished_time if known is not None and known.finished is not None else None
+        return end is not None and end <= moment
+
+    def _request(
+        self, known: _Known, began: float, parents: Mapping[str, str], ways: Mapping[str, float]
+    ) -> WorkloadRequest:
+        arrived, finished = known.arrived, known.finished
+        assert finished is not None, "served requests have ended"
+        request_id, length = arrived.req_id or "", arrived.num_prompt_tokens or 0
+        moment, end = arrived.arrival_time or 0.0, finished.finished_time or finished.ts or 0.0
+        after, gap = self._follows(known, parents)
+        is_aborted = finished.finish_reason == _ABORTED
+        if known.prompt is None and self._hashed and length >= (self._block_size or 1):  # a shorter one shares nothing
+            self._gaps["unseen"] += 1
+        return WorkloadRequest(
+            request_id=request_id,
+            prompt=known.prompt or StreamTokens.unique(self._origins_of(request_id)[0].seed, length),
+            max_tokens=self._most_tokens(arrived, finished) if is_aborted else finished.num_output_tokens or 1,
+            arrival_time=moment - began,
+            after=after,
+            gap=gap,
+            spacing=(arrived.spacing or 0.0) if self._knows_turns else 0.0,
+            job_id=arrived.job_id,
+            is_last_step=bool(arrived.is_last_step),
+            this_func_call=arrived.this_func_call,
+            priority=arrived.priority or 0,
+            lora_name=arrived.lora_name,
+            cache_salt=arrived.cache_salt_hash,
+            images=tuple(
+                MultiModalItem(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
+                for item in arrived.mm_items or ()
+            ),
+            delay=ways.get(request_id, 0.0),
+            patience=max(end - moment - _SOONER, 0.0) if is_aborted else None,
+            output_seed=self._origins_of(request_id)[0].seed,
+        )
+
+    def _follows(self, known: _Known, parents: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
+        """The requests after whose end it is sent, and the time between."""
+        arrived = known.arrived
+        if self._knows_turns and arrived.after:
+            if all(parent in self._known and self._known[parent].finished is not None for parent in arrived.after):
+                return tuple(arrived.after), arrived.gap or 0.0
+            self._gaps["orphans"] += 1
+        parent = parents.get(arrived.req_id or "")
+        if parent is None:
+            return (), 0.0
+        finished = self._known[parent].finished
+        end = (finished.finished_time if finished is not None else None) or 0.0
+        return (parent,), max((arrived.arrival_time or 0.0) - end, 0.0)
+
+    def _most_tokens(self, arrived: RequestArrived, finished: RequestFinished) -> int:
+        """What an aborted request could still have put out."""
+        asked = arrived.max_tokens or self._max_model_len
+        room = self._max_model_len - (arrived.num_prompt_tokens or 0)
+        return max(min(asked, room), (finished.num_output_tokens or 0) + 1, 1)
+
+    # ---- what was left out
+
+    def _why_none(self) -> str:
+        return "; ".join(self._notes()) or "it records no arrivals: tokenyard's own traces do"
+
+    def _notes(self) -> Iterator[str]:
+        for gap, (of_one, of_several) in _GAPS.items():
+            number = self._gaps[gap]
+            if number:
+                yield of_one if number == 1 else of_several.format(number)
+
+
+_GAPS = {
+    "before": (
+        "1 request was there before the trace began and is left out",
+        "{:,} requests were there before the trace began and are left out",
+    ),
+    "unfinished": (
+        "1 request had not ended when the trace did and is left out",
+        "{:,} requests had not ended when the trace did and are left out",
+    ),
+    "failed": (
+        "1 request ended with an error and is left out",
+        "{:,} requests ended with an error and are left out",
+    ),
+    "pooled": (
+        "1 request put nothing out (embedding, or stopped at once) and is left out",
+        "{:,} requests put nothing out (embeddings, or stopped at once) and are left out",
+    ),
+    "unreadable": (
+        "1 arrival says no id, time or length and is left out",
+        "{:,} arrivals say no id, time or length and are left out",
+    ),
+    "repeated": ("1 arrival repeats an id and is left out", "{:,} arrivals repeat an id and are left out"),
+    "blocks": (
+        "blocks of 1 request cannot be read: it is taken to share nothing",
+        "blocks of {:,} requests cannot be read: they are taken to share nothing",
+    ),
+    "unseen": (
+        "1 request went away before the cache was asked for its blocks: it is taken to share nothing",
+        "{:,} requests went away before the cache was asked for their blocks: they are taken to share nothing",
+    ),
+    "orphans": (
+        "1 turn follows a request that is left out: it arrives when it did",
+        "{:,} turns follow a request that is left out: they arrive when they did",
+    ),
+    "pause": (
+        "the host paused or resumed once, which is not repeated",
+        "the host paused or resumed {:,} times, which is not repeated",
+    ),
+    "reset": (
+        "a cache was reset once, which is not repeated",
+        "a cache was reset {:,} times, which is not repeated",
+    ),
+}
+"""What a trace may lack, or hold that a replay does not repeat -> what is said of one, and of several."""

@@ -1,0 +1,424 @@
+"""A trace read into what its run was made of: configuration, requests, step times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.profiles import decision_profile
+from tokenyard.deploy.vllm_serve.speculation import read_speculation
+from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
+from tokenyard.explain.report.report import Report, Speculation
+from tokenyard.explain.report.summary import summarize
+from tokenyard.questions.recorded.answer import REPLAY, FitQuality
+from tokenyard.questions.recorded.recorded_requests import RecordedRequests
+from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.steptime.carried import lean
+from tokenyard.steptime.fitted import (
+    FEATURES,
+    FittedLatency,
+    MeasuredStep,
+    StepTimes,
+    fit_steps,
+    fit_terms,
+    measured_pace,
+    predicted_by_features,
+    predicted_by_terms,
+)
+from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
+from tokenyard.steptime.pace import Pace
+from tokenyard.trace.files import find_trace
+from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.schema import TraceStart
+from tokenyard.trace.start import deployment_of
+from tokenyard.vocabulary import known_policies
+from tokenyard.workload.record import Workload
+
+__all__ = [
+    "RecordedConfig",
+    "RecordedRun",
+    "StepFit",
+    "fitted_to_features",
+    "fitted_to_model",
+    "nearest_version",
+    "read_run",
+    "recorded_config",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The configuration that a trace names, as the scheduler takes it; vLLM's as well, written by our classes inside it.
+
+_VLLM = "vllm"
+_Config = TypeVar("_Config", SchedulerConfig, CacheConfig)
+_NOT_OURS = {"profile", "groups", "prefix_caching_hash_algo", "hash_seed", "enable_kv_cache_events"}
+"""Fields that vLLM's configuration has under the same names with other values, or that decide nothing in a replay."""
+_OF_THE_CACHE = ("prefix_cache_retention_interval",)
+"""Switches of a profile that vLLM's KV cache is configured with."""
+_ONE_POOL = ("FullAttentionSpec", "MLAAttentionSpec", "TQFullAttentionSpec")
+
+
+class RecordedConfig(NamedTuple):
+    """What a replay is configured with."""
+
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    speculative: SpeculativeConfig | None
+
+
+def recorded_config(start: TraceStart | None, source: str) -> RecordedConfig:
+    """The configuration of the run. Raises TraceError if the trace does not name it, or it cannot be replayed."""
+    config = start.config if start is not None else None
+    if start is None or not config or "scheduler" not in config or "cache" not in config:
+        raise TraceError(f"{source}: does not say how its scheduler was configured: only tokenyard's own traces do")
+    _refuse(config, source)
+    limits, cache = _section(config, "scheduler", source), _section(config, "cache", source)
+    if start.host == _VLLM:
+        limits, cache = _from_vllm(start, config, limits, cache, source)
+    return RecordedConfig(
+        _converted(limits, SchedulerConfig, source),
+        _converted(cache, CacheConfig, source),
+        _speculative(config, source),
+    )
+
+
+def _section(config: Mapping[str, Any], name: str, source: str) -> dict[str, Any]:
+    """A section of the configuration; empty if there is none."""
+    section = config.get(name)
+    if not isinstance(section, dict | None):
+        raise TraceError(f"{source}: its configuration cannot be used: {name} = {shown(section)} is no section")
+    return dict(section or {})
+
+
+def _refuse(config: Mapping[str, Any], source: str) -> None:
+    """TraceError for what a replay of one engine does not repeat."""
+    connector = _section(config, "kv_transfer", source).get("kv_connector")
+    if connector:
+        raise TraceError(f"{source}: its engine kept KV elsewhere ({shown(connector)}), which is not replayed")
+    size = _section(config, "parallel", source).get("data_parallel_size") or 1
+    if size != 1:
+        raise TraceError(f"{source}: is of one of {shown(size)} data-parallel engines, which are not replayed")
+
+
+def _from_vllm(
+    start: TraceStart, config: dict[str, Any], limits: dict[str, Any], cache: dict[str, Any], source: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings that vLLM has under the same names, with what it keeps elsewhere."""
+    deployment = deployment_of(config)
+    version = deployment.vllm_version or ""
+    known = {name: value for name, value in limits.items() if name not in _NOT_OURS}
+    known["profile"] = _profile_of(version) | {name: cache[name] for name in _OF_THE_CACHE if name in cache}
+    policy = start.policy or ""
+    if policy in known_policies():
+        known["policy"] = policy
+    known["pipeline_parallel_size"] = deployment.pipeline_parallel_size or 1
+    ours = {name: value for name, value in cache.items() if name not in _NOT_OURS and value is not None}
+    groups = cache.get("groups")
+    if isinstance(groups, list):
+        ours["groups"] = groups
+    elif len(deployment.kv_groups) != 1 or not any(kind in deployment.kv_groups[0] for kind in _ONE_POOL):
+        kinds = "; ".join(deployment.kv_groups) or "no group at all"
+        raise TraceError(f"{source}: does not say enough of its KV-cache groups ({kinds}) to replay it")
+    if not ours.get("enable_prefix_caching") or "groups" not in ours:
+        ours.pop("mamba_cache_mode", None)
+    parallel = _section(config, "parallel", source)
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+        ours[name] = parallel.get(name) or 1
+    return known, ours
+
+
+def nearest_version(version: str) -> str:
+    """The version that we know whose decisions that version of vLLM takes."""
+    try:
+        minor = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
+    except ValueError:
+        minor = (0, 33)
+    return "0.22" if minor < (0, 23) else "0.33"
+
+
+def _profile_of(version: str) -> dict[str, Any]:
+    """Switches of the profile whose decisions that version of vLLM takes."""
+    profile = decision_profile(nearest_version(version))
+    return {field.name: getattr(profile, field.name) for field in fields(profile)}
+
+
+def _converted(settings: Mapping[str, Any], config: type[_Config], source: str) -> _Config:
+    known = {field.name for field in fields(config)}
+    try:
+        return msgspec.convert({name: value for name, value in settings.items() if name in known}, config, strict=False)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise TraceError(f"{source}: its configuration cannot be used: {error}") from None
+
+
+def _speculative(config: Mapping[str, Any], source: str) -> SpeculativeConfig | None:
+    section = _section(config, "speculation", source)
+    text, method, count = section.get("speculative_config"), section.get("spec_method"), section.get("spec_tokens")
+    if text is None and count is None:
+        method = method or section.get("method") or section.get("speculative_method")
+        count = section.get("num_speculative_tokens")
+        if count is None:
+            return None
+    try:
+        asked = read_speculation(text, method=method, num_tokens=count)
+    except (ConfigError, NotModelledError) as error:
+        raise TraceError(f"{source}: its speculative decoding cannot be replayed: {error}") from None
+    return None if asked is None else asked.config
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How long the steps of a recorded run took, as a replay of it needs them: the fit that predicts unseen steps best.
+#
+# Two fits are made where the model of the run's deployment is known:
+#
+#     features   a constant and a time per token, decode, token of context ... (:mod:`tokenyard.steptime.fitted`)
+#     terms      what that model says, each of its terms scaled (:mod:`tokenyard.steptime.fitted`)
+#
+# A mixture of experts, states or CUDA graphs are in the second alone; a machine that is unlike its model is met
+# better by the first. Stretches of steps in turn are fitted and predicted: the fit whose predictions are closer is
+# taken.
+
+Floats = npt.NDArray[np.float64]
+_Fit = Callable[[Sequence[MeasuredStep]], "_Fitted | None"]
+
+_HELD_OUT_STRETCH = 16
+"""Steps in a row that are fitted, then as many that are predicted: neighbours are alike."""
+_CLOSE = 0.25
+"""A model is used if half of the measured steps are within this share of its scaled terms."""
+_NO_BETTER = 1e-3
+"""Of a step: fits that err less differ in nothing that anybody asks about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    latency: LatencyModel
+    predict: Callable[[Sequence[MeasuredStep]], Floats]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFit:
+    """Step times of a run."""
+
+    latency: LatencyModel
+    pace: Pace | None
+    """When the machine was faster or slower than ``latency``; None if it ran evenly."""
+    quality: FitQuality
+
+
+def fitted_to_features(steps: Sequence[MeasuredStep], source: str, began: float, *, is_virtual: bool) -> StepFit:
+    """The fit of whoever knows nothing of the deployment. Raises TraceError if there are too few steps.
+
+    ``began``: the moment of the first arrival, on the clock of ``steps``; a virtual machine runs evenly.
+    """
+    return _finished(
+        _by_features(steps, source, 0.0),
+        lambda some: _by_features(some, source, 0.0),
+        steps,
+        began,
+        is_virtual=is_virtual,
+    )
+
+
+def fitted_to_model(
+    steps: Sequence[MeasuredStep], source: str, began: float, model: LatencyModel, name: str, *, is_virtual: bool
+) -> StepFit:
+    """The better of both fits; ``name`` says what ``model`` is of. Raises TraceError if there are too few steps."""
+    host = host_seconds(model)
+
+    def by_features(some: Sequence[MeasuredStep]) -> _Fitted:
+        return _by_features(some, source, host)
+
+    own = _finished(by_features(steps), by_features, steps, began, is_virtual=is_virtual)
+    if isinstance(model, TermedLatency):
+        scaled = _scaled(model, steps, began, name, is_virtual=is_virtual)
+        if scaled is not None and _is_better(scaled, own):
+            return scaled
+    return _leaning(own, steps, model, name)
+
+
+def _scaled(
+    model: TermedLatency, steps: Sequence[MeasuredStep], began: float, name: str, *, is_virtual: bool
+) -> StepFit | None:
+    """The model's terms, scaled; None if it cannot say anything of the steps, or is far from them."""
+    fitted = fit_terms(model, steps)
+    if fitted is None:
+        return None
+
+    def by_terms(some: Sequence[MeasuredStep]) -> _Fitted | None:
+        found = fit_terms(model, some)
+        return None if found is None else _Fitted(found, partial(predicted_by_terms, found))
+
+    whole = _Fitted(fitted, partial(predicted_by_terms, fitted))
+    errors = np.abs(whole.predict(steps) / np.array([step.seconds for step in steps]) - 1)
+    if float(np.median(errors)) > _CLOSE:
+        return None
+    fit = _finished(whole, by_terms, steps, began, is_virtual=is_virtual)
+    scales = {each: round(scale, 4) for each, scale in fitted.scales.items()}
+    return replace(fit, quality=msgspec.structs.replace(fit.quality, terms_of=name, scales=scales))
+
+
+def _leaning(own: StepFit, steps: Sequence[MeasuredStep], model: LatencyModel, name: str) -> StepFit:
+    """The fit to features; larger steps take ``model``'s durations, scaled, unless it is far from those there are."""
+    assert isinstance(own.latency, FittedLatency)
+    leaning = lean(own.latency, steps, model)
+    if leaning is None:
+        return own
+    quality = msgspec.structs.replace(own.quality, leans_on=name, leans_on_error=leaning.error)
+    return replace(own, latency=leaning.latency, quality=quality)
+
+
+def _by_features(steps: Sequence[MeasuredStep], source: str, host: float) -> _Fitted:
+    """``host``: seconds of every step that are the host's, which those prepared ahead hid."""
+    whole = [step._replace(seconds=step.seconds + host) if step.ahead else step for step in steps]
+    found = fit_steps(whole, source)
+    latency = replace(found, host_seconds=min(host, found.constant))
+    return _Fitted(latency, partial(predicted_by_features, latency))
+
+
+def _is_better(scaled: StepFit, own: StepFit) -> bool:
+    """Whether the scaled terms of a model are to be preferred to what knows nothing of it."""
+    theirs, ours = scaled.quality.mean_error, own.quality.mean_error
+    return theirs is None or ours is None or theirs <= max(ours, _NO_BETTER)
+
+
+def _finished(
+    fitted: _Fitted, again: _Fit, steps: Sequence[MeasuredStep], began: float, *, is_virtual: bool
+) -> StepFit:
+    """With the pace of the machine, and with what predictions of unseen steps are off by."""
+    pace = None if is_virtual else measured_pace(steps, fitted.predict(steps), began)
+    return StepFit(latency=fitted.latency, pace=pace, quality=_quality(again, steps, pace))
+
+
+def _quality(fit: _Fit, steps: Sequence[MeasuredStep], pace: Pace | None) -> FitQuality:
+    """How well step times are predicted that the fit has not seen: stretches in turn are fitted and predicted."""
+    fastest, slowest = (None, None) if pace is None else (float(pace.factors.min()), float(pace.factors.max()))
+    stretch = (np.arange(len(steps)) // _HELD_OUT_STRETCH % 2).tolist()
+    seen = [step for step, turn in zip(steps, stretch, strict=True) if turn == 0]
+    unseen = [step for step, turn in zip(steps, stretch, strict=True) if turn == 1]
+    half = fit(seen) if len(seen) >= len(FEATURES) and unseen else None
+    if half is None:
+        return FitQuality(steps=len(steps), held_out=0, fastest=fastest, slowest=slowest)
+    predicted, measured = half.predict(unseen), np.array([step.seconds for step in unseen])
+    errors = np.abs(predicted / measured - 1)
+    return FitQuality(
+        steps=len(steps),
+        held_out=len(unseen),
+        median_error=float(np.median(errors)),
+        p90_error=float(np.percentile(errors, 90)),
+        mean_error=float(np.abs(predicted - measured).sum() / measured.sum()),
+        total_error=float(predicted.sum() / measured.sum() - 1),
+        fastest=fastest,
+        slowest=slowest,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A trace read into what its run was made of: requests, configuration, step times, and how the run went.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRun:
+    """What there is to replay."""
+
+    source: str
+    start: TraceStart
+    workload: Workload
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    speculation: SimulatedSpeculation | None
+    latency: LatencyModel
+    pace: Pace | None
+    """When the machine was faster or slower than ``latency``; None if it ran evenly."""
+    fit: FitQuality
+    report: Report
+    """How the run went, by its trace."""
+    measured: list[MeasuredStep] = field(repr=False)
+    """What ``latency`` is fitted to."""
+    began: float
+    """Moment of the first arrival, on the trace's clock."""
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it is a replay's: its machine has no slow moments."""
+        return self.start.host == REPLAY
+
+    def modelled_by(self, model: LatencyModel, name: str) -> RecordedRun:
+        """The run with step times that heed what ``model`` says of its deployment, which ``name`` names."""
+        fit = fitted_to_model(self.measured, self.source, self.began, model, name, is_virtual=self.is_virtual)
+        return replace(self, latency=fit.latency, pace=fit.pace, fit=fit.quality)
+
+
+def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> RecordedRun:
+    """Read a trace. Raises TraceError if it cannot be read, or does not tell what a replay needs.
+
+    ``on_step`` is told the number of steps read so far.
+    """
+    files = find_trace(path)
+    reader = TraceReader(files)
+    times: StepTimes | None = None
+    requests: RecordedRequests | None = None
+    config: RecordedConfig | None = None
+    for number, step in enumerate(reader.steps()):
+        if requests is None or config is None or times is None:
+            config = recorded_config(reader.start, str(path))
+            requests = _requests(str(files.name), reader.start, config)
+            drafts = 0 if config.speculative is None else config.speculative.num_speculative_tokens
+            times = StepTimes(drafts, config.scheduler.pipeline_parallel_size)
+        requests.add(step)
+        times.add(step)
+        if on_step is not None:
+            on_step(number)
+    start = reader.start
+    if requests is None or config is None or times is None or start is None:
+        raise TraceError(f"{path}: holds no step")
+    times.end()
+    _check_whole(start, str(path))
+    workload = requests.workload()
+    if config.cache.enable_prefix_caching and not requests.num_with_blocks:
+        raise TraceError(f"{path}: prefix caching was on, and no block is numbered: nobody knows who shares a prefix")
+    report = summarize(path)
+    fit = fitted_to_features(times.measured, str(path), requests.began, is_virtual=start.host == REPLAY)
+    return RecordedRun(
+        source=str(path),
+        start=start,
+        workload=workload,
+        scheduler=config.scheduler,
+        cache=config.cache,
+        speculation=_speculation(config, report.speculation, str(path)),
+        latency=fit.latency,
+        pace=fit.pace,
+        fit=fit.quality,
+        report=report,
+        measured=times.measured,
+        began=requests.began,
+    )
+
+
+def _requests(name: str, start: TraceStart | None, config: RecordedConfig) -> RecordedRequests:
+    block_size = start.block_size if start is not None else None
+    host = start.host if start is not None else None
+    return RecordedRequests(name, block_size, config.scheduler.max_model_len, knows_turns=host == REPLAY)
+
+
+def _check_whole(start: TraceStart, source: str) -> None:
+    if (start.every_n or 1) > 1:
+        raise TraceError(f"{source}: holds only one step in {start.every_n}: record every step (SCHED_TRACE_EVERY_N)")
+
+
+def _speculation(config: RecordedConfig, measured: Speculation | None, source: str) -> SimulatedSpeculation | None:
+    """Drafts as the run had them, right as often as they were."""
+    if config.speculative is None:
+        return None
+    if measured is None or not measured.num_drafts:
+        raise TraceError(f"{source}: drafts were to be verified, and it does not say how many were right")
+    reached = [measured.num_drafts, *measured.num_accepted_tokens_per_pos]
+    rates = [right / before if before else 0.0 for before, right in pairwise(reached)]
+    return SimulatedSpeculation(config=config.speculative, acceptance=tuple(rates))

@@ -1,0 +1,451 @@
+"""What may be changed in a what-if: settings by vLLM's names, and another deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
+from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES, setting_name
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.models.gpus import GPU
+from tokenyard.models.spec import ModelSpec
+from tokenyard.policies.named import policy_maker
+from tokenyard.questions.recorded.recorded_run import RecordedRun
+from tokenyard.questions.sweeping.rows import quoted, read_values
+from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.transfers import KVTransfer
+from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.carried import Ratios, ScaledLatency, StretchedLatency, ratios
+from tokenyard.steptime.known_error import KnownError
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.workload.record import Workload
+
+__all__ = [
+    "CHANGEABLE",
+    "FLAGS",
+    "PlannedDeployment",
+    "Variant",
+    "as_it_was",
+    "check_longest",
+    "check_prefixes",
+    "each_of",
+    "read_variant",
+    "redeployed",
+    "split_settings",
+    "variant_with",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What may be changed in a what-if: settings by vLLM's names, applied to the run that was recorded.
+
+FLAGS = {name: OTHER_NAMES[name] for name in ("num_gpu_blocks", "policy")}
+"""Field of a configuration -> vLLM's flag, where they are called otherwise."""
+_FIELDS = {flag: name for name, flag in FLAGS.items()}
+_NOT_VLLMS = {"skip_oversized_prefill", "rolled_back_work_stays_cached"}
+_SCHEDULER = (
+    *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "policy", "enable_chunked_prefill"),
+    *("long_prefill_token_threshold", "scheduler_reserve_full_isl", "async_scheduling", "max_loras"),
+    *("disable_chunked_mm_input", "skip_oversized_prefill", "rolled_back_work_stays_cached"),
+)
+_CACHE = ("num_gpu_blocks", "block_size", "enable_prefix_caching", "watermark")
+_LOAD = ("rate_scale", "max_concurrency")
+CHANGEABLE = tuple(sorted(FLAGS.get(name, name) for name in (*_SCHEDULER, *_CACHE, *_LOAD)))
+"""Names that ``read_variant`` takes; with dashes as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A recorded run with other settings."""
+
+    name: str
+    workload: Workload
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    flags: tuple[str, ...]
+    """Of ``vllm serve``, that the changes are made by."""
+    is_vllms: bool
+    """Whether vLLM has a flag for each of the changes to the engine."""
+    keeps_time: bool
+    """Whether requests arrive when they did: only then is it known how fast the machine was."""
+    latency: LatencyModel
+    extremes: tuple[LatencyModel, LatencyModel] | None = None
+    """Where ``latency`` is modelled: as short, and as long, as steps may be by what is known of the model's error."""
+    speculation: SimulatedSpeculation | None
+    kv_transfer: KVTransfer | None = None
+    """KV kept elsewhere too."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what the answer rests on besides the trace."""
+
+
+def as_it_was(run: RecordedRun) -> Variant:
+    """The run with its own settings."""
+    return Variant(
+        name="as it was",
+        workload=run.workload,
+        scheduler=run.scheduler,
+        cache=run.cache,
+        flags=(),
+        is_vllms=True,
+        keeps_time=True,
+        latency=run.latency,
+        speculation=run.speculation,
+    )
+
+
+def read_variant(run: RecordedRun, text: str) -> Variant:
+    """``run`` with the settings of ``text``: ``max_num_seqs=512`` or several, with commas between them.
+
+    Raises ConfigError naming the setting that is unknown, or cannot have that value.
+    """
+    return variant_with(run, split_settings(text), text)
+
+
+def variant_with(run: RecordedRun, settings: Mapping[str, Any], name: str) -> Variant:
+    """``run`` with other settings, by vLLM's names or those of the configurations, and ``name`` for what comes of it.
+
+    Raises ConfigError naming the setting that is unknown, or cannot have that value.
+    """
+    given = {_FIELDS.get(own, own): value for own, value in settings.items()}
+    for own in given:
+        if own not in (*_SCHEDULER, *_CACHE, *_LOAD):
+            raise ConfigError("set", own, f"use one of: {', '.join(CHANGEABLE)}", code="unknown_setting")
+    return _variant(run, given, name)
+
+
+def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
+    scheduler = _changed(run.scheduler, SchedulerConfig, given, _SCHEDULER)
+    cache = _with_block_size(
+        run.cache, _changed(run.cache, CacheConfig, given, _CACHE), counts="num_gpu_blocks" in given
+    )
+    if "policy" in given:
+        policy_maker(scheduler.policy, "scheduling_policy")
+    check_prefixes(run.cache, cache)
+    check_longest(run, scheduler, cache)
+    workload = run.workload
+    if "rate_scale" in given:
+        workload = workload.with_rate(_number(given["rate_scale"], float, "rate_scale"))
+    if "max_concurrency" in given:
+        workload = workload.with_max_concurrency(_number(given["max_concurrency"], int, "max_concurrency"))
+    engine = {name: value for name, value in given.items() if name not in _LOAD}
+    return Variant(
+        name=text,
+        workload=workload,
+        scheduler=scheduler,
+        cache=cache,
+        flags=tuple(word for name in engine for word in _flag(name, scheduler, cache)),
+        is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
+        keeps_time="rate_scale" not in given,
+        latency=run.latency,
+        speculation=run.speculation,
+    )
+
+
+def each_of(text: str) -> list[str]:
+    """Texts of single variants, for :func:`read_variant`: each combination of the values that ``text`` names.
+
+    ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
+    """
+    named = read_values(text, "set")
+    return [
+        ",".join(f"{name}={quoted(value)}" for name, value in zip(named, values, strict=True))
+        for values in product(*named.values())
+    ]
+
+
+def split_settings(text: str) -> dict[str, str]:
+    """The settings of a text by our names, with their values; any name will do. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for given, values in read_values(text, "set").items():
+        name = setting_name(given)
+        name = _FIELDS.get(name, name)
+        if len(values) > 1:
+            raise ConfigError("set", text, f"{given} has several values: a variant has one of each setting")
+        if name in found:
+            raise ConfigError("set", text, f"{name} is given twice: give it once")
+        found[name] = values[0]
+    return found
+
+
+def _changed(config: Any, kind: type, given: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """``config`` with those of the given settings that are its own."""
+    types = {field.name: field.type for field in fields(kind)}
+    changes = {
+        name: _number(value, _KINDS[str(types[name])], FLAGS.get(name, name))
+        for name, value in given.items()
+        if name in names
+    }
+    return replace(config, **changes) if changes else config
+
+
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def _number(text: Any, kind: type, name: str) -> Any:
+    try:
+        return msgspec.convert(text.lower() if kind is bool and isinstance(text, str) else text, kind, strict=False)
+    except msgspec.ValidationError:
+        said = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
+        raise ConfigError(name, text, f"give {said}") from None
+
+
+def _with_block_size(recorded: CacheConfig, cache: CacheConfig, *, counts: bool) -> CacheConfig:
+    """``cache`` with a changed block size for its groups as well, in the same memory unless somebody ``counts`` blocks.
+
+    ConfigError where the groups' sizes differ.
+    """
+    if cache.block_size == recorded.block_size:
+        return cache
+    sizes = {group.block_size or recorded.block_size for group in recorded.groups}
+    if sizes != {recorded.block_size}:
+        fix = f"the groups of this model have blocks of {', '.join(map(str, sorted(sizes)))} tokens: leave it as it is"
+        raise ConfigError("block_size", cache.block_size, fix)
+    blocks = cache.num_gpu_blocks if counts else recorded.num_gpu_blocks * recorded.block_size // cache.block_size
+    groups = tuple(replace(group, block_size=0) for group in cache.groups)
+    return replace(cache, groups=groups, num_gpu_blocks=blocks)
+
+
+def check_prefixes(recorded: CacheConfig, cache: CacheConfig) -> None:
+    """ConfigError where the trace does not know which prompts begin alike."""
+    if cache.enable_prefix_caching and not recorded.enable_prefix_caching:
+        fix = "it was off in the trace, so nobody knows which prompts begin alike: record one with it on"
+        raise ConfigError("enable_prefix_caching", value=True, fix=fix)
+
+
+def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConfig) -> None:
+    """ConfigError where blocks or lengths were changed so that vLLM would not start.
+
+    A request of ``max_model_len`` tokens must fit; groups that forget (windows, states) are counted as nothing.
+    """
+    longest, blocks, size = scheduler.max_model_len, cache.num_gpu_blocks, cache.block_size
+    if (longest, blocks, size) == (run.scheduler.max_model_len, run.cache.num_gpu_blocks, run.cache.block_size):
+        return
+    sizes = zip(cache.groups, cache.group_block_sizes, strict=True)
+    needed = 1 + sum(-(-longest // each) for group, each in sizes if group.kind is GroupKind.FULL)
+    if blocks < needed:
+        fix = (
+            f"vLLM would not start: a request of max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
+            f" one block is never given out: give at least {needed:,} blocks, or a smaller max_model_len"
+        )
+        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+
+
+def _flag(name: str, scheduler: SchedulerConfig, cache: CacheConfig) -> list[str]:
+    """The words by which ``vllm serve`` is told."""
+    value = getattr(scheduler if name in _SCHEDULER else cache, name)
+    flag = FLAGS.get(name, name).replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [f"--{flag}", str(value)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A recorded run on another deployment: what its steps take there, and how many blocks it has.
+#
+# step times   those of the trace, times the ratio that the model of step times gives between the two deployments;
+#              whether there is any is what the model says of a fixed set of steps, whatever was changed
+# blocks       as they are planned for the new deployment. Where the recorded engine had more memory for KV than is
+#              planned for its own deployment, or less, the new one has as much more or less on every GPU: what takes
+#              it beside the model (another process, the driver, an estimate that is off) does so there as well
+
+_GIB = float(1 << 30)
+_NOT_SAID = ("num_gpu_blocks", "groups", "profile")
+"""Settings whose change is said otherwise, or follows from others that are said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedDeployment:
+    """What is served on what, as it is planned."""
+
+    model: ModelSpec
+    gpu: GPU
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    bytes_per_block: int
+    """On the GPU with the most layers."""
+    counts_blocks: bool
+    """Somebody said how many blocks there are, or how many bytes they have."""
+    latency: LatencyModel
+    speculation: SimulatedSpeculation | None
+    kv_transfer: KVTransfer | None
+
+    @property
+    def name(self) -> str:
+        """For sentences."""
+        return f"{self.model.name} on {self.gpu.name}"
+
+
+@runtime_checkable
+class _WithGraphs(Protocol):
+    """A model of step times that knows how large the largest CUDA graph is."""
+
+    @property
+    def capture_size(self) -> int: ...
+
+    def captured(self, capture_size: int) -> LatencyModel: ...
+
+
+def redeployed(
+    run: RecordedRun,
+    base: Variant,
+    before: PlannedDeployment,
+    after: PlannedDeployment,
+    *,
+    asked: Collection[str] | None = None,
+) -> Variant:
+    """``base``, a variant of ``run``, on ``after`` instead of ``before``, which is what was recorded.
+
+    ``asked``: the settings that were changed, by the names of their fields; all others stay as recorded unless they
+    follow from these. None: ``after`` is whole, and nothing is inherited.
+    Raises ConfigError or NoStartError where vLLM would not start, or the trace does not tell.
+    """
+    scheduler, cache = after.scheduler, after.cache
+    notes: list[str] = []
+    if asked is not None:
+        scheduler, moved = _redeployed_changed(base.scheduler, before.scheduler, after.scheduler, asked)
+        cache, also_moved = _redeployed_changed(base.cache, before.cache, after.cache, asked)
+        if moved or also_moved:
+            notes.append(f"what nobody set follows: {', '.join((*moved, *also_moved))}")
+    blocks, said = _blocks(run, before, after)
+    cache = replace(cache, num_gpu_blocks=blocks)
+    check_prefixes(run.cache, cache)
+    check_longest(run, scheduler, cache)
+    drafts = run.speculation if _drafts(before) == _drafts(after) else after.speculation
+    if drafts is not None:
+        right = "as often as in the trace" if drafts is run.speculation else "by a guess, for the trace cannot tell"
+        notes.append(f"drafts: which are right is drawn anew, {right}")
+    variant = replace(
+        base,
+        scheduler=scheduler,
+        cache=cache,
+        speculation=drafts,
+        kv_transfer=after.kv_transfer,
+        notes=(*base.notes, *notes),
+    )
+    return _with_said(_with_times(run, variant, before, after), said)
+
+
+def _with_said(variant: Variant, said: str | None) -> Variant:
+    return variant if said is None else replace(variant, notes=(*variant.notes, said))
+
+
+def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, after: PlannedDeployment) -> Variant:
+    """With the step times of ``after``."""
+    found = ratios(before.latency, after.latency)
+    if found.are_one:
+        return variant
+    latency = ScaledLatency(run.latency, before.latency, after.latency)
+    variant = replace(variant, latency=latency, keeps_time=variant.keeps_time and before.gpu == after.gpu)
+    graphs = _other_graphs(before.latency, after.latency)
+    if graphs is not None:
+        said = f"{graphs}: steps take {_words(found)} as long, by the model"
+        return replace(variant, notes=(*variant.notes, said)) if _words(found) != _UNCHANGED else variant
+    known = _known(before.latency, after.latency)
+    notes = [_ratio(before, after, found, known)]
+    extremes = None
+    if known is not None:
+        notes.append(_range(known))
+        extremes = (
+            StretchedLatency(latency, known.ttft.low, known.tpot.low),
+            StretchedLatency(latency, known.ttft.high, known.tpot.high),
+        )
+    return replace(variant, extremes=extremes, notes=(*variant.notes, *notes))
+
+
+def _known(before: LatencyModel, after: LatencyModel) -> KnownError | None:
+    """Of the ratio of two modelled deployments: what both have, and nobody measured, is in the trace."""
+    if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
+        return after.known_error(beside=before)
+    return None
+
+
+def _other_graphs(before: LatencyModel, after: LatencyModel) -> str | None:
+    """What to say where nothing but the largest CUDA graph is another: the model is as far off in both."""
+    if not (isinstance(before, _WithGraphs) and isinstance(after, _WithGraphs)):
+        return None
+    if not ratios(before, after.captured(before.capture_size)).are_one:
+        return None
+    return f"CUDA graphs are captured up to {after.capture_size:,} tokens a step instead of {before.capture_size:,}"
+
+
+def _ratio(before: PlannedDeployment, after: PlannedDeployment, found: Ratios, known: KnownError | None) -> str:
+    error = "the error of that model is not known" if known is None else known.sentence
+    what = f"{after.name} to {before.name}" if after.name != before.name else f"{after.name} as asked to as recorded"
+    return f"step times: those of the trace, times the modelled ratio of {what}: {_words(found)} as long; {error}"
+
+
+def _words(found: Ratios) -> str:
+    return f"{found.least:.2f} to {found.most:.2f} times"
+
+
+_UNCHANGED = _words(Ratios(1.0, 1.0))
+"""As far as anybody is shown."""
+
+
+def _range(known: KnownError) -> str:
+    prefill, decode = (f"{each.low:.2f} and {each.high:.2f} times" for each in (known.ttft, known.tpot))
+    return (
+        f"range: the least and the most of three replays; in the others steps that compute prompts take {prefill}, and"
+        f" steps that only decode {decode}, as long, as far as nine measurements of ten lay from the model"
+    )
+
+
+def _blocks(run: RecordedRun, before: PlannedDeployment, after: PlannedDeployment) -> tuple[int, str | None]:
+    """How many there are, and what is to be said of it. Raises NoStartError if there are none."""
+    planned, recorded = after.cache.num_gpu_blocks, run.cache.num_gpu_blocks
+    if after.counts_blocks:
+        return planned, None if planned == recorded else f"{planned:,} KV blocks instead of {recorded:,}, as given"
+    theirs = recorded * (run.start.bytes_per_block or before.bytes_per_block)
+    surplus = theirs - before.cache.num_gpu_blocks * before.bytes_per_block
+    blocks = (planned * after.bytes_per_block + surplus) // after.bytes_per_block
+    if abs(surplus) < before.bytes_per_block:  # the same blocks, counted in bytes that were rounded
+        blocks, surplus = planned, 0
+    if blocks < 2:
+        raise NoStartError(
+            f"{after.name}: {planned:,} KV blocks are planned, and the recorded engine had {-surplus / _GIB:.2f} GiB"
+            " less on each GPU than is planned for it: nothing is left"
+        )
+    if blocks == recorded and not surplus:
+        return blocks, None
+    said = f"{blocks:,} KV blocks instead of {recorded:,}, as planned for {after.name}"
+    if surplus:
+        more = "more" if surplus > 0 else "less"
+        said += (
+            f" ({planned:,}), and with {abs(surplus) / _GIB:.2f} GiB {more} on each GPU, as the recorded engine had"
+            f" {more} than is planned for it ({before.cache.num_gpu_blocks:,} blocks)"
+        )
+    return blocks, said
+
+
+def _drafts(planned: PlannedDeployment) -> object:
+    return None if planned.speculation is None else planned.speculation.config
+
+
+def _redeployed_changed(recorded: Any, before: Any, after: Any, asked: Collection[str]) -> tuple[Any, list[str]]:
+    """``recorded`` with what ``after`` has otherwise than ``before``, and words of what of it nobody asked for."""
+    changes = {
+        each.name: getattr(after, each.name)
+        for each in fields(after)
+        if getattr(after, each.name) != getattr(before, each.name) and each.name != "num_gpu_blocks"
+    }
+    said = [
+        f"{name} {_shown(value)} instead of {_shown(getattr(recorded, name))}"
+        for name, value in _unasked(changes, asked)
+        if value != getattr(recorded, name)
+    ]
+    return (replace(recorded, **changes) if changes else recorded), said
+
+
+def _unasked(changes: dict[str, Any], asked: Collection[str]) -> Iterator[tuple[str, Any]]:
+    for name, value in changes.items():
+        if name not in asked and name not in _NOT_SAID and isinstance(value, bool | int | float | str):
+            yield name, value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""Many replays: variants of one run, measured one by one or in processes."""

@@ -1,0 +1,525 @@
+"""One variant in, one row out: a replay of it, ended early where its end is certain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from hashlib import blake2s
+from math import floor, inf
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLO
+from tokenyard.policies.named import PolicyMaker
+from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.parallel import ParallelResult
+from tokenyard.sim.replay import Progress
+from tokenyard.sim.settings import ReplaySettings, replay_engines
+from tokenyard.sim.split import KVLink, SplitResult, replay_split
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.schema import TraceStart
+from tokenyard.workload.load import turn_orders
+from tokenyard.workload.record import Workload
+
+__all__ = [
+    "Decided",
+    "DecodeSide",
+    "EngineRecord",
+    "HeldBy",
+    "Measuring",
+    "Outcome",
+    "Prepared",
+    "Rival",
+    "SLOWatch",
+    "Subject",
+    "folder_of",
+    "replayed",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Ending a replay early: what is certain of its end before it is there.
+#
+# A bound on a percentile is missed for certain once so many requests are beyond it that the percentile of all must
+# be, whatever the rest do. Requests under way count as soon as they are beyond it already. Nothing here is an
+# estimate.
+
+_PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
+
+
+class Decided(Exception):  # noqa: N818 - it ends a replay, and nothing is wrong
+    """How a replay ends is certain."""
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        met: bool | None = None,
+        at_least: float | None = None,
+        bound: str | None = None,
+        was_replayed: bool = True,
+    ) -> None:
+        super().__init__(why)
+        self.why = why
+        self.met = met
+        self.at_least = at_least
+        """More than so many times its bound is what the figure of ``bound`` would be at the end."""
+        self.bound = bound
+        self.was_replayed = was_replayed
+
+
+class Rival(NamedTuple):
+    """A variant that has been replayed to its end within the bounds."""
+
+    figure: str
+    """``goodput`` in requests per second, ``throughput`` in output tokens per second, ``cost`` of an hour, ``gpus``."""
+    value: float
+    cost: float | None
+    gpus: int | None
+
+    def costs_no_more_than(self, cost: float | None, gpus: int | None) -> bool:
+        """Whether it is as cheap as a variant of this cost and number of GPUs."""
+        if self.cost is not None and cost is not None:
+            return self.cost <= cost
+        return self.gpus == gpus or (self.gpus is not None and gpus is not None and self.gpus <= gpus)
+
+    def makes_pointless(self, cost: float | None, gpus: int | None) -> bool:
+        """Whether a variant need not be replayed at all, because it costs more."""
+        own = {"cost": cost, "gpus": gpus}.get(self.figure)
+        return own is not None and own > self.value
+
+
+class SLOWatch(StepObserver):
+    """Counts requests that are beyond the bounds, on one engine or several."""
+
+    def __init__(self, slos: Sequence[SLO], workload: Workload, *, slack: float = 1.0) -> None:
+        """``slack``: bounds are missed only beyond so many times their value; infinity: none ever is."""
+        countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
+        self._slack = slack
+        self._slos = countable if workload.clients is None else []
+        """None where requests are sent again: nobody knows of how many attempts a percentile will be."""
+        self._num_requests = len(workload)
+        self._num_tokens = workload.num_output_tokens
+        self._all_end = workload.first_impatient is None
+        """No client goes away: who has come will end whole."""
+        self._most_tokens = {request.request_id: request.max_tokens for request in workload}
+        self._live: dict[str, Request] = {}
+        self._beyond = dict.fromkeys(self._slos, 0)
+        """Requests that have ended beyond each bound."""
+        self._bad = 0
+        """Requests that have ended beyond any bound."""
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self._live[request.request_id] = request
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        self._live.pop(request.request_id, None)
+        is_whole = FinishReason.of(request.status) not in (FinishReason.ABORT, FinishReason.ERROR)
+        beyond = [
+            slo for slo in self._slos if self._at_least(request, slo, ts) > slo.bound_ms * self._slack and is_whole
+        ]
+        for slo in beyond:
+            self._beyond[slo] += 1
+        self._bad += bool(beyond)
+
+    def decide(self, now: float, rivals: Iterable[Rival] = ()) -> None:
+        """Raise Decided if a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
+        beyond, bad = dict(self._beyond), self._bad
+        for request in self._live.values() if self._all_end else ():
+            late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
+            for slo in late:
+                beyond[slo] += 1
+            bad += bool(late)
+        for slo, number in beyond.items():
+            allowed = self._allowed(slo)
+            if number > allowed:
+                times = "" if self._slack == 1 else f" by more than {self._slack:.4g} times"
+                why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
+                raise Decided(why, met=False, at_least=self._slack, bound=slo.name)
+        if now > 0:
+            most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
+            for rival in rivals:
+                if most.get(rival.figure, inf) < rival.value:
+                    raise Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
+
+    def _allowed(self, slo: SLO) -> float:
+        """Requests that may be beyond a bound while it can still hold."""
+        if slo.statistic is None:
+            return inf
+        position = floor(_PERCENTS[slo.statistic] / 100 * (self._num_requests - 1))
+        return self._num_requests - position - 1
+
+    def _at_least(self, request: Request, slo: SLO, now: float) -> float:
+        """Milliseconds that a request's latency has already, or had at its end."""
+        times = request.times
+        if slo.figure == "tpot":
+            further = self._most_tokens.get(request.request_id, 0) - 1
+            if times.first_token is None or further < 1:
+                return 0.0
+            return 1e3 * ((times.finished or now) - times.first_token) / further
+        moment = {"ttft": times.first_token, "queue": times.first_scheduled, "e2e": times.finished}[slo.figure]
+        return 1e3 * ((now if moment is None else moment) - request.arrival_time)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One replay of a variant, on one engine, on several, or with prefill and decode apart, and what came of it.
+
+
+class DecodeSide(NamedTuple):
+    """What a split has besides its prefill engines."""
+
+    engines: ReplaySettings
+    link: KVLink
+
+
+class EngineRecord(NamedTuple):
+    """How the trace of one engine is written."""
+
+    config: TraceConfig
+    """Its path is relative to the folder of the variant."""
+    start: TraceStart
+
+
+class Prepared(NamedTuple):
+    """A variant that can be replayed."""
+
+    workload: Workload
+    replays: ReplaySettings
+    """Of a split, those of its prefill engines."""
+    policy: PolicyMaker
+    gpu: str | None
+    gpus: int | None
+    """How many GPUs all engines have; None if nobody knows, or that changes."""
+    gpus_per_replica: int | None = None
+    """GPUs of one of several replicas that come and go."""
+    decode: DecodeSide | None = None
+    """Of a split of prefill and decode; None: every engine does both."""
+    records: tuple[EngineRecord, ...] = ()
+    """Of each engine, those that prefill before those that decode; empty where no trace can be written."""
+
+
+class HeldBy(NamedTuple):
+    """What most waiting time was lost to."""
+
+    reason: str
+    seconds: float
+    """Request-seconds."""
+    side: str | None = None
+    """``prefill`` or ``decode``, of a split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a replay came to."""
+
+    report: Report
+    """Of a split: that of its decode engines, whose latencies are those that clients see."""
+    refused: int
+    """Requests that were not served."""
+    seconds: float | None
+    """From the first step of any engine to the last moment."""
+    held: HeldBy | None
+    """None: nobody was held back."""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """What a split has besides: how busy its sides are."""
+    traces: tuple[Path, ...] = ()
+    """Of each engine its steps file, those that decode first; empty unless all were asked for and are whole."""
+
+
+def replayed(
+    variant: Prepared,
+    slos: Sequence[SLO],
+    watch: StepObserver | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    *,
+    traces: Path | None = None,
+) -> Outcome:
+    """Replay a variant; ``watch`` sees what clients wait for: the decode engines of a split, else all engines.
+
+    ``traces``: a folder that gets its traces, as far as they can be written. Raises TokenyardError where it cannot be
+    replayed, and whatever ``on_progress`` raises.
+    """
+    with ExitStack() as stack:
+        engines = _Engines(variant, traces, stack)
+        run = _together if variant.decode is None else _apart
+        outcome = run(variant, engines, slos, watch, on_progress)
+    return replace(outcome, traces=engines.written())
+
+
+class _Engines:
+    """The traces of a variant's engines."""
+
+    def __init__(self, variant: Prepared, folder: Path | None, stack: ExitStack) -> None:
+        self._variant = variant
+        self._turns = turn_orders(variant.workload) if folder is not None else None
+        self._writers = [_writer(each, folder, stack) for each in variant.records] if folder is not None else []
+
+    def recorders(self, builders: Sequence[ReportBuilder], first: int = 0) -> list[TraceRecorder]:
+        """For so many engines, from the ``first`` on."""
+        if not self._writers:
+            return [TraceRecorder(None, builder) for builder in builders]
+        chosen = zip(self._writers[first:], self._variant.records[first:], builders, strict=False)
+        return [
+            TraceRecorder(writer, builder, start=record.start, turns=self._turns) for writer, record, builder in chosen
+        ]
+
+    def written(self) -> tuple[Path, ...]:
+        """The steps files, once the replay is over."""
+        paths = [each.config.steps_path for each in self._writers if each.is_whole]
+        if len(paths) < len(self._writers):
+            return ()
+        decode = self._variant.decode
+        first = 0 if decode is None else self._variant.replays.fleet.num_engines
+        return tuple(path for path in (*paths[first:], *paths[:first]) if path is not None)
+
+
+def _writer(record: EngineRecord, folder: Path, stack: ExitStack) -> TraceWriter:
+    path = folder / (record.config.path or Path())
+    writer = stack.enter_context(TraceWriter(replace(record.config, path=path)))
+    try:
+        writer.claim()
+    except OSError as error:
+        raise ConfigError("traces", str(path), f"cannot be written: {error.strerror or error}") from None
+    return writer
+
+
+def _together(
+    variant: Prepared,
+    engines: _Engines,
+    slos: Sequence[SLO],
+    watch: StepObserver | None,
+    on_progress: Callable[[Progress], None] | None,
+) -> Outcome:
+    """Every engine prefills and decodes."""
+    builders = [ReportBuilder(slos) for _ in range(variant.replays.fleet.num_engines)]
+    result = replay_engines(
+        variant.workload,
+        variant.replays,
+        observers=_watched(engines.recorders(builders), watch),
+        policies=[variant.policy() for _ in builders],
+        on_progress=on_progress,
+    )
+    replicas = result.replicas if isinstance(result, ParallelResult) else None
+    report = msgspec.structs.replace(_report(builders), clients=result.clients, replicas=replicas)
+    return Outcome(
+        report=report,
+        refused=len(result.refused) + result.num_left_out,
+        seconds=report.duration_s,
+        held=_most(_held(report)),
+    )
+
+
+def _apart(
+    variant: Prepared,
+    engines: _Engines,
+    slos: Sequence[SLO],
+    watch: StepObserver | None,
+    on_progress: Callable[[Progress], None] | None,
+) -> Outcome:
+    """Some engines prefill, others decode."""
+    settings, decode = variant.replays, variant.decode
+    assert decode is not None
+    sizes = settings.fleet.num_engines, decode.engines.fleet.num_engines
+    first, second = ([ReportBuilder(slos) for _ in range(size)] for size in sizes)
+    result = replay_split(
+        variant.workload,
+        settings.scheduler,
+        settings.cache,
+        settings.latency,
+        decode.link,
+        fleet=settings.fleet,
+        router=settings.router,
+        decode=decode.engines,
+        observers=(engines.recorders(first), _watched(engines.recorders(second, sizes[0]), watch)),
+        policy=variant.policy,
+        skip_refused=settings.skip_refused,
+        on_progress=on_progress,
+    )
+    prefill, report = _report(first), _report(second)
+    return Outcome(
+        report=report,
+        refused=len(result.refused) + result.num_left_out,
+        seconds=_report([*first, *second]).duration_s,
+        held=_most([*_held(prefill, "prefill"), *_held(report, "decode")]),
+        figures=dict(_busy(result)),
+    )
+
+
+def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> list[StepObserver]:
+    return [each if watch is None else Observers(each, watch) for each in recorders]
+
+
+def _report(builders: Sequence[ReportBuilder]) -> Report:
+    """Of all engines that these are of."""
+    whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
+    return whole.report()
+
+
+def _busy(result: SplitResult) -> Iterator[tuple[str, float]]:
+    """Shares of the run, each of one engine on average, as ``tokenyard split`` has them."""
+    seconds = result.seconds or 1.0
+    yield "split.prefill", result.prefill.busy_seconds / seconds
+    yield "split.decode", result.decode.busy_seconds / seconds
+    yield "split.link", result.link_busy_seconds / seconds
+
+
+def _held(report: Report, side: str | None = None) -> list[HeldBy]:
+    return [HeldBy(name, reason.seconds, side) for name, reason in report.recorded_reasons.items()]
+
+
+def _most(held: Sequence[HeldBy]) -> HeldBy | None:
+    """None if nobody lost any time."""
+    found = max(held, key=lambda each: each.seconds, default=None)
+    return found if found is not None and found.seconds > 0 else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The worker of ``plan`` and ``sweep``: one variant in, one row out, in this process or in another.
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_=+.-]+")
+_LONGEST_NAME = 80
+
+
+class Subject(Protocol):
+    """What variants are made of: a workload and a deployment, or a recorded run. It can be pickled."""
+
+    def prepared(self, settings: Settings) -> Prepared:
+        """The variant. Raises TokenyardError where vLLM would not start with it, or it cannot be asked about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """Measures variants of one subject. It can be pickled, and called in any process."""
+
+    subject: Subject
+    slos: tuple[SLO, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """GPU -> price of an hour."""
+    traces: Path | None = None
+    """A folder in which every variant that is replayed leaves its traces, in one of its own; None: nowhere."""
+
+    def __call__(
+        self,
+        settings: Settings,
+        *,
+        load: float = 1.0,
+        stops: bool = False,
+        slack: float = 1.0,
+        rivals: Sequence[Rival] = (),
+        one_at_a_time: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Row:
+        """Replay one variant, its requests arriving ``load`` times as fast, or ``one_at_a_time``.
+
+        With ``stops`` the replay ends as soon as it is certain that a bound is missed (by more than ``slack`` times its
+        value), or that it cannot beat one of ``rivals`` at the same cost or less.
+        """
+        try:
+            variant = self.subject.prepared(settings)
+            workload = variant.workload.with_rate(load)
+            if one_at_a_time:
+                workload = workload.with_max_concurrency(1)
+        except TokenyardError as error:
+            return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
+        watch = SLOWatch(self.slos, workload, slack=slack) if stops else None
+        price = None if variant.gpu is None else self.prices.get(variant.gpu)
+        cost = None if price is None or variant.gpus is None else price * variant.gpus
+        try:
+            if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
+                raise Decided("costs more than one that is within every bound: not replayed", was_replayed=False)
+            beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
+            listener = _listener(watch, beaten, on_progress)
+            folder = None if self.traces is None else self.traces / folder_of(settings)
+            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
+        except TokenyardError as error:
+            return Row(settings=dict(settings), load=load, problem=str(error))
+        except Decided as decided:
+            return Row(
+                settings=dict(settings),
+                load=load,
+                stopped=decided.why,
+                met=decided.met,
+                requests=len(workload) if decided.was_replayed else 0,
+                gpu=variant.gpu,
+                gpus=variant.gpus,
+                cost_per_hour=cost,
+                tightness_above=decided.at_least,
+                tightest=decided.bound,
+                replays=int(decided.was_replayed),
+            )
+        gpus = variant.gpus
+        replicas = outcome.report.replicas
+        if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
+            gpus = replicas.max_held * variant.gpus_per_replica
+            cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
+        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(workload))
+        if self.traces is None:
+            return row
+        return msgspec.structs.replace(
+            row, traces=[each.relative_to(self.traces).as_posix() for each in outcome.traces]
+        )
+
+
+def folder_of(settings: Settings) -> str:
+    """A name for the traces of a variant, which people can read: the same for the same settings, in whatever order."""
+    words = words_of(dict(sorted(settings.items())))
+    digest = blake2s(key_of(settings).encode(), digest_size=3).hexdigest()
+    return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
+
+
+def _listener(
+    watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: Callable[[Progress], None] | None
+) -> Callable[[Progress], None] | None:
+    if watch is None:
+        return on_progress
+
+    def listen(progress: Progress) -> None:
+        if on_progress is not None:
+            on_progress(progress)
+        watch.decide(progress.now, rivals)
+
+    return listen
+
+
+def _row(
+    settings: Settings, load: float, variant: Prepared, outcome: Outcome, cost: float | None, requests: int
+) -> Row:
+    report, held = outcome.report, outcome.held
+    tokens, seconds = report.output_tokens, outcome.seconds
+    goodput = report.goodput
+    tight = max(
+        ((each.value_ms / each.bound_ms, each.name) for each in goodput.objectives if each.value_ms is not None)
+        if goodput is not None
+        else (),
+        default=(None, None),
+    )
+    return Row(
+        settings=dict(settings),
+        load=load,
+        requests=requests,
+        refused=outcome.refused,
+        met=None if goodput is None else goodput.met,
+        tightness=tight[0],
+        tightest=tight[1],
+        figures={**figures_of(report), **outcome.figures},
+        held_by=None if held is None else held.reason,
+        held_s=0.0 if held is None else held.seconds,
+        held_at=None if held is None else held.side,
+        gpu=variant.gpu,
+        gpus=variant.gpus,
+        cost_per_hour=cost,
+        cost_per_million_tokens=cost * seconds / 3600 / tokens * 1e6
+        if cost is not None and tokens and seconds
+        else None,
+    )

@@ -1,0 +1,363 @@
+"""What replays came to: settings and values, rows, and the journal that keeps them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.explain.compare.comparison import figures
+from tokenyard.explain.report.report import Report
+from tokenyard.files import LOCK, FolderInUseError, FolderLock
+
+__all__ = [
+    "FIGURES",
+    "FINISHED",
+    "SWEEP",
+    "TRACES",
+    "Journal",
+    "Row",
+    "Setting",
+    "Settings",
+    "figures_of",
+    "key_of",
+    "quoted",
+    "read_finished",
+    "read_values",
+    "require_parquet",
+    "table_columns",
+    "word_of",
+    "words_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The one way in which commands write settings and their values: ``max_num_seqs=64,128``.
+#
+# Commas stand between values. A comma that belongs to a value stands in brackets or quotes, as JSON has it:
+# ``speculative_config={"method":"eagle3","num_speculative_tokens":3},none``, or ``acceptance_rates="0.8,0.6"``.
+# Several settings may stand in one text: ``max_num_seqs=64,128,rate_scale=2``.
+
+_NAME = re.compile(r"\s*((?:--)?[A-Za-z][\w-]*)\s*=(.*)", re.DOTALL)
+_EXAMPLE = "give NAME=VALUE, or several values with commas between them, for example max_num_seqs=64,128"
+_OPEN, _CLOSED = "[{", "]}"
+
+
+def read_values(text: str, flag: str = "--set") -> dict[str, list[str]]:
+    """Names of settings, as they are written, and the texts of their values. Raises ConfigError naming ``flag``."""
+    found: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for part in _parts(text, flag):
+        named = _NAME.fullmatch(part)
+        value = part.strip() if named is None else named[2].strip()
+        if named is not None:
+            name = named[1]
+            if name in found:
+                raise ConfigError(flag, text, f"{name} is given twice: give it once")
+            values = found[name] = []
+        if values is None or not value:
+            raise ConfigError(flag, text, _EXAMPLE)
+        values.append(_unquoted(value))
+    return found
+
+
+def quoted(value: str) -> str:
+    """A value as :func:`read_values` takes it for one."""
+    try:
+        is_whole = value == value.strip() and list(_parts(value, "")) == [value]
+        plain = is_whole and _unquoted(value) == value and _NAME.fullmatch(value) is None
+    except ConfigError:
+        plain = False
+    return value if plain else json.dumps(value)
+
+
+def _parts(text: str, flag: str) -> Iterator[str]:
+    """What stands between commas that are in no brackets and in no quotes."""
+    depth, start, is_quoted, is_escaped = 0, 0, False, False
+    for at, letter in enumerate(text):
+        if is_quoted:
+            is_quoted = letter != '"' or is_escaped
+            is_escaped = letter == "\\" and not is_escaped
+        elif letter == '"':
+            is_quoted = True
+        elif letter in _OPEN:
+            depth += 1
+        elif letter in _CLOSED:
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield text[start:at]
+            start = at + 1
+    if is_quoted or depth:
+        what = "a quote" if is_quoted else "a bracket"
+        raise ConfigError(flag, text, f"{what} has no counterpart: JSON stands in single quotes on a command line")
+    yield text[start:]
+
+
+def _unquoted(value: str) -> str:
+    """A text in quotes is what stands in them; the rest is as it is, JSON too."""
+    if value.startswith('"'):
+        try:
+            read = json.loads(value)
+        except ValueError:
+            return value
+        return read if isinstance(read, str) else value
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What one replay of many came to: a record without clocks of ours, so that the same variant gives the same bytes.
+
+Setting = bool | int | float | str | None
+Settings = Mapping[str, Setting]
+"""Of a variant, by name."""
+
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+FIGURES = (
+    *(f"{name}_ms.{statistic}" for name in ("ttft", "tpot", "itl", "e2e", "queue") for statistic in _STATISTICS),
+    *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
+    *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
+    *("output_tokens", "duration_s", "steps"),
+    *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
+    *("replicas.mean_held", "replicas.max_held", "replicas.started"),
+    *("split.prefill", "split.decode", "split.link"),
+)
+"""Figures that are kept, by the names that they have in a report's JSON; those of ``split`` are how busy its prefill
+engines, its decode engines and its links are, each on average, as shares of the run."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant, and what its replay came to."""
+
+    settings: dict[str, Setting]
+    load: float = 1.0
+    """Arrivals were so many times as fast as the workload's."""
+    problem: str | None = None
+    """Why it could not be replayed: vLLM would not start with it, or refuse a request."""
+    stopped: str | None = None
+    """Why its replay was ended early; figures are then missing. None: it ran to its end."""
+    requests: int = 0
+    refused: int = 0
+    """Requests that were refused, and turns left out after them."""
+    met: bool | None = None
+    """Whether every bound on a statistic holds; None where there is none or it was not measured."""
+    tightness: float | None = None
+    """The figure nearest to its bound, as a share of it: above 1 it is missed. None without bounds, and where the
+    replay was ended early: nobody knows what it would have come to."""
+    tightness_above: float | None = None
+    """Where it was ended early because a bound is missed for certain: its ``tightness`` would be more than this."""
+    tightest: str | None = None
+    """Name of that bound; where the replay was ended early, of one that is missed for certain."""
+    figures: dict[str, float | None] = {}
+    held_by: str | None = None
+    """What most waiting time was lost to; None: nobody was held back."""
+    held_s: float = 0.0
+    """Request-seconds lost to it."""
+    held_at: str | None = None
+    """On which side of a split: ``prefill`` or ``decode``."""
+    gpu: str | None = None
+    gpus: int | None = None
+    """How many, at most where replicas come and go; None where a trace does not tell."""
+    cost_per_hour: float | None = None
+    """Of all GPUs, on average where replicas come and go; None without prices."""
+    cost_per_million_tokens: float | None = None
+    """Of output, over the whole run; None without prices."""
+    replays: int = 1
+    """It took: none where it was known beforehand, several where a load was searched for."""
+    traces: list[str] = []
+    """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there are figures."""
+        return self.problem is None and self.stopped is None
+
+
+def key_of(settings: Settings) -> str:
+    """The same text for the same settings, in whatever order they stand."""
+    return msgspec.json.encode(dict(sorted(settings.items()))).decode()
+
+
+def words_of(settings: Settings) -> str:
+    """Settings for people: ``max_num_seqs=256 enable_prefix_caching=true split=none``; "as it is" for no setting."""
+    return " ".join(f"{name}={word_of(value)}" for name, value in settings.items()) or "as it is"
+
+
+def word_of(value: Setting) -> str:
+    """A value as people write it: ``none``, ``true``, 256."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def figures_of(report: Report) -> dict[str, float | None]:
+    """Those of :data:`FIGURES` that the report has."""
+    known = {figure.name: figure.a for figure in figures(report, report)}
+    return {name: None if (value := known.get(name)) is None else float(value) for name in FIGURES}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a sweep or a plan has come to so far, on disk: rows as they come; a sweep has a table of all of them at the
+# end.
+#
+# DIR/lock             held while a process works here: a second one is told who does DIR/sweep.json       what is
+# swept or planned: another sweep does not go on here DIR/finished.jsonl   a line per finished variant; a last line
+# that was cut off by a crash is written again DIR/sweep.parquet    all rows, in the order of the variants, once all
+# are there DIR/traces           the traces of all variants, a folder each, if they were asked for
+
+SWEEP, FINISHED, TRACES = "sweep.json", "finished.jsonl", "traces"
+_TABLE = "sweep.parquet"
+_OF_A_ROW = (
+    *("load", "problem", "stopped", "requests", "refused", "met", "tightness", "tightest", "held_by", "held_s"),
+    *("held_at", "gpu", "gpus", "cost_per_hour", "cost_per_million_tokens"),
+)
+
+
+def require_parquet() -> Any:
+    """pyarrow and its Parquet module. Raises MissingExtraError."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingExtraError("pyarrow", "analysis") from None
+
+
+class Journal:
+    """The directory of a sweep, in which no other process works meanwhile.
+
+    Raises ConfigError if it cannot be written, belongs to another sweep, or another process works in it.
+    """
+
+    def __init__(self, directory: Path, identity: Mapping[str, Any]) -> None:
+        """``identity`` is all that makes rows of one sweep comparable; JSON can hold it."""
+        self.directory = directory
+        self.rows: dict[str, Row] = {}
+        """Finished variants, by their keys."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._check_ours()
+            self._lock = FolderLock(directory)
+        except FolderInUseError as error:
+            fix = f"{error}: wait for it, end it, or name another directory"
+            raise ConfigError("output", str(directory), fix) from None
+        except OSError as error:
+            raise _unwritable(directory, error) from None
+        with ExitStack() as undo:
+            undo.callback(self._lock.release)
+            try:
+                self._claim(msgspec.json.format(msgspec.json.encode(identity), indent=2))
+                self._file = undo.enter_context((directory / FINISHED).open("ab"))
+                self._read()
+            except OSError as error:
+                raise _unwritable(directory, error) from None
+            undo.pop_all()
+
+    @property
+    def table(self) -> Path:
+        """Where the table is, or will be."""
+        return self.directory / _TABLE
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._lock.release()
+
+    def __contains__(self, settings: Settings) -> bool:
+        return key_of(settings) in self.rows
+
+    def add(self, row: Row) -> None:
+        """A variant is finished: it is on disk when this returns."""
+        self.rows[key_of(row.settings)] = row
+        self._file.write(msgspec.json.encode(row) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def write_table(self, variants: Sequence[Settings]) -> list[Row]:
+        """All rows in the order of ``variants``, written as Parquet; the same rows give the same bytes."""
+        rows = [self.rows[key_of(settings)] for settings in variants]
+        arrow, parquet = require_parquet()
+        part = self.table.with_suffix(".part")
+        parquet.write_table(arrow.table(table_columns(rows)), part)
+        part.replace(self.table)
+        return rows
+
+    def get(self, settings: Settings) -> Row | None:
+        """The row of a variant, if it is finished."""
+        return self.rows.get(key_of(settings))
+
+    def remove(self) -> None:
+        """Take all of it off the disk; whatever else lies in the directory stays."""
+        self._file.close()
+        for name in (FINISHED, SWEEP, LOCK):
+            (self.directory / name).unlink(missing_ok=True)
+        self._lock.release()
+        with suppress(OSError):
+            self.directory.rmdir()
+
+    def _check_ours(self) -> None:
+        """Raise ConfigError for a directory with something else in it."""
+        names = {each.name for each in self.directory.iterdir()}
+        if names and not names & {LOCK, SWEEP}:
+            raise ConfigError("output", str(self.directory), "is not empty, and holds no sweep: name another one")
+
+    def _claim(self, identity: bytes) -> None:
+        path = self.directory / SWEEP
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.write_bytes(identity)
+            part.replace(path)
+        elif path.read_bytes() != identity:
+            fix = "holds another sweep or plan (sweep.json says which): name another directory, or remove it"
+            raise ConfigError("output", str(self.directory), fix)
+
+    def _read(self) -> None:
+        """What is there already; the lock is ours, so nobody appends meanwhile."""
+        data = (self.directory / FINISHED).read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        try:
+            self.rows.update(read_finished(whole))
+        except msgspec.DecodeError as error:
+            fix = f"{FINISHED} holds a line that is no row ({error}): remove it, or the whole directory"
+            raise ConfigError("output", str(self.directory), fix) from None
+        if len(whole) < len(data):
+            self._file.truncate(len(whole))
+
+
+def _unwritable(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError("output", str(directory), f"cannot be written: {error.strerror or error}")
+
+
+def read_finished(data: bytes) -> dict[str, Row]:
+    """The rows of whole lines, by their keys. Raises msgspec.DecodeError."""
+    decoder = msgspec.json.Decoder(Row)
+    return {key_of(row.settings): row for row in map(decoder.decode, data.splitlines())}
+
+
+def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Settings by their names, then what rows say of themselves, then figures as a report's JSON names them."""
+    settings = dict.fromkeys(name for row in rows for name in row.settings)
+    columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
+    columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
+    return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in FIGURES}
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    """Values of one type, as a column has to have: texts where they are of several."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1:
+        return values
+    if kinds <= {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else str(value) for value in values]
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,301 @@
+"""Which variants there are, and how many are measured side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
+from itertools import product
+from math import prod
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.errors import ConfigError, FileError, MissingExtraError
+from tokenyard.files import read_input
+from tokenyard.questions.sweeping.rows import Row, Setting, Settings, key_of, read_values
+
+__all__ = ["LOCAL_RAY", "Converter", "Grid", "Job", "measured", "measured_on_ray", "read_grid", "read_variants"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which variants: a grid of settings, or a file of them (JSON, TOML, CSV).
+
+Converter = Callable[[str, Any], tuple[str, Setting]]
+"""A name and a value, as they were given -> the setting's own name, and the value in its type. Raises ConfigError."""
+
+_MOST_BYTES = 64 << 20
+_MOST_VARIANTS = 1_000_000
+_MOST_PROBLEMS = 20
+"""That are said of one grid or file."""
+_FORMATS = "*.json (a list of objects), *.toml ([[variant]] tables) or *.csv (a header of names)"
+
+
+class Grid:
+    """Every combination of the values of some settings, in the order in which they were given."""
+
+    def __init__(self, dimensions: Sequence[tuple[str, tuple[Setting, ...]]]) -> None:
+        self.dimensions = tuple(dimensions)
+
+    def __len__(self) -> int:
+        return prod(len(values) for _, values in self.dimensions)
+
+    def all(self) -> list[dict[str, Setting]]:
+        """The variants; the last setting changes first."""
+        names = [name for name, _ in self.dimensions]
+        return [dict(zip(names, values, strict=True)) for values in product(*(each for _, each in self.dimensions))]
+
+
+def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> Grid:
+    """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag`` and all that is wrong."""
+    texts = tuple(texts)
+    found: dict[str, tuple[Setting, ...]] = {}
+    problems: list[ConfigError] = []
+    for text in texts:
+        try:
+            named = read_values(text, flag)
+        except ConfigError as error:
+            problems.append(error)
+            continue
+        for name, values in named.items():
+            try:
+                own, settings = _dimension(name, values, convert, problems)
+                if own in found:
+                    raise ConfigError(flag, text, f"{own} is given twice: give it once")
+                found[own] = settings
+            except ConfigError as error:
+                problems.append(error)
+    _raise_all(flag, " ".join(texts), [("", error) for error in problems])
+    grid = Grid(list(found.items()))
+    if len(grid) > _MOST_VARIANTS:
+        raise ConfigError(flag, " ".join(texts), f"these are {len(grid):,} variants: give at most {_MOST_VARIANTS:,}")
+    return grid
+
+
+def _dimension(
+    name: str, values: Sequence[str], convert: Converter, problems: list[ConfigError]
+) -> tuple[str, tuple[Setting, ...]]:
+    """A setting and its values; those that cannot be used join ``problems``, but for the last of them."""
+    pairs: list[tuple[str, Setting]] = []
+    wrong: dict[str, ConfigError] = {}
+    for value in values:
+        try:
+            pairs.append(convert(name, value))
+        except ConfigError as error:
+            wrong[str(error)] = error
+    if wrong:
+        *others, last = wrong.values()
+        problems.extend(others)
+        raise last
+    return pairs[0][0], tuple(dict.fromkeys(value for _, value in pairs))
+
+
+def read_variants(path: Path, convert: Converter) -> list[dict[str, Setting]]:
+    """The variants of a file. Raises ConfigError naming every entry that cannot be used."""
+    readers: dict[str, Callable[[str], Any]] = {".json": _json, ".toml": _toml, ".csv": _csv}
+    read = readers.get(path.suffix.lower())
+    if read is None:
+        raise ConfigError("variants", str(path), f"give {_FORMATS}")
+    try:
+        entries = read(read_input(path, _MOST_BYTES).decode())
+    except FileError as error:
+        raise ConfigError("variants", str(path), error.problem) from None
+    except (msgspec.DecodeError, tomllib.TOMLDecodeError, csv.Error, UnicodeDecodeError, _RaggedError) as error:
+        raise ConfigError("variants", str(path), f"cannot be read: {error}") from None
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError("variants", str(path), f"holds no variants: give {_FORMATS}")
+    variants: dict[str, dict[str, Setting]] = {}
+    problems: list[tuple[str, ConfigError]] = []
+    for number, entry in enumerate(entries, start=1):
+        settings, wrong = _converted(entry, convert)
+        problems += [(f"variant {number}", error) for error in wrong]
+        variants.setdefault(key_of(settings), settings)
+    _raise_all("variants", str(path), problems)
+    return list(variants.values())
+
+
+def _converted(entry: dict[Any, Any], convert: Converter) -> tuple[dict[str, Setting], list[ConfigError]]:
+    """The settings of an entry, and what is wrong with the others."""
+    settings: dict[str, Setting] = {}
+    problems = []
+    for given, value in entry.items():
+        try:
+            name, setting = convert(str(given), value)
+            if name in settings:
+                raise ConfigError(name, value, "is given twice: give it once")
+            settings[name] = setting
+        except ConfigError as error:
+            problems.append(error)
+    return settings, problems
+
+
+def _raise_all(field: str, value: str, problems: Sequence[tuple[str, ConfigError]]) -> None:
+    """Raise the one problem that there is, or one error with all of them, each with where it is."""
+    if not problems:
+        return
+    if len(problems) == 1 and not problems[0][0]:
+        raise problems[0][1]
+    lines = [f"{where}: {error}" if where else str(error) for where, error in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - _MOST_PROBLEMS:,} more")
+    if len(lines) == 1:
+        raise ConfigError(field, value, lines[0])
+    raise ConfigError(field, value, "\n".join((f"{len(problems):,} problems", *(f"  {line}" for line in lines))))
+
+
+def _json(text: str) -> Any:
+    return msgspec.json.decode(text)
+
+
+def _toml(text: str) -> Any:
+    return tomllib.loads(text).get("variant", [])
+
+
+class _RaggedError(Exception):
+    """A line of a table has more or fewer fields than its header."""
+
+
+def _csv(text: str) -> Any:
+    """A dictionary per line; an empty field leaves the setting as it is."""
+    lines = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
+    rows = [(lines.line_num, fields) for fields in lines if fields]
+    if not rows:
+        return []
+    (_, names), *rest = rows
+    for line, fields in rest:
+        if len(fields) != len(names):
+            has, of = f"{len(fields)} field{'s' * (len(fields) != 1)}", f"{len(names)} name{'s' * (len(names) != 1)}"
+            fix = "give one for each, an empty one to leave a setting as it is"
+            raise _RaggedError(f"line {line} has {has}, and the header {of}: {fix}")
+    return [{name: value for name, value in zip(names, fields, strict=True) if value} for _, fields in rest]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Measuring many variants: one after the other, in processes of this machine, or on a Ray cluster.
+
+Job = Callable[[Settings], Row]
+"""Measures one variant; it can be pickled."""
+
+LOCAL_RAY = "local"
+"""In the place of an address: a cluster of this machine, for this sweep."""
+_MOST_DEATHS = 3
+"""Times that worker processes may die without a variant finished in between."""
+_RETRIES = 3
+"""Times that Ray begins a variant anew whose worker, or whose machine, died."""
+
+
+def measured(job: Job, variants: Sequence[Settings], processes: int = 1) -> Iterator[Row]:
+    """A row per variant, as they finish. A variant whose process dies is begun anew.
+
+    Raises ConfigError if processes die again and again.
+    """
+    if processes == 1 or len(variants) == 1:
+        yield from map(job, variants)
+        return
+    left = dict(enumerate(variants))
+    deaths = 0
+    while left:
+        try:
+            for number, row in _in_processes(job, left, processes):
+                del left[number]
+                deaths = 0
+                yield row
+        except BrokenProcessPool:
+            deaths += 1
+            if deaths > _MOST_DEATHS:
+                fix = "worker processes died several times in a row: there may not be enough memory for so many"
+                raise ConfigError("processes", processes, fix) from None
+
+
+_job: Job | None = None
+"""Of a worker process."""
+
+
+def _begin(job: Job) -> None:
+    global _job  # noqa: PLW0603 - sent once per process, not with every variant
+    _job = job
+
+
+def _measure(settings: Settings) -> Row:
+    assert _job is not None
+    return _job(settings)
+
+
+def _in_processes(job: Job, variants: dict[int, Settings], processes: int) -> Iterator[tuple[int, Row]]:
+    """Number and row of each, as they finish; new processes know nothing of this one's threads."""
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (job,))
+    try:
+        numbers: dict[Future[Row], int] = {}
+        waiting = iter(list(variants.items()))
+        while True:
+            for number, settings in waiting:
+                numbers[pool.submit(_measure, dict(settings))] = number
+                if len(numbers) >= 4 * processes:
+                    break
+            if not numbers:
+                return
+            for future in wait(numbers, return_when=FIRST_COMPLETED).done:
+                yield numbers.pop(future), future.result()
+    except BrokenProcessPool:
+        pool.shutdown()  # its threads close its pipes, and must not close what is opened after them
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def measured_on_ray(job: Job, variants: Sequence[Settings], address: str) -> Iterator[Row]:
+    """A row per variant, as they finish, from the workers of a Ray cluster.
+
+    ``address`` is what ``ray.init`` takes, or :data:`LOCAL_RAY`. A cluster that this process is connected to already is
+    used as it is. Raises MissingExtraError without Ray, ConfigError if there is no such cluster, or if the worker of a
+    variant dies again and again.
+    """
+    ray = _ray()
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        of_this_machine = {"include_dashboard": False} if address == LOCAL_RAY else {"address": address}
+        try:
+            ray.init(log_to_driver=False, **of_this_machine)
+        except Exception as error:  # noqa: BLE001 - Ray raises plain ones where a cluster does not start
+            problem = str(error).strip().partition("\n")[0]
+            raise ConfigError("ray", address, f"there is no such cluster: {problem}") from None
+    try:
+        yield from _on_cluster(ray, job, variants)
+    except ray.exceptions.RayError as error:
+        raise ConfigError("ray", address, f"a variant could not be measured: {str(error).strip()}") from None
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _ray() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError:
+        raise MissingExtraError("ray", "ray") from None
+
+
+def _on_cluster(ray: Any, job: Job, variants: Sequence[Settings]) -> Iterator[Row]:
+    def measure(job: Job, settings: Settings) -> Row:
+        return job(settings)
+
+    remote = ray.remote(max_retries=_RETRIES)(measure)
+    shared = ray.put(job)
+    most = 4 * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+    waiting = iter(variants)
+    running: list[Any] = []
+    while True:
+        for settings in waiting:
+            running.append(remote.remote(shared, dict(settings)))
+            if len(running) >= most:
+                break
+        if not running:
+            return
+        done, running = ray.wait(running)
+        yield from ray.get(done)

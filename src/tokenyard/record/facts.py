@@ -1,0 +1,303 @@
+"""What a live scheduler does to requests and statistics, in numbers and in the words of the trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from tokenyard.core.kv.allocation import KVShortage
+from tokenyard.core.sched.observer import Counts, RepeatedSteps, SchedulerState
+from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, SpecDecodingStats, StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.trace.facts import Drafts, FactSink, StepFacts, running_consumed
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
+
+__all__ = ["STEPS_IN_FLIGHT", "FactEmitter", "StepEffects", "num_sampled_tokens", "outcome_record", "verified_drafts"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A step's refusals as a record: the scheduler's own values, put into the words of the trace.
+
+
+def outcome_record(
+    step: int, ts: float, policy: str | None, outcomes: StepOutcomes, limit: int | None
+) -> AdmissionOutcome | None:
+    """The ``admission_outcome`` of a step, or None when nothing was held back, skipped or preempted.
+
+    Lists name at most ``limit`` requests; the counts beside them are exact.
+    """
+    ended = outcomes.admission
+    held = ended.num_requests if ended is not None else 0
+    if not (held or outcomes.skipped or outcomes.not_scheduled or outcomes.preemptions):
+        return None
+    record = AdmissionOutcome(step=step, ts=ts, policy=policy)
+    if ended is not None:
+        record.kind = ended.kind.value
+        record.reason = ended.reason.value
+        record.req_id = ended.request_id
+        record.num_requests = held
+        record.kv = _numbers(ended.kv)
+        record.smallest_need = ended.smallest_need
+        record.wanted_tokens = ended.wanted_tokens or None
+        record.budget_left = ended.budget_left
+    if outcomes.skipped:
+        record.skipped_counts = _counts(outcomes.skipped)
+        record.skipped = _refusals(outcomes.skipped, limit)
+        record.skipped_omitted = _beyond(outcomes.skipped, limit)
+    stalled = _still_running(outcomes)
+    if stalled:
+        record.not_scheduled_counts = _counts(stalled)
+        record.not_scheduled = _refusals(stalled, limit)
+        record.not_scheduled_omitted = _beyond(stalled, limit)
+    if outcomes.preemptions:
+        record.preemptions = [_preemption(each) for each in outcomes.preemptions]
+    return record
+
+
+def _still_running(outcomes: StepOutcomes) -> Sequence[Outcome]:
+    """Who got no tokens: not those that were preempted later in the step, unless it was for themselves."""
+    refused = outcomes.not_scheduled
+    if not outcomes.preemptions or not refused:
+        return refused
+    victims = {each.request_id for each in outcomes.preemptions}
+    return [each for each in refused if each.reason is Reason.SELF_PREEMPTED or each.request_id not in victims]
+
+
+def _counts(refused: Sequence[Outcome]) -> dict[str, int]:
+    return dict(Counter(each.reason.value for each in refused))
+
+
+def _beyond(refused: Sequence[Outcome], limit: int | None) -> int | None:
+    return len(refused) - limit if limit is not None and len(refused) > limit else None
+
+
+def _refusals(refused: Sequence[Outcome], limit: int | None) -> list[Refusal]:
+    return [
+        Refusal(
+            reason=each.reason.value,
+            req_id=each.request_id,
+            wanted_tokens=each.wanted_tokens or None,
+            budget_left=each.budget_left or None,
+            kv=_numbers(each.kv),
+        )
+        for each in refused[:limit]
+    ]
+
+
+def _preemption(each: Preemption) -> PreemptionNumbers:
+    return PreemptionNumbers(
+        req_id=each.request_id,
+        for_req_id=each.for_request_id,
+        num_computed_tokens=each.num_computed_tokens,
+        rolled_back_tokens=each.rolled_back_tokens,
+        kv=_numbers(each.kv),
+    )
+
+
+def _numbers(kv: KVShortage | None) -> KVNumbers | None:
+    if kv is None:
+        return None
+    return KVNumbers(
+        limit=kv.limit.value,
+        needed=kv.needed,
+        free=kv.free,
+        cached_hits=kv.cached_hits,
+        reserved=kv.reserved,
+        watermark=kv.watermark,
+        pinned=kv.pinned,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a step did to single requests: refusals, loads that began, tokens that must be computed again.
+
+
+class StepEffects:
+    """Looks into a step's outcomes once, for everybody who asks; remembers what concerns later steps."""
+
+    def __init__(self, policy: str | None, limit: int | None) -> None:
+        """``policy`` is named in the records; ``limit``: most requests named per list of one."""
+        self._policy = policy
+        self._limit = limit
+        self._step: int | None = None
+        self._found: tuple[int, AdmissionOutcome | None] = (0, None)
+        self._lost: dict[str, int] = {}
+        """Preempted request -> tokens it had computed."""
+        self._recomputed: dict[str, int] = {}
+        """Request -> tokens computed a second time."""
+        self.min_need: int | None = None
+        """Least blocks that admit one of those who waited before the step; None unless request records tell it."""
+        self._loading: set[str] = set()
+        """Requests whose external tokens were, or are being, loaded while they waited."""
+
+    def of(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
+        """Tokens that the step computes a second time, and its refusals if there are any."""
+        if output.step != self._step:
+            self._step = output.step
+            refused = outcome_record(output.step, float(ts), self._policy, outcomes, self._limit)
+            self._found = self._count_recomputed(output, outcomes), refused
+            for each in outcomes.skipped:
+                if each.reason is Reason.ASYNC_KV_LOAD_STARTED and each.request_id is not None:
+                    self._loading.add(each.request_id)
+        return self._found
+
+    def _count_recomputed(self, output: SchedulerOutput, outcomes: StepOutcomes) -> int:
+        """Tokens that resumed requests lost in their preemption and did not find in the cache."""
+        for victim in outcomes.preemptions:
+            self._lost[victim.request_id] = self._lost.get(victim.request_id, 0) + victim.num_computed_tokens
+        total = 0
+        for i in output.admitted_resumed:
+            request_id = output.req_ids[i]
+            again = max(self._lost.pop(request_id, 0) - int(output.num_computed[i]), 0)
+            self._recomputed[request_id] = self._recomputed.get(request_id, 0) + again
+            total += again
+        return total
+
+    def is_loaded(self, request_id: str) -> bool:
+        """External tokens of the request came, or come, while it waited."""
+        return request_id in self._loading
+
+    def forget(self, request_id: str) -> int:
+        """The request is gone; returns the tokens it had to compute a second time."""
+        self._lost.pop(request_id, None)
+        self._loading.discard(request_id)
+        return self._recomputed.pop(request_id, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reports what a live scheduler does to statistics, in numbers: no list of ids is ever made for them.
+
+STEPS_IN_FLIGHT = 64
+"""Starts of steps remembered until they complete; hosts have one or two in flight."""
+
+
+def num_sampled_tokens(outputs: EngineOutputs) -> int:
+    """Tokens that a step brought."""
+    if outputs.tokens.shape[1] > 1:
+        return int(outputs.num_tokens.sum())
+    return len(outputs.requests)  # a request is there because it has at least one token
+
+
+def verified_drafts(stats: SpecDecodingStats) -> Drafts | None:
+    """Draft tokens that a step verified; None if there were none."""
+    if not stats.num_drafts:
+        return None
+    return Drafts(stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens_per_pos.tolist())
+
+
+class FactEmitter:
+    """Turns the events of steps into facts."""
+
+    def __init__(self, sinks: Sequence[FactSink], policy: str | None, effects: StepEffects) -> None:
+        self._sinks = sinks
+        self._policy = policy
+        self._effects = effects
+        self._before = Counts(0, 0, 0, None)
+        """Of the step that is being decided, before any decision."""
+        self._last: StepFacts | None = None
+        """The last step that was reported in full."""
+        self._last_quiet: StepFacts | None = None
+        """The last step that was reported in full, if it was quiet: the next one may equal it."""
+        self._started: dict[int, float] = {}
+        """Step in flight -> when it began."""
+        self._last_end = -inf
+        """When the last step that has completed did."""
+        self.step = -1
+        """Number of the last step that was begun."""
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        """Take the numbers that decisions will change."""
+        self.step = step
+        self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
+        self._before = state.counts()
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        """Hand the facts of the step to the sinks."""
+        free_blocks, running, waiting, cpu_blocks = self._before
+        num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
+        # Nearly every step: everybody decodes, nobody comes.
+        is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
+        last = self._last_quiet
+        if is_quiet and last is not None and last.num_running == running:
+            for sink in self._sinks:
+                sink.step_repeated(output.step, float(ts), free_blocks)
+            return
+        cpu_free, cpu_total = cpu_blocks or (None, None)
+        recomputed, refused = self._effects.of(ts, output, outcomes)
+        resumed = len(output.admitted_resumed)
+        consumed = 0
+        if total > num_scheduled:  # not one token each
+            consumed = running_consumed(output.num_new_tokens[: output.num_running], state.block_size)
+        facts = StepFacts(
+            step=output.step,
+            ts=float(ts),
+            policy=self._policy,
+            free_blocks=free_blocks,
+            total_blocks=state.num_total_blocks,
+            cpu_free_blocks=cpu_free,
+            cpu_total_blocks=cpu_total,
+            token_budget=state.max_num_scheduled_tokens,
+            max_running=state.max_num_running_reqs,
+            num_running=running,
+            num_waiting=waiting,
+            num_new=num_scheduled - output.num_running - resumed,
+            num_resumed=resumed,
+            num_preempted=len(output.preempted_req_ids),
+            token_sum=total,
+            running_consumed=consumed,
+            min_need=self._effects.min_need,
+            recomputed_tokens=recomputed,
+            outcome=refused,
+        )
+        self._last, self._last_quiet = facts, facts if is_quiet else None
+        for sink in self._sinks:
+            sink.step_decided(facts)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Hand over the facts of steps that differ from the last one in moments and free blocks only."""
+        assert self._last is not None, "a step was decided before"
+        like, sampled, is_quiet = self._last, len(steps.like.req_ids), self._last_quiet is not None
+        number, oldest, kv = steps.first, next(iter(self._started)), None
+        refused = like.outcome
+        if refused is not None:
+            kv = refused.kv
+        after = (*steps.free_blocks[1:], steps.free_in_the_end)
+        for ts, free, left in zip(map(float, steps.moments), steps.free_blocks, after, strict=True):
+            self._complete(oldest, ts, sampled)
+            oldest += 1
+            self._started[number] = ts
+            if is_quiet:
+                for sink in self._sinks:
+                    sink.step_repeated(number, ts, free)
+            else:
+                if refused is not None:
+                    numbers = kv if kv is None else replace(kv, free=left)
+                    refused = replace(refused, step=number, ts=ts, kv=numbers)
+                facts = replace(like, step=number, ts=ts, free_blocks=free, outcome=refused)
+                for sink in self._sinks:
+                    sink.step_decided(facts)
+            number += 1
+        self.step = number - 1
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        """Report that the model ran."""
+        ts = float(ts)
+        sampled = num_sampled_tokens(outputs)
+        stats = outputs.scheduler_stats.spec_decoding_stats
+        drafts = verified_drafts(stats) if stats is not None else None
+        self._complete(output.step, ts, sampled)
+        if drafts is not None:
+            for sink in self._sinks:
+                sink.drafts_verified(drafts)
+
+    def _complete(self, step: int, ts: float, sampled: int) -> None:
+        seconds = ts - max(self._started.pop(step, ts), self._last_end)
+        self._last_end = ts
+        if len(self._started) > STEPS_IN_FLIGHT:
+            self._started.pop(min(self._started))
+        for sink in self._sinks:
+            sink.step_completed(step, ts, seconds, sampled)

@@ -1,0 +1,259 @@
+"""The recorder: watches a scheduler and turns what it sees into records for the trace and numbers for statistics.
+
+Both are optional. Statistics need counts only and never cause an id list to be made; the trace embeds lists that are
+made anew only when a queue has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2s
+from typing import NamedTuple, Protocol, cast
+
+from msgspec.structs import replace
+
+from tokenyard.core.config import PauseState
+from tokenyard.core.params import MultiModalItem
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.observer import SchedulerState, StepObserver
+from tokenyard.core.sched.outcomes import StepOutcomes
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.record.facts import FactEmitter, StepEffects
+from tokenyard.record.request_records import STATUS_TEXT, BlockIds, Decoder, HashedBlocks
+from tokenyard.record.step_records import StepRecords
+from tokenyard.record.writer import TraceWriter
+from tokenyard.trace.facts import FactSink
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    CacheReset,
+    HostEvent,
+    MultiModalSpan,
+    PauseChanged,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    TraceStart,
+)
+
+__all__ = ["TraceRecorder", "TurnOrder"]
+
+
+class TurnOrder(NamedTuple):
+    """When a request is sent that follows others."""
+
+    after: Sequence[str]
+    """Requests that must have ended."""
+    gap: float
+    """Seconds from the last of these ends."""
+    spacing: float = 0.0
+    """Seconds, at least, from the arrival of the last one that ended."""
+
+
+class _StepWatcher(Protocol):
+    """The part of a ``StepObserver`` that is called on every step."""
+
+    step: int
+    """Number of the last step that was begun; -1 before the first."""
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None: ...
+
+    def step_decided(
+        self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState
+    ) -> None: ...
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None: ...
+
+
+class _Both:
+    """The trace and statistics, in this order."""
+
+    def __init__(self, trace: _StepWatcher, statistics: _StepWatcher) -> None:
+        self._trace = trace
+        self._statistics = statistics
+        self.step = -1
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self.step = step
+        self._trace.step_started(ts, step, state)
+        self._statistics.step_started(ts, step, state)
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        self._trace.step_decided(ts, output, outcomes, state)
+        self._statistics.step_decided(ts, output, outcomes, state)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self._trace.step_completed(ts, output, outputs)
+        self._statistics.step_completed(ts, output, outputs)
+
+
+class TraceRecorder(StepObserver):
+    """A ``StepObserver`` that feeds a trace writer, statistics, or both.
+
+    ``start`` describes the run (see ``describe_run``); ``decoder`` turns token ids into text and is made from the
+    writer's settings unless given; ``turns`` says which requests follow which others, as far as the host knows. The
+    writer stays the caller's to close.
+    """
+
+    def __init__(
+        self,
+        writer: TraceWriter | None = None,
+        *sinks: FactSink,
+        start: TraceStart | None = None,
+        decoder: Decoder | None = None,
+        turns: Mapping[str, TurnOrder] | None = None,
+    ) -> None:
+        self._writer = writer
+        self.reads_tokens = writer is not None
+        self._sinks = sinks
+        self._turns = turns or {}
+        self._block_ids = BlockIds()
+        self._prompt_blocks: dict[str, int] = {}
+        """Request that is running -> blocks of its prompt that the trace has named."""
+        self._policy = start.policy if start is not None else None
+        self._connector = ((start.config or {}) if start is not None else {}).get("kv_transfer", {}).get("kv_connector")
+        self._records: StepRecords | None = None
+        if writer is None:
+            self._effects = StepEffects(self._policy, limit=0)  # statistics need counts, and no names
+        else:
+            self._policy = writer.config.policy
+            self._effects = StepEffects(self._policy, writer.config.max_ids_per_step)
+            self._records = StepRecords(writer, decoder or Decoder(writer.config.tokenizer), self._effects)
+            if start is not None:
+                writer.begin(start)
+        if start is not None:
+            for sink in sinks:
+                sink.trace_started(start)
+        # Called on every step: bound to who does the work, because each call in between costs as much as the work.
+        steps = self._steps = self._watcher(sinks)
+        for event in ("step_started", "step_decided", "step_completed"):
+            setattr(self, event, getattr(steps, event))
+        if isinstance(steps, FactEmitter):
+            self.steps_repeated = steps.steps_repeated  # type: ignore[method-assign]  # as above; a trace has each step
+
+    def _watcher(self, sinks: Sequence[FactSink]) -> _StepWatcher:
+        statistics = FactEmitter(sinks, self._policy, self._effects)
+        if self._records is None:
+            return statistics
+        return _Both(self._records, statistics) if sinks else self._records
+
+    def refusals(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> AdmissionOutcome | None:
+        """What a step held back, as it is recorded, whether the step is wanted or not; None if that is nobody."""
+        return self._effects.of(ts, output, outcomes)[1]
+
+    # ---- requests
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        """Record an arrival."""
+        if self._records is not None:
+            self._records.queues_changed()
+        limits, turn = request.sampling_params, self._turns.get(request.request_id)
+        record = RequestArrived(
+            step=self._steps.step + 1,
+            ts=float(ts),
+            policy=self._policy,
+            req_id=request.request_id,
+            job_id=request.job_id,
+            arrival_time=request.arrival_time,
+            priority=request.priority,
+            num_prompt_tokens=request.num_prompt_tokens,
+            max_tokens=request.max_tokens,
+            min_tokens=limits.min_tokens or None,
+            ignore_eos=limits.ignore_eos or None,
+            lora_name=request.lora_name,
+            cache_salt_hash=_hash_of(request.cache_salt) if request.cache_salt else None,
+            mm_items=[_span(item) for item in request.mm_features] or None,
+            is_last_step=request.is_last_step or None,
+            this_func_call=request.this_func_call,
+        )
+        if turn is not None:
+            record.after, record.gap, record.spacing = list(turn.after), turn.gap, turn.spacing or None
+        for sink in self._sinks:
+            sink.request_arrived(record)
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
+            self._writer.append_event(record)
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        """Record an end, and forget the request."""
+        request_id = request.request_id
+        reason = FinishReason.of(request.status)
+        record = RequestFinished(
+            step=max(self._steps.step, 0),
+            ts=float(ts),
+            policy=self._policy,
+            req_id=request_id,
+            job_id=request.job_id,
+            status=STATUS_TEXT[request.status],
+            finish_reason=reason.value if reason is not None else None,
+            arrival_time=request.arrival_time,
+            first_scheduled_time=request.times.first_scheduled,
+            first_token_time=request.times.first_token,
+            finished_time=request.times.finished,
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=request.num_output_tokens,
+            num_cached_tokens=max(request.num_cached_tokens, 0),
+            num_external_computed_tokens=request.num_external_computed_tokens,
+            num_preemptions=request.num_preemptions,
+            recomputed_tokens=self._effects.forget(request_id),
+        )
+        for sink in self._sinks:
+            sink.request_finished(record)
+        if self._records is not None:
+            self._records.forget(request_id)
+        num_prompt_blocks = self._prompt_blocks.pop(request_id, None)
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
+            if num_prompt_blocks is not None:
+                record = replace(record, output_hash_runs=self._runs(request.block_hashes[num_prompt_blocks:]))
+            self._writer.append_event(record)
+
+    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+        """Record the hits of a request's first admission."""
+        record = PrefixCacheLookup(
+            step=step,
+            ts=float(ts),
+            policy=self._policy,
+            req_id=request.request_id,
+            job_id=request.job_id,
+            local_hit_tokens=local,
+            external_hit_tokens=external,
+            total_hit_tokens=local + external,
+            total_prompt_tokens=request.num_prompt_tokens,
+            num_tokens=request.num_tokens,
+            connector=self._connector,
+            load_kv_async=self._effects.is_loaded(request.request_id),
+        )
+        for sink in self._sinks:
+            sink.prefix_looked_up(record)
+        if self._writer is not None and self._writer.wants_events(step):
+            self._prompt_blocks[request.request_id] = len(request.block_hashes)
+            self._writer.append_event(replace(record, prompt_hash_runs=self._runs(request.block_hashes)))
+
+    # ---- what the host does
+
+    def pause_changed(self, ts: float, state: PauseState) -> None:
+        """Record a pause, or its end."""
+        self._append(
+            PauseChanged(step=self._steps.step + 1, ts=float(ts), policy=self._policy, state=state.name.lower())
+        )
+
+    def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
+        """Record that a cache was to be forgotten."""
+        self._append(CacheReset(step=self._steps.step + 1, ts=float(ts), policy=self._policy, cache=cache, done=done))
+
+    def _append(self, record: HostEvent) -> None:
+        if self._records is not None:
+            self._records.queues_changed()
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
+            self._writer.append_event(record)
+
+    def _runs(self, hashes: Sequence[bytes]) -> list[int] | None:
+        """The ids of blocks, numbered when the record is written; None for no blocks."""
+        return cast("list[int]", HashedBlocks(self._block_ids, list(hashes))) if hashes else None
+
+
+def _span(item: MultiModalItem) -> MultiModalSpan:
+    return MultiModalSpan(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
+
+
+def _hash_of(salt: str) -> str:
+    return blake2s(salt.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -1,1 +1,0 @@
-"""The optional parts of a scheduler, one module each; off unless configured."""

@@ -1,1 +1,0 @@
-"""The limits of the admission pass, each with one question."""

@@ -1,1 +1,0 @@
-"""The two passes of a step: running requests first, then admission; and what they share."""

@@ -1,1 +1,0 @@
-"""The waiting queues and the running list."""

@@ -1,0 +1,293 @@
+"""Grammars for structured output, compiled on a thread while their requests wait."""
+
+from __future__ import annotations
+
+import json as json_text
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
+
+__all__ = ["MAX_GRAMMAR_BYTES", "DaemonPool", "Grammar", "GrammarCompiler"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A few threads that work is handed to, and that no process waits for when it ends.
+
+_Result = TypeVar("_Result")
+
+
+class DaemonPool:
+    """Like ``ThreadPoolExecutor``, whose threads Python joins at the end, however long their work takes."""
+
+    def __init__(self, num_threads: int, name: str) -> None:
+        """Threads start with the first work."""
+        self._num_threads, self._name = num_threads, name
+        self._waiting = queue.SimpleQueue[Callable[[], None] | None]()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._num_running = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Work has begun that has not ended. A process must not end by itself then: Python may crash, see os._exit."""
+        return self._num_running > 0
+
+    def submit(self, work: Callable[[], _Result]) -> Future[_Result]:
+        """The future of ``work``'s result; cancelling it drops work that has not begun."""
+        future = Future[_Result]()
+
+        def do() -> None:
+            if self._is_over:
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the result
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        with self._lock:
+            self._waiting.put(do)
+            if len(self._threads) < self._num_threads:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def shutdown(self) -> None:
+        """Drop what has not begun; nobody waits for what has."""
+        self._is_over = True
+        with self._lock:
+            for _ in self._threads:
+                self._waiting.put(None)
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            with self._lock:
+                self._num_running += 1
+            work()
+            with self._lock:
+                self._num_running -= 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Grammars for structured output, by llguidance: compiled on a thread while their requests wait.
+#
+# compiler = GrammarCompiler(folder, vocab_size, eos_token_ids) Request(...,
+# structured_output=compiler.compile(json={"type": "object", ...}))
+
+MAX_GRAMMAR_BYTES = 64 * 2**10
+"""Longest text of a grammar, unless said otherwise: it is compiled within seconds."""
+_THREADS = 2
+_TRIED = 16
+"""First tokens, about, that a grammar is tried with when it is compiled."""
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+_EVERYTHING = -1
+"""A word of a bitmask with every bit set."""
+
+
+class Grammar:
+    """A request's grammar, ready or being compiled: what :class:`~tokenyard.core.MaskedOutput` describes.
+
+    One that cannot be compiled bars nothing and accepts no token, so that its request ends with reason ``error``;
+    whoever wants to know before asks :meth:`check`.
+    """
+
+    def __init__(self, compiled: Future[Any], num_words: int, eos_token_ids: frozenset[int]) -> None:
+        self._compiled, self._num_words = compiled, num_words
+        self._ends = eos_token_ids
+        self._own: Any = None
+        self.problem: str | None = None
+        """Why it could not go on, where it reached a limit of its library's; None: it has not."""
+
+    def another(self) -> Grammar:
+        """The same one for another request, at its beginning: it is compiled once for all of them."""
+        return Grammar(self._compiled, self._num_words, self._ends)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has been compiled, or cannot be."""
+        return self._compiled.done()
+
+    def check(self) -> None:
+        """Wait until it is compiled. ConfigError if it cannot be."""
+        self._compiled.result()
+
+    @property
+    def compiled(self) -> Future[Any]:
+        """What :meth:`check` waits for; cancelling it drops a grammar whose turn to be compiled has not come."""
+        return self._compiled
+
+    @property
+    def _matcher(self) -> Any:
+        """None if it cannot be compiled, or was dropped."""
+        if self._own is None and not self._compiled.cancelled() and self._compiled.exception() is None:
+            self._own = self._compiled.result().deep_copy()
+        return self._own
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        """Advance by sampled tokens; False if the grammar does not allow them."""
+        matcher = self._matcher
+        if matcher is None:
+            return False
+        rest = tokens[matcher.try_consume_tokens(list(tokens)) :]
+        # Where nothing more can follow, its text is complete before the token that says so.
+        allowed = not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
+        self._note_problem(matcher)
+        return allowed and self.problem is None
+
+    def _note_problem(self, matcher: Any) -> None:
+        """A lexer or parser that has grown too large says so only while tokens are sampled by it."""
+        if self.problem is None and matcher.is_error():
+            self.problem = str(matcher.get_error()).splitlines()[0]
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The leading tokens that the grammar allows, without advancing."""
+        matcher = self._matcher
+        return [] if matcher is None else list(tokens[: matcher.validate_tokens(list(tokens))])
+
+    def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+        """Tokens allowed next, and after each of ``drafts``, shape ``[1 + len(drafts), words]``."""
+        masks = np.full((1 + len(drafts), self._num_words), _EVERYTHING, np.int32)
+        matcher = self._matcher
+        if matcher is None:
+            return masks
+        advanced = 0
+        for i, draft in enumerate((*drafts, _EVERYTHING)):
+            found = np.frombuffer(matcher.compute_bitmask(), np.int32)
+            masks[i] = 0
+            masks[i, : len(found)] = found[: self._num_words]
+            if draft < 0 or not matcher.try_consume_tokens([draft]):
+                break
+            advanced += 1
+        self._note_problem(matcher)
+        if self.problem is None:
+            matcher.rollback(advanced)
+        return masks
+
+
+class GrammarCompiler:
+    """Compiles grammars over one tokenizer."""
+
+    def __init__(
+        self,
+        tokenizer: Path | str,
+        vocab_size: int,
+        eos_token_ids: Sequence[int],
+        *,
+        max_grammar_bytes: int = MAX_GRAMMAR_BYTES,
+    ) -> None:
+        """``tokenizer`` is a ``tokenizer.json`` or the folder with one; ``vocab_size`` counts the model's logits.
+
+        A schema (as JSON), regular expression, list of choices or Lark text may have ``max_grammar_bytes``.
+
+        Raises MissingExtraError without llguidance, ConfigError without an end-of-sequence token, FileError for a
+        tokenizer that cannot be read.
+        """
+        try:
+            self._library = import_module("llguidance")
+        except ImportError:
+            raise MissingExtraError("llguidance", "torch") from None
+        if not eos_token_ids:
+            raise ConfigError("eos_token_id", None, "grammars end with a token: name it in generation_config.json")
+        file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
+        try:
+            text = file.read_text(encoding="utf-8")
+            self._tokenizer = self._library.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
+        except (OSError, ValueError) as error:
+            raise FileError(file, f"holds no tokenizer that grammars can use: {text_of(error)}") from None
+        self._num_words = -(-vocab_size // 32)
+        self._ends = frozenset(eos_token_ids)
+        self._max_bytes = max_grammar_bytes
+        self._threads = DaemonPool(_THREADS, "grammar")
+
+    def compile(
+        self,
+        *,
+        json: Mapping[str, Any] | str | None = None,
+        regex: str | None = None,
+        choice: Sequence[str] | None = None,
+        grammar: str | None = None,
+        json_object: bool = False,
+    ) -> Grammar:
+        """A grammar by vLLM's names: a JSON schema, a regular expression, one of some texts, Lark, or any JSON object.
+
+        Returns at once. ConfigError unless one of them is given.
+        """
+        given: dict[str, Any] = {
+            "json": json,
+            "regex": regex,
+            "choice": choice,
+            "grammar": grammar,
+            "json_object": json_object or None,
+        }
+        wanted = {name: value for name, value in given.items() if value is not None}
+        if len(wanted) != 1:
+            raise ConfigError("structured_outputs", sorted(wanted), f"give one of: {', '.join(given)}")
+        ((kind, value),) = wanted.items()
+        if kind == "choice" and (isinstance(value, str) or not value or not all(isinstance(v, str) for v in value)):
+            raise ConfigError("structured_outputs.choice", value, "give a list of texts")
+        if kind in ("regex", "grammar") and not isinstance(value, str):
+            raise ConfigError(f"structured_outputs.{kind}", value, "give a text")
+        size = len((value if isinstance(value, str) else json_text.dumps(value)).encode(errors="replace"))
+        if size > self._max_bytes:
+            fix = f"has {size} bytes: give at most {self._max_bytes} (max_grammar_bytes)"
+            raise ConfigError(f"structured_outputs.{kind}", value, fix)
+        return Grammar(self._threads.submit(lambda: self._compile(kind, value)), self._num_words, self._ends)
+
+    def _compile(self, kind: str, value: Any) -> Any:
+        make = self._library.LLMatcher
+        try:
+            if kind == "regex":
+                source = make.grammar_from_regex(value)
+            elif kind == "choice":
+                source = make.grammar_from_lark("start: " + " | ".join(map(json_text.dumps, value)))
+            elif kind == "grammar":
+                source = make.grammar_from_lark(value)
+            else:
+                schema = _ANY_OBJECT if kind == "json_object" else value
+                source = make.grammar_from_json_schema(schema if isinstance(schema, str) else json_text.dumps(schema))
+            matcher = make(self._tokenizer, source, log_level=0)
+            problem = _problem(matcher)
+        except (TypeError, ValueError) as error:
+            problem, matcher = text_of(error), None
+        if problem:
+            raise ConfigError(f"structured_outputs.{kind}", value, f"cannot be compiled: {problem.splitlines()[0]}")
+        return matcher
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is being compiled."""
+        return self._threads.is_busy
+
+    def shutdown(self) -> None:
+        """Compile nothing more; what is being compiled is not waited for."""
+        self._threads.shutdown()
+
+
+def _problem(matcher: Any) -> str | None:
+    """Why it cannot be used, at its beginning or after a first token: some are found to be too large only then.
+
+    Looking for the tokens that may come first is the long part; the matcher keeps them. Of those some are tried: a
+    grammar that is too large after others only is found out while tokens are sampled (:attr:`Grammar.problem`).
+    """
+    if not matcher.is_error():
+        allowed = np.flatnonzero(np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little"))
+        for token in allowed[:: max(1, len(allowed) // _TRIED)].tolist() if not matcher.is_error() else ():
+            one_on = matcher.deep_copy()
+            one_on.try_consume_tokens([token])
+            if one_on.is_error():
+                return str(one_on.get_error())
+    return str(matcher.get_error()) if matcher.is_error() else None

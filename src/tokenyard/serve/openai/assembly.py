@@ -1,0 +1,142 @@
+"""What stands between an engine and its application, and who watches the engine: alike for one server and for many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tokenyard.core.engine import EngineCore
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.policies.named import policy_label
+from tokenyard.record.recorder import TraceRecorder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.generation import read_generation_config
+from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
+from tokenyard.serve.metrics import MetricsObserver
+from tokenyard.serve.openai.app import scraped
+from tokenyard.serve.openai.asking import Limits, ServerContext
+from tokenyard.serve.openai.tool_calls.parsers import parser_named
+from tokenyard.serve.served_model import GrammarSource, grammars_of, model_of, tokenizer_of
+from tokenyard.trace.start import describe_run
+
+__all__ = ["Assembled", "FrontSettings", "assembled", "unix_clock", "watch"]
+
+
+class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands between clients and an engine; names are those of the flags of ``tokenyard serve``."""
+
+    tokenizer: str | None = None
+    """Directory with another tokenizer.json than the model's."""
+    chat_template: str | None = None
+    """File with another template than the model's."""
+    generation_config: str = "auto"
+    """Where requests get defaults from: auto (the model's generation_config.json), vllm (nowhere), or a folder."""
+    override_generation_config: dict[str, Any] = {}
+    """Fields put over those of that file."""
+    enable_auto_tool_choice: bool = False
+    """Read calls of tools out of answers."""
+    tool_call_parser: str | None = None
+    """In which form the model writes them."""
+    max_logprobs: int = 20
+    """Most log-probabilities per token; -1: as many as there are tokens."""
+    gather_ms: float = 0.0
+    """When the engine is idle, wait so many milliseconds for requests that share the first step."""
+    max_queued_requests: int = 1000
+    """Most unfinished requests beyond those that can run at once; others get 503."""
+    max_body_bytes: int = 8 * 2**20
+    """Largest body of a request."""
+    max_grammar_bytes: int = MAX_GRAMMAR_BYTES
+    """Longest schema, regular expression or grammar that an answer is to keep to."""
+    request_timeout_s: float = 3600.0
+    """Longest time from a request to the end of its answer."""
+
+    @property
+    def limits(self) -> Limits:
+        """What one client may ask. Raises ConfigError."""
+        return Limits(
+            max_body_bytes=self.max_body_bytes,
+            max_grammar_bytes=self.max_grammar_bytes,
+            request_timeout_s=self.request_timeout_s,
+        )
+
+
+class Assembled(NamedTuple):
+    """A server before it listens."""
+
+    context: ServerContext
+    metrics: MetricsObserver
+    """To be attached to the scheduler: see :func:`watch`."""
+
+
+def assembled(core: EngineCore, names: Sequence[str], front: FrontSettings, *, engine: int = 0) -> Assembled:
+    """What serves the model of ``core``, the engine of this number, by these names. Raises TokenyardError."""
+    model = model_of(core)
+    for name in set(names) & set(model.adapters):
+        raise ConfigError("lora_modules", name, "is a name of the model as well: choose another")
+    source = grammars_of(model, front.tokenizer, max_grammar_bytes=front.max_grammar_bytes)
+    llm = AsyncLLM(
+        core,
+        tokenizer=tokenizer_of(model, front.tokenizer, front.chat_template),
+        gather_ms=front.gather_ms,
+        max_queued_requests=front.max_queued_requests,
+        max_logprobs=front.max_logprobs,
+        grammars=source,
+    )
+    metrics = MetricsObserver(model_name=names[0], engine=engine)
+    context = ServerContext(
+        llm=llm,
+        names=names,
+        limits=front.limits,
+        grammars=_grammars(llm, source),
+        defaults=read_generation_config(Path(model.name), front.generation_config, front.override_generation_config),
+        tool_parser=parser_named(front.tool_call_parser, enabled=front.enable_auto_tool_choice),
+        metrics=scraped(metrics.registry),
+    )
+    return Assembled(context, metrics)
+
+
+def _grammars(llm: AsyncLLM, source: GrammarSource) -> GrammarCompiler | None:
+    """None without the library, a tokenizer or an end-of-sequence token: whoever asks for a grammar is told."""
+    if llm.tokenizer is None:
+        return None
+    try:
+        return source()
+    except (MissingExtraError, ConfigError):
+        return None
+
+
+def unix_clock() -> Callable[[], float]:
+    """Unix seconds that never go back: traces tell the time of day, and durations are differences."""
+    start = time.time() - time.monotonic()
+    return lambda: start + time.monotonic()
+
+
+def watch(
+    core: EngineCore, metrics: StepObserver, writer: TraceWriter, *, policy: str, model: str, engine: Mapping[str, Any]
+) -> None:
+    """Have the metrics, and a trace if the writer wants one, told what the scheduler does.
+
+    ``policy`` is as the user named it; ``engine`` are the settings that the trace's header tells.
+    """
+    scheduler = core.scheduler
+    if not writer.is_open:
+        scheduler.attach_observer(metrics)
+        return
+    start = describe_run(
+        scheduler.config,
+        scheduler.cache_config,
+        host="engine",
+        policy=policy_label(policy),
+        ts=scheduler.clock(),
+        model=model,
+        gpu=model_of(core).device,
+        bytes_per_block=model_of(core).bytes_per_block,
+        sections={"engine": engine},
+    )
+    scheduler.attach_observer(Observers(metrics, TraceRecorder(writer, start=start)))

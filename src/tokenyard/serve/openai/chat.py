@@ -1,0 +1,217 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.files import is_nested_deeper
+from tokenyard.serve.generation import CompletionOutput, TokenizedPrompt
+from tokenyard.serve.openai.asking import ServerContext, chat_logprobs, compiled, prompt_logprobs
+from tokenyard.serve.openai.fields import (
+    MOST_NESTED,
+    ApiError,
+    ChatCompletionRequest,
+    TokenizeRequest,
+    bad_field,
+    decoded,
+)
+from tokenyard.serve.openai.generating import (
+    Piece,
+    Usage,
+    asked,
+    in_thread_if_long,
+    output_room,
+    pieces,
+    reply,
+    request_id_of,
+    unless_gone,
+)
+from tokenyard.serve.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
+from tokenyard.serve.openai.tool_calls.forced import forced_call
+from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
+from tokenyard.serve.text import TemplateError
+
+__all__ = ["ChatCompletions", "chat_prompt"]
+
+_MOST_MESSAGES = 10_000
+_MOST_TOOLS = 1_024
+
+
+async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | TokenizeRequest) -> TokenizedPrompt:
+    """The prompt that the model's template makes of messages and tools. Raises ApiError."""
+    tokenizer = context.tokenizer
+    template = tokenizer.chat_template
+    if template is None:
+        raise ApiError(400, "the model has no chat template: start the server with --chat-template, or send a prompt")
+    tools = None if getattr(request, "tool_choice", None) == "none" else request.tools
+    if tools is not None and len(tools) > _MOST_TOOLS:
+        raise bad_field("tools", f"{len(tools)} of them", f"give at most {_MOST_TOOLS}")
+    messages = _messages(request.messages or [])
+    size = len(msgspec.json.encode((messages, tools, request.chat_template_kwargs)))
+    context.check_length("messages", messages, size)
+
+    def work() -> TokenizedPrompt:
+        text = template.render(
+            messages,
+            tools=tools or None,
+            add_generation_prompt=request.add_generation_prompt,
+            variables=request.chat_template_kwargs,
+        )
+        context.check_length("messages", text, len(text))
+        # What the model wants at the beginning stands in its template.
+        return TokenizedPrompt(text, tokenizer.encode(text, add_special_tokens=bool(request.add_special_tokens)))
+
+    try:
+        prompt = await in_thread_if_long(size, work)
+    except TemplateError as error:
+        raise ApiError(400, f"messages: the chat template does not take them: {error}", param="messages") from None
+    if not prompt.token_ids:
+        raise bad_field("messages", messages, "the chat template makes an empty prompt of them: give at least one")
+    return prompt
+
+
+def _messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """As templates expect them: content is text, arguments of calls are objects."""
+    if not given:
+        raise bad_field("messages", given, "give at least one")
+    if len(given) > _MOST_MESSAGES:
+        raise bad_field("messages", f"{len(given)} of them", f"give at most {_MOST_MESSAGES}")
+    return [_message(f"messages[{i}]", message) for i, message in enumerate(given)]
+
+
+def _message(field: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(message.get("role"), str):
+        raise bad_field(f"{field}.role", message.get("role"), "give system, user, assistant or tool")
+    made = {**message, "content": _content(f"{field}.content", message.get("content"))}
+    calls = message.get("tool_calls")
+    if calls is not None:
+        if not isinstance(calls, list) or not all(isinstance(each, dict) for each in calls):
+            raise bad_field(f"{field}.tool_calls", calls, "give a list of calls")
+        made["tool_calls"] = [_call(f"{field}.tool_calls[{i}]", each) for i, each in enumerate(calls)]
+    return made
+
+
+def _content(field: str, content: Any) -> str:
+    """Parts of text are lines."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise bad_field(field, content, "give a text, or a list of parts")
+    for i, part in enumerate(content):
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise bad_field(f"{field}[{i}]", part, 'this server takes text alone: {"type": "text", "text": ...}')
+    return "\n".join(part["text"] for part in content)
+
+
+def _call(field: str, call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return dict(call)
+    if is_nested_deeper(function["arguments"].encode(errors="replace"), MOST_NESTED):
+        raise bad_field(f"{field}.function.arguments", function["arguments"], f"nests deeper than {MOST_NESTED} levels")
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return dict(call)
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+class ChatCompletions:
+    """The endpoint."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+
+    async def serve(self, http: Request) -> Response:
+        """Answer, or raise."""
+        context = self._context
+        http.state.prompt_field = "messages"
+        body = await decoded(http, ChatCompletionRequest, context.limits.max_body_bytes)
+        request: ChatCompletionRequest = body.request
+        context.check_model(request.model)
+        context.check_open()
+        if request.top_logprobs is not None and not request.logprobs:
+            raise bad_field("top_logprobs", request.top_logprobs, "needs logprobs = true")
+        context.check_room(1, request.n)
+        prompt = await chat_prompt(context, request)
+        newer = request.max_completion_tokens is not None
+        field = "max_completion_tokens" if newer else "max_tokens"
+        wanted = request.max_completion_tokens if newer else request.max_tokens
+        room = output_room(context, prompt, wanted, field=field, prompt_field="messages")
+        name = request_id_of(request, "chatcmpl")
+        num_top = (request.top_logprobs or 0) if request.logprobs else None
+        forced = forced_call(request)
+        grammars = await unless_gone(http, compiled(context, request, 1, None if forced is None else forced.schema))
+        parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
+        parser = parser if forced is None else forced.parser
+        if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
+            request.skip_special_tokens = False
+        streams = asked(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
+        answer = _Answer(context, request, name, num_top or 0, parser)
+        together = pieces(context, streams)
+        return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
+
+
+class _Answer:
+    """Of one request: its pieces as chunks, or as one object."""
+
+    def __init__(
+        self,
+        context: ServerContext,
+        request: ChatCompletionRequest,
+        name: str,
+        num_top: int,
+        parser: Callable[[], ToolCallParser] | None,
+    ) -> None:
+        self._request = request
+        self._num_top = num_top
+        self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
+        self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
+
+    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+        """Of a stream."""
+        head = {**self._head, "object": "chat.completion.chunk"}
+        usage, options = Usage(), self._request.stream_options
+        begun: set[int] = set()
+        async with aclosing(together):
+            async for piece in together:
+                usage.add(piece)
+                for part in piece.output.outputs:
+                    speaker = {} if part.index in begun else {"role": "assistant"}
+                    begun.add(part.index)
+                    news = self._calls[part.index].add(part)
+                    delta = {**speaker, **news.delta()}
+                    yield {**head, "choices": [{**self._choice(part, news), "delta": delta}]}
+        if options is not None and options.include_usage:
+            yield {**head, "choices": [], "usage": usage.record()}
+
+    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+        """At once."""
+        usage, choices, of_prompt = Usage(), [], None
+        async with aclosing(together):
+            async for piece in together:
+                usage.add(piece)
+                of_prompt = prompt_logprobs(piece.output)
+                for part in piece.output.outputs:
+                    news = self._calls[part.index].add(part)
+                    message = {"role": "assistant", **news.message(), "refusal": None}
+                    choices.append({**self._choice(part, news), "message": message})
+        head = {**self._head, "object": "chat.completion"}
+        return {**head, "choices": choices, "usage": usage.record(), "prompt_logprobs": of_prompt}
+
+    def _choice(self, part: CompletionOutput, news: ChoiceNews) -> dict[str, Any]:
+        return {
+            "index": part.index,
+            "logprobs": chat_logprobs(part, self._num_top),
+            "finish_reason": news.finish_reason,
+            "stop_reason": part.stop_reason,
+        }

@@ -1,0 +1,127 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.serve.generation import CompletionOutput, GenerationOutput, TokenizedPrompt
+from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
+from tokenyard.serve.openai.fields import CompletionRequest, decoded
+from tokenyard.serve.openai.generating import (
+    Piece,
+    Usage,
+    asked,
+    output_room,
+    pieces,
+    reply,
+    request_id_of,
+    tokenized_prompts,
+    unless_gone,
+)
+
+__all__ = ["Completions"]
+
+_DEFAULT_TOKENS = 16
+
+
+class Completions:
+    """The endpoint."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+
+    async def serve(self, http: Request) -> Response:
+        """Answer, or raise."""
+        context = self._context
+        body = await decoded(http, CompletionRequest, context.limits.max_body_bytes)
+        request: CompletionRequest = body.request
+        context.check_model(request.model)
+        context.check_open()
+        special = request.add_special_tokens is not False
+        given = request.prompt
+        prompts = await tokenized_prompts(context, "prompt", given, add_special_tokens=special, n=request.n)
+        room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
+        name = request_id_of(request, "cmpl")
+        grammars = await unless_gone(http, compiled(context, request, len(prompts)))
+        streams = asked(
+            context,
+            request,
+            name,
+            prompts,
+            max_tokens=room,
+            logprobs=request.logprobs,
+            grammars=grammars,
+            echo=bool(request.echo),
+        )
+        answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
+        together = pieces(context, streams)
+        return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
+
+    def _echoed(self, request: CompletionRequest, prompt: TokenizedPrompt) -> str:
+        if not request.echo:
+            return ""
+        return prompt.text if prompt.text is not None else self._context.tokenizer.decode(prompt.token_ids)
+
+
+class _Answer:
+    """Of one request: its pieces as chunks, or as one object."""
+
+    def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
+        self._context = context
+        self._request = request
+        self._echoed = echoed
+        self._per_prompt = request.n or 1
+        self._offsets: dict[int, int] = {}
+        """By index of an answer: characters that the client has got of it."""
+        model = context.answering(request.model)
+        self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
+
+    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+        """Of a stream."""
+        usage, options = Usage(), self._request.stream_options
+        async with aclosing(together):
+            async for piece in together:
+                usage.add(piece)
+                for part in piece.output.outputs:
+                    yield {**self._head, "choices": [self._choice(piece, part)]}
+        if options is not None and options.include_usage:
+            yield {**self._head, "choices": [], "usage": usage.record()}
+
+    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+        """At once."""
+        usage, choices = Usage(), []
+        async with aclosing(together):
+            async for piece in together:
+                usage.add(piece)
+                choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
+        return {**self._head, "choices": sorted(choices, key=lambda each: each["index"]), "usage": usage.record()}
+
+    def _whole_choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+        of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None
+        return {**self._choice(piece, part), "prompt_logprobs": of_prompt}
+
+    def _choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+        index = piece.prompt * self._per_prompt + part.index
+        first = index not in self._offsets
+        offset = self._offsets.setdefault(index, 0)
+        text = (self._echoed[piece.prompt] if first else "") + part.text
+        self._offsets[index] = offset + len(text)
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": completion_logprobs(part, offset, self._echoed_tokens(piece.output) if first else None),
+            "finish_reason": part.finish_reason,
+            "stop_reason": part.stop_reason,
+        }
+
+    def _echoed_tokens(self, output: GenerationOutput) -> EchoedPrompt | None:
+        if not self._request.echo or output.prompt_logprobs is None:
+            return None
+        first = self._context.tokenizer.token_text(output.prompt_token_ids[0])
+        return EchoedPrompt(output.prompt_token_ids, output.prompt_logprobs, first)

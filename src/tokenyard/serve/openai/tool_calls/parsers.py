@@ -1,0 +1,207 @@
+"""Parsers of tool calls by vLLM's names: Hermes, Llama 3."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tokenyard.errors import ConfigError
+
+__all__ = ["PARSERS", "Hermes", "Llama3Json", "Parsed", "ToolCall", "ToolCallParser", "call_of", "parser_named"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The seam: a parser takes in text as it comes, and gives out content and calls, each as soon as it is certain.
+#
+# What is not a call stays content, to the letter; only the white space beside calls is dropped. So a stream says what
+# the whole answer says, and nothing that the model said is lost.
+
+
+class ToolCall(NamedTuple):
+    """A function, and its arguments as JSON."""
+
+    name: str
+    arguments: str
+
+
+class Parsed(NamedTuple):
+    """What has become certain."""
+
+    content: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+class ToolCallParser(ABC):
+    """Of one answer."""
+
+    finish_reason = "tool_calls"
+    """Of an answer that the model ended, and that has calls."""
+    shows_special_tokens = False
+    """What it looks for may be special tokens, which have no text otherwise."""
+
+    @abstractmethod
+    def add(self, text: str) -> Parsed:
+        """Take in what the model has said next."""
+
+    @abstractmethod
+    def end(self) -> Parsed:
+        """The answer has ended: what was held back."""
+
+
+def call_of(value: Any) -> ToolCall | None:
+    """The call that a JSON value is: ``name``, and ``arguments`` or ``parameters``; None if it is none."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+        return None
+    arguments = value["arguments"] if "arguments" in value else value.get("parameters")
+    if not isinstance(arguments, Mapping):
+        return None
+    return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hermes, Qwen and others: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``, anywhere in the answer.
+
+_BEGIN, _END = "<tool_call>", "</tool_call>"
+
+
+class Hermes(ToolCallParser):
+    """Text outside of the marks is content; a call is certain at its end mark, or at the end of the answer."""
+
+    shows_special_tokens = True
+
+    def __init__(self) -> None:
+        self._held = ""
+        """Of the text, what is neither content nor a call yet."""
+        self._is_after_call = False
+        """White space that follows belongs to the call."""
+
+    def add(self, text: str) -> Parsed:
+        self._held += text
+        content: list[str] = []
+        calls: list[ToolCall] = []
+        while True:
+            begin = self._held.find(_BEGIN)
+            if begin < 0:
+                content.append(self._certain())
+                break
+            end = self._held.find(_END, begin)
+            if end < 0:
+                # A call may follow or not; what stands before the white space before it is content either way.
+                content.append(self._take(len(self._held[:begin].rstrip())))
+                break
+            self._take_call(begin, end + len(_END), self._held[begin + len(_BEGIN) : end], content, calls)
+        return Parsed("".join(content), tuple(calls))
+
+    def end(self) -> Parsed:
+        begin = self._held.find(_BEGIN)
+        content: list[str] = []
+        calls: list[ToolCall] = []
+        if begin >= 0:
+            self._take_call(begin, len(self._held), self._held[begin + len(_BEGIN) :], content, calls)
+        content.append(self._take(len(self._held)))
+        return Parsed("".join(content), tuple(calls))
+
+    def _take_call(self, begin: int, end: int, inside: str, content: list[str], calls: list[ToolCall]) -> None:
+        """Take in the held text up to ``end``: content, and a call from ``begin`` on, if it is one."""
+        try:
+            call = call_of(json.loads(inside))
+        except (ValueError, RecursionError):
+            call = None
+        if call is None:
+            content.append(self._take(end))
+            return
+        content.append(self._take(len(self._held[:begin].rstrip())))
+        calls.append(call)
+        self._held = self._held[self._held.index(_BEGIN) + end - begin :]
+        self._is_after_call = True
+
+    def _certain(self) -> str:
+        """Take what cannot belong to a call: all but white space, and the beginning of a mark, at the end."""
+        length = len(self._held)
+        for size in range(min(len(_BEGIN) - 1, length), 0, -1):
+            if _BEGIN.startswith(self._held[length - size :]):
+                length -= size
+                break
+        return self._take(len(self._held[:length].rstrip()))
+
+    def _take(self, length: int) -> str:
+        """So many held characters, without white space that follows a call."""
+        taken, self._held = self._held[:length], self._held[length:]
+        if self._is_after_call:
+            taken = taken.lstrip()
+            self._is_after_call = not taken
+        return taken
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Llama 3.1 and later: the whole answer is ``{"name": ..., "parameters": {...}}``, or several with ``;`` between.
+
+_MARK = "<|python_tag|>"
+
+
+class Llama3Json(ToolCallParser):
+    """An answer that begins with ``{`` is held until its end; it is calls altogether, or content altogether."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._is_content = False
+        """It does not begin as calls do."""
+
+    def add(self, text: str) -> Parsed:
+        if self._is_content:
+            return Parsed(text)
+        self._held += text
+        begun = self._held.lstrip()
+        begun = begun.removeprefix(_MARK).lstrip()
+        if not begun or begun.startswith("{") or _MARK.startswith(begun):
+            return Parsed()
+        self._is_content = True
+        return self._all()
+
+    def end(self) -> Parsed:
+        calls = None if self._is_content else _calls(self._held.lstrip().removeprefix(_MARK))
+        return self._all() if calls is None else Parsed(calls=calls)
+
+    def _all(self) -> Parsed:
+        held, self._held = self._held, ""
+        return Parsed(held)
+
+
+def _calls(text: str) -> tuple[ToolCall, ...] | None:
+    """None if the text is anything but calls."""
+    decoder, found = json.JSONDecoder(), []
+    text = text.strip()
+    while text:
+        try:
+            value, end = decoder.raw_decode(text)
+        except (ValueError, RecursionError):
+            return None
+        call = call_of(value)
+        if call is None:
+            return None
+        found.append(call)
+        text = text[end:].lstrip().removeprefix(";").lstrip()
+    return tuple(found) or None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parsers by vLLM's names.
+
+PARSERS: dict[str, Callable[[], ToolCallParser]] = {"hermes": Hermes, "llama3_json": Llama3Json}
+"""Each makes a parser for one answer."""
+
+
+def parser_named(name: str | None, *, enabled: bool) -> Callable[[], ToolCallParser] | None:
+    """What makes the parser that was asked for, as ``--tool-call-parser``; None: answers are left as they are.
+
+    Raises ConfigError for a name that nobody knows, and where one of the two flags lacks the other.
+    """
+    if name is not None and name not in PARSERS:
+        raise ConfigError("tool_call_parser", name, f"use one of: {', '.join(PARSERS)}")
+    if enabled and name is None:
+        raise ConfigError("enable_auto_tool_choice", enabled, f"needs --tool-call-parser: {', '.join(PARSERS)}")
+    if not enabled and name is not None:
+        raise ConfigError("tool_call_parser", name, "needs --enable-auto-tool-choice")
+    return None if name is None else PARSERS[name]

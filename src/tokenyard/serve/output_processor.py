@@ -1,0 +1,458 @@
+"""From what a step brings to what callers are told: samples that grow, their text, their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tokenyard.core.params import PoolingParams, StructuredOutput
+from tokenyard.core.request import FinishReason, Request
+from tokenyard.core.sched.outputs import EngineOutputs, RequestOutput, TokenLogprobs
+from tokenyard.errors import ConfigError, RequestError
+from tokenyard.serve.generation import (
+    CompletionOutput,
+    EmbeddingOutput,
+    GenerationOutput,
+    GenerationParams,
+    Logprob,
+    OutputKind,
+    Turn,
+    check_generation_params,
+    params_of_sample,
+)
+from tokenyard.serve.grammars import Grammar
+from tokenyard.serve.text import TextTokenizer
+
+__all__ = ["Changes", "Detokenizer", "Generation", "OutputProcessor", "Sample", "StopStrings", "Stopped", "logprobs_of"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Output tokens to text, piece by piece: a character whose bytes are not all there is held back.
+#
+#     ids     .. prefix | read ..        text of prefix..read has been given out
+#     decode  (prefix..read)  and  (prefix..end):  what the second has beyond the first is new
+#
+# Tokens are decoded together with those before them, because decoders treat the beginning of a text differently.
+
+_CONTEXT = 5
+"""Prompt tokens that the first output token is decoded with."""
+_MOST_HELD = 16
+"""Tokens held back. Four bytes make any character: more of them are no beginning of one, but bytes that make none."""
+_INCOMPLETE = "\ufffd"
+
+
+class Detokenizer:
+    """Of one sample. The pieces that it gives out are, one after the other, the text of all tokens."""
+
+    def __init__(
+        self, tokenizer: TextTokenizer, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
+    ) -> None:
+        """The prompt is needed as context alone: none of it is given out."""
+        self._tokenizer = tokenizer
+        self._skip = skip_special_tokens
+        self._ids = list(prompt_token_ids[-_CONTEXT:])
+        """From the first token that may still be needed on."""
+        self._read = len(self._ids)
+        self._prefix_text = self._decode(self._ids)
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip)
+
+    def add(self, token_id: int) -> str:
+        """One more token: the text that is certain now, which may be none."""
+        self._ids.append(token_id)
+        text = self._decode(self._ids)
+        if text == self._prefix_text:
+            self._ids.pop()  # no text of its own, a special token for one; what gave text stays as context
+            return ""
+        held = len(self._ids) - self._read
+        if text.endswith(_INCOMPLETE) and held < _MOST_HELD:
+            return ""
+        return self._give_out(text)
+
+    def flush(self) -> str:
+        """The end: what was held back, complete or not."""
+        return self._give_out(self._decode(self._ids)) if len(self._ids) > self._read else ""
+
+    def _give_out(self, text: str) -> str:
+        new = text[len(self._prefix_text) :]
+        self._ids = self._ids[self._read :]
+        self._read = len(self._ids)
+        self._prefix_text = self._decode(self._ids)
+        return new
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Texts that end an answer, wherever in its tokens they begin and end.
+
+
+class Stopped(NamedTuple):
+    """A stop string was found."""
+
+    text: str
+    """The answer, cut where the stop string begins, or where it ends if it belongs to the answer."""
+    stop: str
+    """The string."""
+
+
+class StopStrings:
+    """Those of one request; asked once for every piece of text."""
+
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
+        """``include``: the string is part of the answer."""
+        self._stops = tuple(stops)
+        self._include = include
+        self._longest = max(map(len, self._stops), default=0)
+
+    def held_back(self) -> int:
+        """Characters at the end of an unfinished answer that may be the beginning of a stop string."""
+        return 0 if self._include else max(0, self._longest - 1)
+
+    def find(self, text: str, num_new: int) -> Stopped | None:
+        """The stop string that begins first in ``text``, if its last ``num_new`` characters complete any.
+
+        Of those that begin at the same place, the one named first.
+        """
+        start = max(0, len(text) - num_new - self._longest + 1)
+        found = [(at, order) for order, stop in enumerate(self._stops) if (at := text.find(stop, start)) >= 0]
+        if not found:
+            return None
+        at, order = min(found)
+        stop = self._stops[order]
+        return Stopped(text[: at + len(stop)] if self._include else text[:at], stop)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One answer while it grows: tokens, text, log-probabilities, and why it ended.
+
+
+class Sample:
+    """Of one request to the scheduler. Without a tokenizer it has no text."""
+
+    def __init__(self, index: int, request: Request, params: GenerationParams, tokenizer: TextTokenizer | None) -> None:
+        self.index = index
+        self.request = request
+        self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None
+        self.embedding: Any = None
+        """The prompt's vector, where that was asked for in place of tokens."""
+        self._params = params
+        self._tokenizer = tokenizer
+        self._text = ""
+        self._token_ids: list[int] = []
+        self._logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
+        self._cumulative = 0.0
+        self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
+        self._detokenizer: Detokenizer | None = None
+        if tokenizer is not None:
+            prompt = request.prompt_token_ids
+            self._detokenizer = Detokenizer(tokenizer, prompt, skip_special_tokens=params.skip_special_tokens)
+        self._num_told_chars = self._num_told_tokens = 0
+        self._end_told = False
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def num_tokens(self) -> int:
+        """Output tokens so far."""
+        return len(self._token_ids)
+
+    def add(self, news: RequestOutput) -> bool:
+        """Take in what a step brought; True if a stop string ended it, which the scheduler does not know."""
+        if self.is_finished:
+            return False
+        if news.extras.pooling_output is not None:
+            self.embedding = news.extras.pooling_output
+        stopped = self._add_tokens(news)
+        if not stopped and news.finish_reason is not None:
+            self.end(news.finish_reason, news.stop_reason)
+        return stopped and news.finish_reason is None
+
+    def end(self, reason: str, stop_reason: int | str | None = None) -> None:
+        """End it; what was held back of its text is given out, unless that completes a stop string."""
+        if self._detokenizer is not None:
+            self._append(self._detokenizer.flush())
+        if not self.is_finished or reason in (FinishReason.ABORT, FinishReason.ERROR):
+            self.finish_reason, self.stop_reason = str(reason), stop_reason
+
+    def _add_tokens(self, news: RequestOutput) -> bool:
+        """True if a stop string was found; tokens after the one that completed it are dropped."""
+        hidden = self._hidden_end(news)
+        logprobs = news.extras.logprobs
+        for i, token in enumerate(news.new_token_ids):
+            self._token_ids.append(token)
+            if self._logprobs is not None and logprobs is not None:
+                self._logprobs.append(_row(logprobs, i, self._tokenizer))
+                self._cumulative += float(logprobs.logprobs[i, 0])
+            if self._detokenizer is not None and i != hidden:
+                self._append(self._detokenizer.add(token))
+            if self.is_finished:
+                return True
+        return False
+
+    def _hidden_end(self, news: RequestOutput) -> int:
+        """Position of the token that ended the answer and has no text; -1 if there is none."""
+        is_hidden = news.finish_reason is FinishReason.STOP and not self._params.include_stop_str_in_output
+        return len(news.new_token_ids) - 1 if is_hidden else -1
+
+    def _append(self, piece: str) -> None:
+        if not piece:
+            return
+        self._text += piece
+        if len(self._token_ids) <= self._params.min_tokens:
+            return
+        found = self._stops.find(self._text, len(piece))
+        if found is not None:
+            self._text, self.stop_reason = found
+            self.finish_reason = str(FinishReason.STOP)
+
+    # ---- what others are told
+
+    def whole(self) -> CompletionOutput:
+        """All of it; of an unfinished answer, without what may begin a stop string."""
+        return self._output(self._text[: self._num_certain], 0)
+
+    def news(self) -> CompletionOutput | None:
+        """What nobody was told yet; None if that is nothing."""
+        certain = self._num_certain
+        ended = self.is_finished and not self._end_told
+        if certain <= self._num_told_chars and len(self._token_ids) == self._num_told_tokens and not ended:
+            return None
+        output = self._output(self._text[self._num_told_chars : certain], self._num_told_tokens)
+        self._num_told_chars, self._num_told_tokens = max(certain, self._num_told_chars), len(self._token_ids)
+        self._end_told = self.is_finished
+        return output
+
+    @property
+    def _num_certain(self) -> int:
+        return len(self._text) if self.is_finished else max(0, len(self._text) - self._stops.held_back())
+
+    def _output(self, text: str, start: int) -> CompletionOutput:
+        return CompletionOutput(
+            index=self.index,
+            text=text,
+            token_ids=self._token_ids[start:],
+            cumulative_logprob=None if self._logprobs is None else self._cumulative,
+            logprobs=None if self._logprobs is None else self._logprobs[start:],
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+        )
+
+
+def logprobs_of(rows: TokenLogprobs, tokenizer: TextTokenizer | None) -> list[dict[int, Logprob]]:
+    """A record per position."""
+    return [_row(rows, i, tokenizer) for i in range(len(rows.token_ids))]
+
+
+def _row(rows: TokenLogprobs, i: int, tokenizer: TextTokenizer | None) -> dict[int, Logprob]:
+    """The token itself, then the likeliest; the token itself may be one of them."""
+    ids: Sequence[int] = rows.token_ids[i].tolist()
+    values: Sequence[float] = rows.logprobs[i].tolist()
+    ranks = [int(rows.ranks[i]), *range(1, len(ids))]
+    found: dict[int, Logprob] = {}
+    for token, value, rank in zip(ids, values, ranks, strict=True):
+        if token not in found:
+            text = "" if tokenizer is None else tokenizer.token_text(token)
+            found[token] = Logprob(value, rank, text)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From what a step brings to what callers are told: generations by name, their samples, their texts.
+
+
+class Generation:
+    """A prompt and its samples, each a request to the scheduler."""
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt: str | None,
+        prompt_token_ids: Sequence[int],
+        params: GenerationParams,
+        *,
+        tokenizer: TextTokenizer | None,
+        turn: Turn | None = None,
+        grammars: Sequence[StructuredOutput] = (),
+        arrival_time: float | None = None,
+        pooling: PoolingParams | None = None,
+    ) -> None:
+        """``grammars`` has one for each sample, or none; with ``pooling`` there is a vector in place of answers.
+
+        Raises RequestError.
+        """
+        check_generation_params(request_id, params)
+        self.request_id = request_id
+        self.prompt = prompt
+        self.prompt_token_ids = prompt_token_ids
+        self.params = params
+        self.error: BaseException | None = None
+        """Why there are no more outputs, where that is nobody's wish."""
+        self._tokenizer = tokenizer
+        self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]
+        self.samples = [
+            Sample(
+                index,
+                Request(
+                    request_id if params.n == 1 else f"{index}_{request_id}",
+                    prompt_token_ids,
+                    params_of_sample(params, index) if pooling is None else None,
+                    pooling_params=pooling,
+                    arrival_time=arrival_time,
+                    structured_output=grammars[index] if grammars else None,
+                    **(turn or Turn())._asdict(),
+                ),
+                params,
+                tokenizer,
+            )
+            for index in range(params.n)
+        ]
+
+    def check_grammars(self) -> None:
+        """Wait until its grammars are compiled. RequestError if one cannot be."""
+        for sample in self.samples:
+            grammar = sample.request.structured_output
+            if isinstance(grammar, Grammar):
+                try:
+                    grammar.check()
+                except ConfigError as error:
+                    raise RequestError(self.request_id, error.field, error.value, error.fix) from None
+
+    @property
+    def is_finished(self) -> bool:
+        """No more outputs follow what can be told now."""
+        return self.error is not None or all(sample.is_finished for sample in self.samples)
+
+    @property
+    def unfinished_ids(self) -> list[str]:
+        """Requests that the scheduler still has, as far as is known here."""
+        return [sample.request.request_id for sample in self.samples if not sample.is_finished]
+
+    def add_prompt_logprobs(self, sample: Sample, news: RequestOutput) -> None:
+        """Those of the first sample; computed twice, as after a preemption, they count once."""
+        rows = news.extras.prompt_logprobs
+        if sample.index == 0 and rows is not None:
+            room = len(self.prompt_token_ids) - len(self._prompt_logprobs)
+            self._prompt_logprobs += logprobs_of(rows, self._tokenizer)[:room]
+
+    def embedding(self) -> EmbeddingOutput:
+        """The vector, once it has ended. Raises RequestError if it ended without."""
+        (sample,) = self.samples
+        if sample.embedding is None:
+            raise RequestError(self.request_id, "finish_reason", sample.finish_reason, "it has no vector: ask again")
+        return EmbeddingOutput(
+            request_id=self.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            embedding=sample.embedding,
+            num_cached_tokens=max(0, sample.request.num_cached_tokens),
+        )
+
+    def output(self) -> GenerationOutput | None:
+        """What a caller is told now, as ``params.output_kind`` says; None: nothing."""
+        kind, finished = self.params.output_kind, self.is_finished
+        if kind is OutputKind.FINAL_ONLY and not finished:
+            return None
+        if kind is OutputKind.DELTA:
+            outputs = [news for sample in self.samples if (news := sample.news()) is not None]
+            if not outputs:
+                return None
+        else:
+            outputs = [sample.whole() for sample in self.samples]
+        complete = self.params.prompt_logprobs is not None and len(self._prompt_logprobs) == len(self.prompt_token_ids)
+        return GenerationOutput(
+            request_id=self.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            outputs=outputs,
+            finished=finished,
+            num_cached_tokens=max(0, self.samples[0].request.num_cached_tokens),
+            prompt_logprobs=self._prompt_logprobs if complete else None,
+        )
+
+
+class Changes(NamedTuple):
+    """What a step has changed."""
+
+    generations: list[Generation]
+    """Those with news."""
+    to_abort: list[str]
+    """Requests that have ended by a stop string: the scheduler has to be told."""
+
+
+class OutputProcessor:
+    """The generations that have not ended. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._generations: dict[str, Generation] = {}
+        self._samples: dict[str, tuple[Generation, Sample]] = {}
+        """By the id of the scheduler's request."""
+
+    def __len__(self) -> int:
+        """Generations that have not ended."""
+        return len(self._generations)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._generations
+
+    @property
+    def num_requests(self) -> int:
+        """Requests of theirs, those that have ended included while others of the generation have not."""
+        return len(self._samples)
+
+    def generations(self) -> list[Generation]:
+        """Those that have not ended."""
+        return list(self._generations.values())
+
+    def add(self, generation: Generation) -> None:
+        """Expect its outputs."""
+        assert generation.request_id not in self._generations, "a generation is added once"
+        self._generations[generation.request_id] = generation
+        self._samples.update({sample.request.request_id: (generation, sample) for sample in generation.samples})
+
+    def process(self, outputs: EngineOutputs) -> Changes:
+        """Take in what a step brought.
+
+        What is of nobody any more is passed over, also where another request has its id now.
+        """
+        changed: dict[str, Generation] = {}
+        to_abort = []
+        for request, news in zip(outputs.requests, outputs, strict=True):
+            known = self._samples.get(news.request_id)
+            if known is None or known[1].request is not request:
+                continue
+            generation, sample = known
+            generation.add_prompt_logprobs(sample, news)
+            if sample.add(news):
+                to_abort.append(news.request_id)
+            changed[generation.request_id] = generation
+        self._forget_finished(changed.values())
+        return Changes(list(changed.values()), to_abort)
+
+    def refuse(self, request_id: str, error: BaseException) -> tuple[Generation, list[str]] | None:
+        """A request of the scheduler's was refused, and so is its generation; with its other requests, to abort."""
+        known = self._samples.get(request_id)
+        return None if known is None else (known[0], self.fail(known[0], error))
+
+    def fail(self, generation: Generation, error: BaseException) -> list[str]:
+        """End it with an error; the requests that are to be aborted."""
+        left = generation.unfinished_ids
+        for sample in generation.samples:
+            if not sample.is_finished:
+                sample.end(FinishReason.ERROR)
+        generation.error = error
+        self.forget(generation)
+        return left
+
+    def forget(self, generation: Generation) -> None:
+        """Expect no more outputs of it."""
+        if self._generations.pop(generation.request_id, None) is not None:
+            for sample in generation.samples:
+                del self._samples[sample.request.request_id]
+
+    def _forget_finished(self, generations: Iterable[Generation]) -> None:
+        for each in generations:
+            if each.is_finished:
+                self.forget(each)

@@ -1,0 +1,404 @@
+"""From a checkpoint to an engine that is ready to step."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig, cpu_tier
+from tokenyard.connectors.plan import ConnectorWorker
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
+from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
+from tokenyard.connectors.tier_worker import BlockFiles, BlockMemory, HostMemory, TierWorker
+from tokenyard.connectors.tiered import TieredConnector
+from tokenyard.connectors.tiers import DiskTier
+from tokenyard.core.config import (
+    MAX_BLOCKS,
+    CacheConfig,
+    GroupKind,
+    HashAlgo,
+    SchedulerConfig,
+    async_scheduling_by_default,
+)
+from tokenyard.core.profiles import NEWEST, DecisionProfile
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.errors import ConfigError
+from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, kv_element_bytes, plan_kv_cache
+from tokenyard.serve.torch.adapters import AdapterSettings, lora_modules_of, read_adapter
+from tokenyard.serve.torch.attention import KVTensors, StepRows, register_attention
+from tokenyard.serve.torch.checkpoint import (
+    LoadedModel,
+    device_named,
+    eos_token_ids,
+    load_checkpoint,
+    read_spec,
+    require_torch,
+)
+from tokenyard.serve.torch.drafting import Drafter, DraftModel, NgramDrafter
+from tokenyard.serve.torch.executor import TorchEngineCore, TorchExecutor
+from tokenyard.serve.torch.model import BlockGroup, PagedModel
+from tokenyard.serve.torch.request_rows import RequestRows
+from tokenyard.serve.torch.runner import ModelRunner
+from tokenyard.serve.torch.settings import EngineSettings, speculation_of, transfer_config_of
+
+__all__ = [
+    "CPU_SHARE",
+    "GPU_SHARE",
+    "EngineParts",
+    "Transfers",
+    "left_for_blocks",
+    "load_engine",
+    "make_transfers",
+    "run_dummy_step",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much memory the KV cache gets: what the engine may use, less the weights and the peak of a step, measured.
+
+GPU_SHARE = 0.9
+"""Of a GPU's memory, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
+CPU_SHARE = 0.4
+"""Of the machine's memory, which others use too."""
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+"""Bytes of ``ru_maxrss``."""
+
+
+def run_dummy_step(model: PagedModel, tensors: KVTensors, num_tokens: int, max_num_seqs: int, max_len: int) -> None:
+    """Compute a step as large as they come, with logits for as many requests as may run; its KV is one block's."""
+    rows = min(max_num_seqs, num_tokens)
+    counts = np.full(rows, num_tokens // rows, np.int64)
+    counts[: num_tokens % rows] += 1
+    step = StepRows(np.zeros(rows, np.int64), np.minimum(counts, max_len))
+    tables = [np.ones((rows, int(step.counts.max())), np.int32)] * (1 + max(layer.group for layer in tensors.layers))
+    ids, first = np.zeros(int(step.counts.sum()), np.int64), np.zeros(rows, np.int64)
+    model.logits(ids, step, tables, step.counts.cumsum() - 1, adapters=first)
+
+
+def left_for_blocks(device: str, share: float) -> int:
+    """Bytes that are left of ``share`` of the memory, after what this process has needed at most so far."""
+    if device.startswith("cuda"):
+        return _left_of_gpu(require_torch(), device, share)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
+    return int(_machine_bytes() * share) - used
+
+
+def _left_of_gpu(torch: Any, device: str, share: float) -> int:
+    torch.cuda.synchronize(device)
+    free, total = torch.cuda.mem_get_info(device)
+    others = total - free - torch.cuda.memory_reserved(device)
+    peak: int = torch.cuda.max_memory_reserved(device)
+    return int(total * share - others) - peak
+
+
+def _machine_bytes() -> int:
+    """Of the machine, or of the container that this process lives in."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
+    return min(machine, int(text)) if text.isdigit() else machine
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Both halves of a KV connector for an engine's own blocks.
+
+
+class Transfers(NamedTuple):
+    """A connector."""
+
+    scheduler: KVConnector
+    worker: ConnectorWorker
+
+
+def make_transfers(
+    config: KVTransferConfig,
+    cache: CacheConfig,
+    memory: BlockMemory,
+    bytes_per_block: int,
+    clock: Callable[[], float],
+    exchange: OfferExchange | None,
+) -> Transfers:
+    """The connector that ``config`` names, over ``memory``. ConfigError if it does not go with the cache."""
+    if config.kv_connector == OFFLOADING:
+        tier = cpu_tier(config, bytes_per_block)
+        store_on, load_async = config.get("store_on", "finish"), config.get("load_async", True)
+        connector = TieredConnector(cache, tier, store_on=store_on, load_async=load_async)
+        return Transfers(connector, TierWorker(memory, HostMemory(tier.num_blocks)))
+    if config.kv_connector == STORAGE:
+        if "shared_storage_path" not in config.kv_connector_extra_config:
+            raise ConfigError("shared_storage_path", None, "say in which folder the blocks are kept")
+        files = BlockFiles(config.get("shared_storage_path", ""), config.get("namespace", "default"))
+        connector = TieredConnector(cache, DiskTier(files), load_async=config.get("load_async", True))
+        return Transfers(connector, TierWorker(memory, files))
+    if exchange is None:
+        fix = "prefill and decode need an exchange= that both engines are loaded with"
+        raise ConfigError("kv_connector", config.kv_connector, fix)
+    handing_over = PrefillDecodeConnector(cache, config.engine_id, clock)
+    return Transfers(handing_over, PrefillDecodeWorker(memory, exchange, config.engine_id, clock))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parts of an engine, made in the order in which each needs the ones before.
+#
+# folder -> spec -> groups of layers -> weights -> number of blocks -> KV tensors -> runner
+
+
+class EngineParts:
+    """Raises ConfigError if the checkpoint and the settings do not go together."""
+
+    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+        torch = require_torch()
+        self._settings = settings
+        self._spec, self._dtype = read_spec(folder, settings.dtype)
+        self._torch_dtype = getattr(torch, self._dtype)
+        self._device = device_named(settings.device)
+        self.max_model_len: int = settings.max_model_len or self._spec.max_model_len
+        """Most tokens of one request."""
+        if self.max_model_len > self._spec.max_model_len:
+            fix = f"{self._spec.name} was made for {self._spec.max_model_len} tokens: give no more"
+            raise ConfigError("max_model_len", self.max_model_len, fix)
+        small = self._plan(2, must_start=False)
+        self._target = PagedModel(load_checkpoint(folder, dtype=self._dtype, device=self._device), self._device)
+        self._load_adapters()
+        self._draft_model = self._load_draft_model(small)
+        self._bytes_per_block = self._bytes_of_block(small)
+        self._kv_plan = self._plan(self._num_blocks(small), must_start=True)
+        self.tensors = self._bind(self._kv_plan)
+        """The KV cache's memory."""
+        self.loaded = LoadedModel(
+            name=str(folder),
+            spec=self._spec,
+            dtype=self._dtype,
+            device=self._device,
+            bytes_per_block=self._bytes_per_block,
+            max_model_len=self.max_model_len,
+            eos_token_ids=eos_token_ids(folder),
+            tokenizer=folder,
+            adapters=tuple(settings.adapters.lora_modules),
+        )
+
+    def _plan(self, num_blocks: int, *, must_start: bool) -> KVCachePlan:
+        settings = self._settings
+        return plan_kv_cache(
+            self._spec,
+            num_gpu_blocks=num_blocks,
+            must_start=must_start,
+            block_size=settings.block_size,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            enable_prefix_caching=settings.enable_prefix_caching,
+        )
+
+    def _load_adapters(self) -> None:
+        settings = self._settings.adapters
+        rank, dtype, device = settings.max_lora_rank, self._torch_dtype, self._device
+        self._target.adapt(
+            [
+                read_adapter(name, folder, max_rank=rank, dtype=dtype, device=device)
+                for name, folder in settings.lora_modules.items()
+            ]
+        )
+
+    def _load_draft_model(self, plan: KVCachePlan) -> DraftModel | None:
+        speculation = self._settings.speculation
+        if speculation is None or speculation.model is None:
+            return None
+        return DraftModel(speculation.model, self._spec, plan.groups, self._dtype, self._device, self.max_model_len)
+
+    @property
+    def cache_config(self) -> CacheConfig:
+        """Of the scheduler."""
+        return self._kv_plan.cache_config(prefix_caching_hash_algo=HashAlgo.SHA256)
+
+    # ---- memory
+
+    def _bytes_of_block(self, plan: KVCachePlan) -> int:
+        """Over all layers of the target, and of the drafter behind the same block id."""
+        own = 0 if self._draft_model is None else self._draft_model.elements_per_block
+        return int((plan.bytes_per_block / kv_element_bytes(plan.kv_cache_dtype) + own) * self._torch_dtype.itemsize)
+
+    def _num_blocks(self, plan: KVCachePlan) -> int:
+        """As given, or as many as fit; no more than the most requests of the greatest length can hold."""
+        settings = self._settings
+        if settings.num_gpu_blocks_override is not None:
+            return settings.num_gpu_blocks_override
+        room = settings.kv_cache_memory_bytes
+        if room is None:
+            self._profile(plan)
+            share = settings.gpu_memory_utilization or (GPU_SHARE if self._device.startswith("cuda") else CPU_SHARE)
+            room = left_for_blocks(self._device, share)
+        fitting = room // self._bytes_per_block
+        if fitting < 2:
+            fix = f"leaves {room:,} bytes for the KV cache, and a block has {self._bytes_per_block:,}: raise it"
+            field = "gpu_memory_utilization" if settings.kv_cache_memory_bytes is None else "kv_cache_memory_bytes"
+            raise ConfigError(field, getattr(settings, field), fix)
+        return int(min(fitting, plan.blocks_per_request * settings.max_num_seqs + 1, MAX_BLOCKS))
+
+    def _profile(self, plan: KVCachePlan) -> None:
+        """Run the largest step, so that its memory is known."""
+        tensors = self._bind(plan)
+        torch = require_torch()
+        with torch.inference_mode():
+            run_dummy_step(
+                self._target,
+                tensors,
+                self._settings.max_num_batched_tokens,
+                self._settings.max_num_seqs,
+                self.max_model_len,
+            )
+
+    def _bind(self, plan: KVCachePlan) -> KVTensors:
+        """Memory for the layers of the target, and for those of the drafter."""
+        tensors = KVTensors(plan.groups, plan.num_blocks, self._torch_dtype, self._device)
+        groups = [BlockGroup(group.first.block_size, _window(group)) for group in plan.groups]
+        self._target.bind(tensors.layers, groups)
+        if self._draft_model is not None:
+            self._draft_model.bind(plan.num_blocks, self._torch_dtype, self._device)
+        return tensors
+
+    # ---- around the model
+
+    def transfers(self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None) -> Transfers:
+        """The connector that was asked for."""
+        assert self._settings.kv_transfer is not None
+        return make_transfers(self._settings.kv_transfer, cache, self.tensors, self._bytes_per_block, clock, exchange)
+
+    def runner(self) -> ModelRunner:
+        """The runner, with its drafter."""
+        speculation = self._settings.speculation
+        num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
+        drafter: Drafter | None = self._draft_model
+        if speculation is not None and drafter is None:
+            drafter = NgramDrafter(speculation.prompt_lookup_min, speculation.prompt_lookup_max)
+        adapters = tuple(self._settings.adapters.lora_modules)
+        rows = RequestRows(self.max_model_len, num_drafts, self._settings.seed, adapters)
+        return ModelRunner(self._target, rows, drafter, num_drafts)
+
+
+def _window(group: LayerGroup) -> int:
+    return group.first.window if group.first.kind is GroupKind.SLIDING_WINDOW else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From a checkpoint to an engine that is ready to step.
+
+
+def load_engine(
+    model: str | Path,
+    *,
+    dtype: str = "auto",
+    device: str | None = None,
+    max_model_len: int | None = None,
+    max_num_seqs: int = 256,
+    max_num_batched_tokens: int = 2048,
+    block_size: int | None = None,
+    num_gpu_blocks_override: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    kv_cache_memory_bytes: int | None = None,
+    enable_prefix_caching: bool = True,
+    async_scheduling: bool | None = None,
+    speculative_config: Mapping[str, Any] | None = None,
+    kv_transfer_config: Mapping[str, Any] | KVTransferConfig | None = None,
+    exchange: OfferExchange | None = None,
+    enable_lora: bool = False,
+    lora_modules: Mapping[str, str | Path] | Sequence[str] | None = None,
+    max_loras: int = 1,
+    max_lora_rank: int = 16,
+    seed: int = 0,
+    policy: str | Policy = "fcfs",
+    profile: DecisionProfile = NEWEST,
+    clock: Callable[[], float] = time.monotonic,
+    observer: StepObserver | None = None,
+    log_stats: bool = False,
+    debug: bool | None = None,
+    **scheduler: Any,
+) -> TorchEngineCore:
+    """An engine core for the checkpoint in the folder ``model``; ``core.executor.model`` says what was loaded.
+
+    Names are vLLM's flags; :class:`~tokenyard.serve.torch.settings.EngineSettings` says what those of the model mean.
+    ``scheduler`` are further fields of :class:`~tokenyard.SchedulerConfig`. ``async_scheduling`` is on unless there are
+    drafts, as in vLLM. ``exchange`` is what two engines share of which one computes prompts for the other.
+    ``lora_modules`` are folders of adapters by name, or texts ``NAME=FOLDER``; requests name theirs (``lora_name``).
+
+    Raises ConfigError for a setting or a checkpoint that cannot work, MissingExtraError without torch.
+    """
+    require_torch()
+    register_attention()
+    settings = EngineSettings(
+        dtype=dtype,
+        device=device,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        block_size=block_size,
+        num_gpu_blocks_override=num_gpu_blocks_override,
+        gpu_memory_utilization=gpu_memory_utilization,
+        kv_cache_memory_bytes=kv_cache_memory_bytes,
+        enable_prefix_caching=enable_prefix_caching,
+        seed=seed,
+        speculation=speculation_of(speculative_config),
+        kv_transfer=transfer_config_of(kv_transfer_config),
+        adapters=AdapterSettings(
+            enable_lora=enable_lora,
+            max_loras=max_loras,
+            max_lora_rank=max_lora_rank,
+            lora_modules=lora_modules_of(lora_modules),
+        ),
+    )
+    speculation = settings.speculation.config if settings.speculation is not None else None
+    if async_scheduling and speculation is not None and not speculation.supports_async_scheduling:
+        fix = "drafts from the text need the tokens of the step before: turn it off, or take a draft model"
+        raise ConfigError("async_scheduling", async_scheduling, fix)
+    parts = EngineParts(Path(model), settings)
+    given: dict[str, Any] = {
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "max_model_len": parts.max_model_len,
+        "max_loras": settings.adapters.most_in_a_step,
+        "async_scheduling": async_scheduling_by_default(speculation) if async_scheduling is None else async_scheduling,
+        "policy": policy if isinstance(policy, str) else "fcfs",
+        # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
+        "profile": replace(profile, windows_free_processed_only=True),
+        # vLLM 0.22 keeps blocks findable that nobody has written: tokens would be wrong.
+        "rolled_back_work_stays_cached": False,
+    }
+    for name, value in scheduler.items():
+        if name in given or name not in _SCHEDULER_FIELDS:
+            raise ConfigError(name, value, "is no setting of the engine")
+    config = SchedulerConfig(**given, **scheduler)
+    cache = parts.cache_config
+    transfers = parts.transfers(cache, clock, exchange) if settings.kv_transfer is not None else None
+    made = Scheduler(
+        config,
+        cache,
+        speculative_config=speculation,
+        clock=clock,
+        observer=observer,
+        policy=None if isinstance(policy, str) else policy,
+        kv_connector=transfers.scheduler if transfers is not None else None,
+        log_stats=log_stats,
+        debug=debug,
+    )
+    executor = TorchExecutor(
+        parts.loaded,
+        parts.runner(),
+        made.kv.table,
+        parts.tensors,
+        drafts=speculation is not None,
+        connector=transfers.worker if transfers is not None else None,
+    )
+    return TorchEngineCore(made, executor)
+
+
+_SCHEDULER_FIELDS = tuple(field.name for field in fields(SchedulerConfig) if field.name != "pipeline_parallel_size")

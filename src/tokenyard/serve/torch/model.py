@@ -1,0 +1,82 @@
+"""A model over blocks: token ids, positions and block tables in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenyard.core.basics import Int32Array, IntArray
+from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
+from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
+from tokenyard.serve.torch.checkpoint import require_torch
+
+__all__ = ["BlockGroup", "PagedModel"]
+
+
+class BlockGroup(NamedTuple):
+    """A KV-cache group as attention sees it."""
+
+    block_size: int
+    window: int
+    """Tokens; 0: no window."""
+
+
+class PagedModel:
+    """A transformers model whose attention reads and writes blocks."""
+
+    def __init__(self, model: Any, device: str) -> None:
+        self._model, self._device = model, device
+        self._attention = PagedAttention(model)
+        self._groups: Sequence[BlockGroup] = ()
+        self._adapters: RowAdapters | None = None
+        self.hidden: Any = None
+        """States of the last layer after its norm, of all tokens of the newest step; shape ``[tokens, size]``."""
+        model.base_model.register_forward_hook(self._keep_hidden)
+
+    def bind(self, layers: Sequence[LayerKV], groups: Sequence[BlockGroup]) -> None:
+        """Give it memory for its layers."""
+        self._groups = groups
+        self._attention.bind(layers)
+
+    def adapt(self, adapters: Sequence[Adapter]) -> None:
+        """Give it LoRA adapters, numbered in this order. ConfigError for one that it cannot take."""
+        self._adapters = RowAdapters(self._model, adapters, self._device) if adapters else None
+
+    def _keep_hidden(self, _: Any, __: Any, output: Any) -> None:
+        self.hidden = output.last_hidden_state[0]
+
+    def logits(
+        self,
+        ids: IntArray,
+        rows: StepRows,
+        tables: Sequence[Int32Array],
+        wanted: IntArray,
+        adapters: IntArray | None = None,
+    ) -> Any:
+        """Compute the tokens ``ids`` of ``rows``; logits at the places ``wanted``, shape ``[wanted, vocabulary]``.
+
+        ``tables`` are the rows' block tables per KV-cache group, ``adapters`` what each row asks for (None: nothing).
+        """
+        torch = require_torch()
+        batches = [
+            BlockBatch(table, rows, group.block_size, group.window, self._model.dtype, self._device)
+            for table, group in zip(tables, self._groups, strict=True)
+        ]
+        self._attention.begin(batches)
+        if self._adapters is not None:
+            asked = np.full(len(rows.counts), NO_ADAPTER) if adapters is None else adapters
+            self._adapters.begin(asked, rows.counts)
+        output = self._model(
+            input_ids=_on(torch, ids, self._device).unsqueeze(0),
+            position_ids=_on(torch, rows.positions, self._device).unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=_on(torch, wanted, self._device),
+        )
+        self._attention.begin(())
+        return output.logits[0]
+
+
+def _on(torch: Any, column: IntArray, device: str) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(column, np.int64)).to(device)

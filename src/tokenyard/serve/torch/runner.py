@@ -1,0 +1,186 @@
+"""The model runner: a step's plan and block tables become a batch, logits and tokens.
+
+forward   bring the rows up to date -> flattened batch of prompt chunks and decodes -> logits where tokens are sampled
+sample    logits -> tokens -> accepted drafts -> rows -> new drafts
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenyard.core.basics import IntArray
+from tokenyard.core.sched.features.grammars import GrammarOutput
+from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput, TokenLogprobs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.serve.torch.attention import HeldBlocks, StepRows
+from tokenyard.serve.torch.drafting import Drafter
+from tokenyard.serve.torch.model import PagedModel
+from tokenyard.serve.torch.request_rows import NO_DRAFT, RequestRows
+from tokenyard.serve.torch.sampling import (
+    LogitRow,
+    Pooler,
+    PromptScores,
+    accepted,
+    adjust,
+    apply_bitmask,
+    needs_adjusting,
+    sample,
+    token_logprobs,
+)
+
+__all__ = ["ModelRunner"]
+
+_SAMPLED_BYTES = 4
+"""Least bytes of a logit when tokens are drawn."""
+
+
+class _Begun(NamedTuple):
+    """A step between its forward pass and its sampling."""
+
+    rows: StepRows
+    held: HeldBlocks
+    sampling: IntArray
+    """Rows of the step that sample."""
+    logits: Any
+    """Of each of them, as many as it verifies drafts and one more."""
+    prompts: dict[int, TokenLogprobs]
+    """Log-probabilities of prompts that are complete with this step."""
+    pooled: dict[int, Any]
+    """Vectors of such prompts, where they were asked for."""
+
+
+class ModelRunner:
+    """Runs steps in the order in which they were scheduled; not made for two threads."""
+
+    def __init__(
+        self, model: PagedModel, rows: RequestRows, drafter: Drafter | None = None, num_drafts: int = 0
+    ) -> None:
+        self._model, self._rows = model, rows
+        self._drafter, self._num_drafts = drafter, num_drafts
+        self._begun: _Begun | None = None
+
+    def forward(self, plan: SchedulerOutput, held: HeldBlocks) -> None:
+        """Compute a step, whose rows hold these blocks."""
+        self._rows.take_in(plan)
+        self._begun = None
+        if not plan.total_num_scheduled_tokens:
+            return
+        rows = self._rows.step_rows(plan)
+        samples = ~plan.is_prefill_chunk if plan.is_prefill_chunk is not None else np.ones(len(plan.slots), np.bool_)
+        pooler = Pooler(self._rows, plan, rows)
+        samples[pooler.rows] = False
+        sampling = samples.nonzero()[0]
+        ends, drafts = rows.counts.cumsum(), self._rows.draft_counts(plan)
+        per_row = drafts[sampling] + 1
+        wanted = np.repeat(ends[sampling] - drafts[sampling] - 1, per_row) + _counting(per_row)
+        scores = PromptScores(self._rows, plan, rows)
+        logits = self._model.logits(
+            self._rows.input_ids(plan, rows),
+            rows,
+            held.tables,
+            np.concatenate((wanted, scores.places)),
+            self._rows.adapters[plan.slots],
+        )
+        pooled = pooler.of(self._model.hidden)
+        self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]), pooled)
+
+    def sample(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> ModelOutput:
+        """Sample from the step that was computed last, and draft what comes next."""
+        if self._begun is None:
+            return ModelOutput.from_lists([])
+        begun, state = self._begun, self._rows
+        slots = plan.slots[begun.sampling]
+        counts = state.draft_counts(plan)[begun.sampling]
+        drafts = state.known_drafts(plan)[begun.sampling, : int(counts.max(initial=0))]
+        tokens, logprobs = self._tokens(plan, begun, grammar, drafts, counts)
+        num_sampled = accepted(tokens, drafts, counts)
+        state.append(slots, tokens, num_sampled)
+        sampled = np.zeros((len(plan.slots), tokens.shape[1]), np.int64)
+        every = np.zeros(len(plan.slots), np.int64)
+        sampled[begun.sampling], every[begun.sampling] = tokens, num_sampled
+        if self._drafter is not None:
+            self._draft(self._drafter, plan, begun)
+        if not (logprobs or begun.prompts or begun.pooled):
+            return ModelOutput(sampled, every)
+        pooled = [begun.pooled.get(row) for row in range(len(plan.slots))] if begun.pooled else ()
+        return ModelOutput(
+            sampled,
+            every,
+            extras=ModelAuxOutput(pooler_output=pooled, logprobs=logprobs, prompt_logprobs=begun.prompts),
+        )
+
+    def _tokens(
+        self, plan: SchedulerOutput, begun: _Begun, grammar: GrammarOutput | None, drafts: IntArray, counts: IntArray
+    ) -> tuple[IntArray, dict[int, TokenLogprobs]]:
+        """A token for every sampled position, shape ``[rows, 1 + most drafts]``, and what is told of them."""
+        logits, per_row = begun.logits, counts + 1
+        logits = logits.float() if logits.dtype.itemsize < _SAMPLED_BYTES else logits
+        firsts = per_row.cumsum() - per_row
+        if grammar is not None:
+            self._bar(plan, begun, grammar, logits, firsts, per_row)
+        samplings = [self._rows.sampling(plan.req_ids[row]) for row in begun.sampling.tolist()]
+        told = [i for i, each in enumerate(samplings) if each.params.logprobs is not None]
+        raw = logits.clone() if told else logits
+        slots = plan.slots[begun.sampling]
+        lengths = self._rows.lengths[slots]
+        for i, each in enumerate(samplings):
+            if needs_adjusting(each.params):
+                known = self._rows.tokens[slots[i], : lengths[i]]
+                for ahead in range(int(per_row[i])):
+                    tokens = np.concatenate((known, np.maximum(drafts[i, :ahead], 0)))
+                    row = LogitRow(each.params, tokens, int(plan.num_prompt[begun.sampling[i]]))
+                    adjust(logits[firsts[i] + ahead], row)
+        owner = np.repeat(np.arange(len(samplings)), per_row)
+        flat = sample(
+            logits,
+            [samplings[i].params for i in owner.tolist()],
+            np.array([each.seed for each in samplings], np.int64)[owner],
+            np.repeat(lengths, per_row) + _counting(per_row),
+        )
+        tokens = np.full((len(samplings), int(per_row.max(initial=1))), NO_DRAFT, np.int64)
+        tokens[owner, _counting(per_row)] = flat
+        logprobs = {
+            int(begun.sampling[i]): token_logprobs(
+                raw[firsts[i] : firsts[i] + per_row[i]],
+                flat[firsts[i] : firsts[i] + per_row[i]],
+                samplings[i].params.logprobs or 0,
+            )
+            for i in told
+        }
+        return tokens, logprobs
+
+    @staticmethod
+    def _bar(
+        plan: SchedulerOutput, begun: _Begun, grammar: GrammarOutput, logits: Any, firsts: IntArray, per_row: IntArray
+    ) -> None:
+        """Bar what grammars do not allow; their bitmask has a row per position of each of their requests."""
+        place = {plan.req_ids[row]: i for i, row in enumerate(begun.sampling.tolist())}
+        done = 0
+        for request_id in grammar.structured_output_request_ids:
+            i = place[request_id]
+            mask = grammar.grammar_bitmask[done : done + per_row[i]]
+            apply_bitmask(logits[firsts[i] : firsts[i] + per_row[i]], mask)
+            done += int(per_row[i])
+
+    def _draft(self, drafter: Drafter, plan: SchedulerOutput, begun: _Begun) -> None:
+        """Draft for those that have sampled; a drafter with KV computes the prompts' chunks as well."""
+        known = begun.rows.counts.copy()
+        known[begun.sampling] = (self._rows.lengths[plan.slots] - begun.rows.starts)[begun.sampling]
+        step = begun.rows._replace(counts=known)
+        drafts = drafter.propose(self._rows, plan.slots, step, begun.held, self._num_drafts)
+        chunks = np.ones(len(plan.slots), np.bool_)
+        chunks[begun.sampling] = False
+        drafts[chunks] = NO_DRAFT
+        self._rows.drafts[plan.slots] = drafts
+
+    def drafts(self, plan: SchedulerOutput) -> DraftTokens:
+        """What has been drafted for the requests of ``plan``, which has been begun."""
+        drafts = self._rows.drafts[plan.slots]
+        return DraftTokens(drafts, (drafts != NO_DRAFT).sum(axis=1))
+
+
+def _counting(counts: IntArray) -> IntArray:
+    """0, 1, ... for each of ``counts``, one after the other."""
+    return np.arange(int(counts.sum())) - np.repeat(counts.cumsum() - counts, counts)

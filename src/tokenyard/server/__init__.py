@@ -1,1 +1,0 @@
-"""What other processes see of a scheduler: metrics and KV events."""

@@ -1,1 +1,0 @@
-"""``tokenyard view``: the page, and the traces it reads, over HTTP on this machine."""

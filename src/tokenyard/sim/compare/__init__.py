@@ -1,1 +1,0 @@
-"""Policies side by side: the same workloads replayed under each of them."""

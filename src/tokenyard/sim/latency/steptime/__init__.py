@@ -1,1 +1,0 @@
-"""Step times by physics with a few fitted constants."""

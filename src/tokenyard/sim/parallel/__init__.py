@@ -1,1 +1,0 @@
-"""Several engines that are one deployment: data parallelism on one virtual clock, and who gets which request."""

@@ -1,1 +1,0 @@
-"""Which engine gets a request: the seam, and the routers that are shipped."""

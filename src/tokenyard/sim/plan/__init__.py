@@ -1,1 +1,0 @@
-"""Planning: which setting meets the bounds at the least cost, and how much load it bears."""

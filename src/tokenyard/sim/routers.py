@@ -1,0 +1,331 @@
+"""Which engine gets a request: the seam, simple routers, vLLM's own balancing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from tokenyard.core.basics import check_hook_names
+from tokenyard.core.profiles import NEWEST
+from tokenyard.core.request import Request
+from tokenyard.errors import ConfigError
+from tokenyard.policies.named import class_from_file
+from tokenyard.vocabulary import file_and_class
+
+__all__ = [
+    "ROUTERS",
+    "Coordinator",
+    "Counts",
+    "EngineReport",
+    "EngineState",
+    "Fleet",
+    "LeastLoaded",
+    "PrefixAffinity",
+    "RoundRobin",
+    "Router",
+    "RouterMaker",
+    "VLLMBalancing",
+    "router_maker",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The seam: a router is asked for every request that arrives, and told what the engines tell.
+
+
+class EngineState(Protocol):
+    """An engine as it is at this moment."""
+
+    @property
+    def rank(self) -> int:
+        """Its number, from 0."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that do not run yet, those included that were sent to it during the step that it takes."""
+
+    @property
+    def num_running(self) -> int: ...
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of its KV blocks in use, from 0 to 1."""
+
+    def num_cached_tokens(self, request: Request) -> int:
+        """Leading tokens of the request whose KV it holds."""
+
+
+class EngineReport(NamedTuple):
+    """What an engine tells when its counts have changed: after requests came in, and after a step."""
+
+    rank: int
+    num_waiting: int
+    num_running: int
+    kv_usage: float
+    wave: int
+    """Of a model whose ranks step together; else 0."""
+    step: int
+    """Steps in the wave; else 0."""
+
+
+class Router(ABC):
+    """Decides who serves a request, once, when it arrives. Derive from it for one of your own.
+
+    A class with a method that is called almost as one of these is refused when it is made (ConfigError).
+    """
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        check_hook_names(cls, "router")
+
+    @abstractmethod
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        """Index of the engine that gets ``request``; ``now`` is in seconds on the replay's clock."""
+
+    def engine_reported(self, now: float, report: EngineReport) -> None:  # noqa: B027 - most routers need not know
+        """An engine's counts have changed."""
+
+    def request_ended(self, now: float, request_id: str, rank: int) -> None:  # noqa: B027
+        """A request ended on the engine ``rank``, or was refused by it."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Routers that look at the engines as they are: what a balancer in front of them could do at best.
+
+
+class RoundRobin(Router):
+    """One after the other."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        chosen = self._next % len(engines)
+        self._next = chosen + 1
+        return chosen
+
+
+class LeastLoaded(Router):
+    """Who has the fewest requests; of several, who has the most free KV, then the first."""
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        return min(range(len(engines)), key=lambda i: _load(engines[i]))
+
+
+class PrefixAffinity(Router):
+    """Who holds most of the request's beginning; of several, the least loaded.
+
+    Engines that have ``most_ahead`` requests more than the one with the fewest are passed over; None: none is.
+    """
+
+    def __init__(self, most_ahead: int | None = None) -> None:
+        self._most_ahead = most_ahead
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        fewest = min(_load(each)[0] for each in engines)
+        among = [
+            i
+            for i, each in enumerate(engines)
+            if self._most_ahead is None or _load(each)[0] < fewest + self._most_ahead
+        ]
+        return min(among, key=lambda i: (-engines[i].num_cached_tokens(request), *_load(engines[i])))
+
+
+def _load(engine: EngineState) -> tuple[int, float, int]:
+    return engine.num_waiting + engine.num_running, engine.kv_usage, engine.rank
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What vLLM's front ends know of the engines: counts that a coordinator gathers and publishes now and then.
+#
+# engines ── counts, when they change ──► coordinator ── every 100 ms, if they changed; else every 5 s ──► front ends
+#
+# Facts of ``v1/engine/coordinator.py``. It publishes when its poll times out, and every message from an engine begins
+# the poll anew: 50 ms have to pass in silence, unless a step of all ranks was seen to end; what is published then are
+# the counts before the step that follows. Since 0.33 that holds for ranks that step together alone.
+
+_INTERVAL, _IDLE_INTERVAL, _SILENCE = 0.1, 5.0, 0.05
+
+
+class Counts(NamedTuple):
+    """Of one engine, as they were published."""
+
+    num_waiting: int = 0
+    num_running: int = 0
+    kv_usage: float = 0.0
+
+
+class Coordinator:
+    """Published counts at any moment; messages take no time. It starts, and publishes, at 0."""
+
+    def __init__(self, num_engines: int, *, needs_silence: bool, steps_together: bool) -> None:
+        """``needs_silence``: the 50 ms; ``steps_together``: what is published are the counts between two steps."""
+        self._counts = [Counts()] * num_engines
+        self._silence = _SILENCE if needs_silence else 0.0
+        self._steps_together = steps_together
+        self._published = tuple(self._counts)
+        self._number = 0
+        """Of what is published: front ends forget what they added when it changes."""
+        self._published_at = 0.0
+        self._heard_at = 0.0
+        self._changed = False
+        self._before_step: tuple[Counts, ...] | None = None
+        self._last_step = (-1, -1)
+
+    def hear(self, now: float, report: EngineReport) -> None:
+        """An engine's counts have changed."""
+        self._publish_until(now)
+        step = (report.wave, report.step)
+        if self._steps_together and step > self._last_step:
+            if self._changed:
+                self._before_step = tuple(self._counts)
+            self._last_step = step
+        self._counts[report.rank] = Counts(report.num_waiting, report.num_running, report.kv_usage)
+        self._changed = True
+        self._heard_at = now
+
+    def published(self, now: float) -> tuple[int, tuple[Counts, ...]]:
+        """The last counts that were published before ``now``, and how many times that had happened."""
+        self._publish_until(now)
+        return self._number, self._published
+
+    def _publish_until(self, now: float) -> None:
+        while (moment := self._next_moment) < now:
+            if self._before_step is not None:
+                self._published, self._before_step = self._before_step, None
+            else:
+                self._published = tuple(self._counts)
+                self._changed = False
+            self._number += 1
+            self._published_at = self._heard_at = moment
+
+    @property
+    def _next_moment(self) -> float:
+        interval = _INTERVAL if self._changed else _IDLE_INTERVAL
+        silence = self._silence if self._before_step is None else 0.0
+        return max(self._heard_at + silence, self._published_at + interval)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# vLLM's own balancing: every front end (API server) takes the engine with the lowest score, by what it knows.
+#
+#     0.22   4 x waiting + running                                                ties: the first, from its own start
+#     0.33   the larger of: its own requests under way (x front ends), waiting + running;
+#            + 6 x waiting x (KV use above one half)                              ties: a start that moves on
+#
+# Facts of ``DPLBAsyncMPClient`` in ``v1/engine/core_client.py``. Waiting and running are those that the coordinator
+# published last, and every request that the front end has sent since counts as waiting (x front ends). In 0.22 the
+# engines of a dense model report nothing: all is 0 again every five seconds. Which front end a client is connected to
+# is the operating system's affair: here they take turns.
+
+
+class Fleet(NamedTuple):
+    """What there is to balance."""
+
+    num_engines: int
+    steps_together: bool = False
+    """The ranks of a mixture of experts."""
+    vllm_version: str = NEWEST.vllm_version
+    num_front_ends: int = 1
+    """vLLM starts as many as there are engines, unless told otherwise."""
+
+
+class VLLMBalancing(Router):
+    """Front ends in turns, each choosing as vLLM's does."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        is_old = fleet.vllm_version == "0.22"
+        self._coordinator = Coordinator(
+            fleet.num_engines,
+            needs_silence=is_old or fleet.steps_together,
+            steps_together=is_old or fleet.steps_together,
+        )
+        self._engines_report = fleet.steps_together or not is_old
+        front_end = _FrontEnd if is_old else _NewFrontEnd
+        self._front_ends = [front_end(i, fleet) for i in range(fleet.num_front_ends)]
+        self._senders: dict[str, _FrontEnd] = {}
+        self._next = 0
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        front_end = self._front_ends[self._next]
+        self._next = (self._next + 1) % len(self._front_ends)
+        self._senders[request.request_id] = front_end
+        return front_end.choose(*self._coordinator.published(now))
+
+    def engine_reported(self, now: float, report: EngineReport) -> None:
+        if self._engines_report:
+            self._coordinator.hear(now, report)
+
+    def request_ended(self, now: float, request_id: str, rank: int) -> None:
+        self._senders.pop(request_id).under_way[rank] -= 1
+
+
+class _FrontEnd:
+    """What one API server knows, and whom it takes: as in 0.22."""
+
+    def __init__(self, index: int, fleet: Fleet) -> None:
+        self._times = fleet.num_front_ends
+        self._start = fleet.num_engines * index // fleet.num_front_ends
+        self._known = [Counts()] * fleet.num_engines
+        self._number = -1
+        """Of the publication that it knows."""
+        self.under_way = [0] * fleet.num_engines
+        """Requests of its own that have not ended, on each engine."""
+
+    def choose(self, number: int, published: Sequence[Counts]) -> int:
+        """The engine, by what was published; it is remembered that it has one more."""
+        if number != self._number:
+            self._number, self._known = number, list(published)
+        order = [(self._start + i) % len(self._known) for i in range(len(self._known))]
+        chosen = min(order, key=self._score)
+        counts = self._known[chosen]
+        self._known[chosen] = counts._replace(num_waiting=counts.num_waiting + self._times)
+        self.under_way[chosen] += 1
+        return chosen
+
+    def _score(self, rank: int) -> float:
+        counts = self._known[rank]
+        return 4 * counts.num_waiting + counts.num_running
+
+
+class _NewFrontEnd(_FrontEnd):
+    """As in 0.33."""
+
+    def choose(self, number: int, published: Sequence[Counts]) -> int:
+        chosen = super().choose(number, published)
+        self._start = (self._start + 1) % len(self._known)
+        return chosen
+
+    def _score(self, rank: int) -> float:
+        waiting, running, usage = self._known[rank]
+        return max(self._times * self.under_way[rank], waiting + running) + 6 * waiting * max(0.0, usage - 0.5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A router by what a user types: a name, or ``FILE.py:CLASS``.
+
+RouterMaker = Callable[[Fleet], Router]
+"""Makes a router that has seen nothing yet: every replay needs one of its own."""
+
+ROUTERS: dict[str, RouterMaker] = {
+    "vllm": VLLMBalancing,
+    "round-robin": lambda _: RoundRobin(),
+    "least-loaded": lambda _: LeastLoaded(),
+    "prefix-affinity": lambda _: PrefixAffinity(),
+}
+"""Those that are shipped, by name."""
+
+
+def router_maker(spec: str) -> RouterMaker:
+    """Makes the router that ``spec`` names; a file is run now, and one router made to see that it can be.
+
+    Raises ConfigError if nobody knows the name or the file does not hold such a router.
+    """
+    file, _ = file_and_class(spec)
+    if not file:
+        if spec not in ROUTERS:
+            raise ConfigError("router", spec, f"use one of: {', '.join(ROUTERS)}; or FILE.py:CLASS for one of your own")
+        return ROUTERS[spec]
+    make = class_from_file(spec, Router, "router", "tokenyard.sim.Router")
+    return lambda _: make()

@@ -1,1 +1,0 @@
-"""Many replays: variants of one run, measured one by one, in processes or on a cluster."""

@@ -1,1 +1,0 @@
-"""Readers of recorded workloads, one file format each."""

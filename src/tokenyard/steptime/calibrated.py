@@ -1,0 +1,363 @@
+"""The latency model of a deployment: the step formula with the constants that were fitted, and how well it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.config import SpeculativeConfig
+from tokenyard.errors import ConfigError
+from tokenyard.models.additions import draft_head
+from tokenyard.models.gpus import GPU
+from tokenyard.models.layers import StateSpace
+from tokenyard.models.spec import ModelSpec
+from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.steptime.formula import (
+    DEFAULT_CAPTURE_SIZE,
+    Amounts,
+    Parallelism,
+    StepFormula,
+    amounts,
+    gpus_together,
+    has_nvlink,
+)
+from tokenyard.steptime.known_error import Asked, KnownError, Load, Term, known_error, plain_kv_dtype
+from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
+
+__all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
+
+HOST_SECONDS = 1.5e-3
+"""Input preparation per step: hidden where a further step is in flight, which the measured runs had."""
+_LORA_KERNEL_SECONDS = 4e-6
+"""Of one shrink or expand kernel; there are two per matrix product. An estimate, not fitted."""
+_LORA_PRODUCTS = 4
+"""Matrix products per layer that adapters change: QKV, output, gate and up, down."""
+LORA_LAYER_SECONDS = 2 * _LORA_PRODUCTS * _LORA_KERNEL_SECONDS
+"""Of the adapters' kernels of one layer."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """What proposes drafts after every step."""
+
+    spec: ModelSpec | None
+    """The draft model, or the head that drafts (EAGLE, MTP) as a model of its few layers; None: no model (ngram)."""
+    num_speculative_tokens: int
+
+
+def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting | None:
+    """How drafts are made: by EAGLE and MTP heads, each as one more layer of the model; others count as free."""
+    if config is None:
+        return None
+    head = draft_head(spec) if config.use_eagle else None
+    return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
+
+
+class StepColumns(NamedTuple):
+    """Fields of StepWork, each an array over many steps and the ranks of each."""
+
+    num_tokens: Any
+    num_sampled: Any
+    num_decodes: Any
+    decode_context: Any
+    num_prefills: Any
+    prefill_tokens: Any
+    prefill_context: Any
+    prefill_pairs: Any
+
+
+def columns_of(work: Floats) -> StepColumns:
+    """The last axis of an array as fields."""
+    return StepColumns(*np.moveaxis(work, -1, 0))
+
+
+class _Deployed(NamedTuple):
+    """What step times were asked for."""
+
+    spec: ModelSpec
+    gpu: GPU
+    parallel: Parallelism
+    kv_cache_dtype: str | None
+    version: str | None
+    capture_size: int
+    eager: bool
+    drafting: Drafting | None
+    lora: bool
+    lora_enabled: bool
+    context_ranks: int
+
+
+class CalibratedLatency:
+    """Step times of a model on a GPU, fitted to measured runs of vLLM; :meth:`known_error` says how well."""
+
+    __slots__ = (
+        "_asked",
+        "_constants",
+        "_context_ranks",
+        "_draft_formula",
+        "_drafts",
+        "_formula",
+        "_merging",
+        "_ranks",
+        "_stages",
+        "_transfer",
+        "_with_capture_size",
+        "host_seconds",
+        "source",
+    )
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        gpu: GPU,
+        *,
+        parallel: Parallelism | None = None,
+        kv_cache_dtype: str | None = None,
+        version: str | None = None,
+        capture_size: int = DEFAULT_CAPTURE_SIZE,
+        eager: bool = False,
+        drafting: Drafting | None = None,
+        lora: bool = False,
+        lora_enabled: bool = False,
+        context_ranks: int = 1,
+        constants: Constants | None = None,
+        changed: Mapping[str, float] | None = None,
+    ) -> None:
+        """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
+        ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
+        ``changed``: constants that are to be others than the fitted ones.
+        ``context_ranks``: GPUs that the KV of a sequence is spread over, each of which reads its part in a decode; what
+        they then tell each other counts as two all-reduces of a token's hidden values a layer. An estimate, not fitted.
+
+        Raises ConfigError if the model cannot be split so.
+        """
+        parallel = parallel or Parallelism()
+        spec.check_tensor_parallel(parallel.tensor)
+        self._with_capture_size = partial(
+            CalibratedLatency,
+            spec,
+            gpu,
+            parallel=parallel,
+            kv_cache_dtype=kv_cache_dtype,
+            version=version,
+            eager=eager,
+            drafting=drafting,
+            lora=lora,
+            context_ranks=context_ranks,
+            constants=constants,
+        )
+        if parallel.pipeline > spec.num_layers:
+            raise ConfigError("pipeline_parallel_size", parallel.pipeline, f"the model has {spec.num_layers} layers")
+        constants = constants or shipped_constants()
+        others = dict(changed or {})
+        values = constants.of(spec, gpu, version) | others
+        if lora:
+            values["layer"] += LORA_LAYER_SECONDS
+        counted = amounts(spec, parallel, kv_cache_dtype)
+        self._formula = StepFormula(counted, gpu, parallel, values, capture_size=capture_size, eager=eager)
+        self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
+        self._draft_formula: StepFormula | None = None
+        if drafting is not None and drafting.spec is not None:
+            small: Amounts = amounts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
+            values = constants.of(drafting.spec, gpu, version) | {"step": values["layer"]} | others
+            alone = replace(parallel, pipeline=1)
+            self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
+        self._context_ranks = context_ranks
+        self._merging = 2 * spec.num_layers * values["all_reduce"] if context_ranks > 1 else 0.0
+        self._ranks = parallel.data
+        self._stages = parallel.pipeline
+        self._transfer = Transfer.of(gpu)
+        self.host_seconds = HOST_SECONDS
+        self._constants = constants
+        self._asked = _Deployed(
+            spec,
+            gpu,
+            parallel,
+            kv_cache_dtype,
+            version,
+            capture_size,
+            eager,
+            drafting,
+            lora,
+            lora_enabled,
+            context_ranks,
+        )
+        self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
+
+    def __repr__(self) -> str:
+        asked = self._asked
+        sizes = (("tensor", asked.parallel.tensor), ("pipeline", self._stages), ("data", self._ranks))
+        said = [asked.spec.name, asked.gpu.name, *(f"{name} {size}" for name, size in sizes if size > 1)]
+        said += [f"KV {asked.kv_cache_dtype}"] if asked.kv_cache_dtype else []
+        said += [f"vLLM {asked.version}"] if asked.version else []
+        return f"<CalibratedLatency: {', '.join(said)}>"
+
+    def known_error(self, load: Load | None = None, *, beside: CalibratedLatency | None = None) -> KnownError:
+        """How well these step times are known, under a load as far as that is said.
+
+        ``beside``: a deployment of which a measurement is at hand, and only the ratio to it is asked about.
+        """
+        told = None if beside is None else beside.question(Load())
+        return known_error(self.question(load or Load()), self._constants, told=told)
+
+    def question(self, load: Load) -> Asked:
+        """What is to be known of these step times."""
+        asked = self._asked
+        return Asked(
+            spec=asked.spec,
+            gpu=asked.gpu,
+            parallel=asked.parallel,
+            kv_cache_dtype=asked.kv_cache_dtype,
+            version=asked.version,
+            terms=tuple(self._unmeasured_terms()),
+            load=load,
+        )
+
+    def step_seconds(self, shape: StepShape) -> float:
+        """Of one step, through all stages of a pipeline; with data parallelism, if all ranks do the same."""
+        work = self.work_of(shape)
+        return float(self._seconds(work, work.num_tokens * self._ranks)) + self.host_seconds
+
+    def work_of(self, shape: StepShape) -> StepWork:
+        """What the step has to do; where drafts are verified, a request that does counts as decode."""
+        return StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
+
+    def decode_seconds(self, num: int, context: int, steps: int) -> Sequence[float]:
+        """Of ``steps`` steps in which the same ``num`` requests decode; ``context``: cached tokens before the first.
+
+        Number for number what :meth:`step_seconds` says: a column of objects is computed with one by one, and all that
+        does not change from step to step is computed once.
+        """
+        read: Any = np.array([context + num * step for step in range(1, steps + 1)], object)
+        seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks)
+        host = self.host_seconds
+        return [float(each) + host for each in (seconds if isinstance(seconds, np.ndarray) else [seconds] * steps)]
+
+    def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
+        """Of one step that data-parallel ranks take together; an idle rank (None) computes one dummy token."""
+        idle = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
+        works = [StepWork.of(shape or idle) for shape in shapes]
+        tokens = sum(work.num_tokens for work in works)
+        return max(float(self._seconds(work, tokens)) for work in works) + self.host_seconds
+
+    def rows_seconds(self, work: Floats) -> Floats:
+        """Of many steps whose preparation is hidden: columns of StepWork per rank, shape ``[rows, ranks, 8]``."""
+        columns = columns_of(work)
+        seconds: Floats = self._formula.seconds(columns, columns.num_tokens.sum(axis=1, keepdims=True)).max(axis=1)
+        return seconds
+
+    def terms(self, work: Any) -> dict[str, Any]:
+        """Seconds of a step by what they are spent on; together :meth:`step_seconds`. Fields of ``work`` (as
+        :meth:`work_of` has them) may be arrays over many steps.
+        """
+        work = self._shared_out(work)
+        terms = {
+            name: self._stages * each for name, each in self._formula.terms(work, work.num_tokens * self._ranks).items()
+        }
+        terms["links"] = terms["links"] + self._merging
+        if self._draft_formula is not None:
+            terms["drafts"] = self._draft_seconds(work)
+        terms[HOST] = self.host_seconds
+        return terms
+
+    @property
+    def capture_size(self) -> int:
+        """Tokens of the largest CUDA graph for steps with prompts."""
+        return self._formula.capture_size
+
+    def captured(self, capture_size: int) -> CalibratedLatency:
+        """The same deployment with another largest CUDA graph."""
+        return self._with_capture_size(capture_size=capture_size)
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return self._transfer.seconds(num_bytes, direction)
+
+    def _unmeasured_terms(self) -> Iterator[Term]:
+        """Parts of a step's time that nothing was fitted to, each with its share."""
+        for name, (without, changed) in _unmeasured(self._asked, self._constants).items():
+            plain = CalibratedLatency(**without._asdict(), constants=self._constants, changed=changed)
+            yield Term(
+                name=name,
+                tpot_share=_share(_decodes(self._drafts), _decodes(plain._drafts), self, plain),
+                ttft_share=_share(_prompts(), _prompts(), self, plain),
+            )
+
+    def _seconds(self, work: StepWork, all_tokens: int) -> Any:
+        work = self._shared_out(work)
+        seconds = self._stages * self._formula.seconds(work, all_tokens) + self._merging
+        return seconds if self._draft_formula is None else seconds + self._draft_seconds(work)
+
+    def _shared_out(self, work: Any) -> Any:
+        """The work of one GPU, where each reads its part of a sequence's KV."""
+        if self._context_ranks == 1:
+            return work
+        return work._replace(decode_context=-(-work.decode_context // self._context_ranks))
+
+    def _draft_seconds(self, work: Any) -> Any:
+        """Of the drafter: it sees what the model saw, then one token at a time."""
+        assert self._draft_formula is not None, "somebody drafts"
+        rows = work.num_decodes + work.num_prefills
+        alone = work._replace(num_tokens=rows, num_sampled=rows, num_prefills=0, prefill_tokens=0, prefill_pairs=0.0)
+        first = self._draft_formula.seconds(work._replace(num_sampled=rows), work.num_tokens)
+        return first + (self._drafts - 1) * self._draft_formula.seconds(alone, rows)
+
+
+_NOTHING: Mapping[str, float] = {}
+_FREE = 1e12
+"""Of a share of a data sheet's rate: so much that what it divides takes no time."""
+
+
+def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Deployed, Mapping[str, float]]]:
+    """What no measurement tells of -> the same deployment without it: other arguments, other constants."""
+    parallel, found = asked.parallel, dict[str, tuple[_Deployed, Mapping[str, float]]]()
+    if asked.lora or asked.lora_enabled:
+        found["LoRA adapters"] = asked._replace(lora=False), _NOTHING
+    if asked.drafting is not None:
+        found["drafts"] = asked._replace(drafting=None), _NOTHING
+    if asked.context_ranks > 1:
+        found["KV of a sequence on several GPUs"] = asked._replace(context_ranks=1), _NOTHING
+    if asked.eager:
+        found["steps without CUDA graphs"] = asked._replace(eager=False), _NOTHING
+    if parallel.pipeline > 1:
+        found["a pipeline"] = asked, _NOTHING
+    if parallel.num_gpus > gpus_together(asked.gpu, parallel.gpus_per_machine):
+        free = {"network_all_reduce": 0.0, "network_all_to_all": 0.0, "network": _FREE * asked.gpu.link_bandwidth}
+        found["a network between machines"] = asked, free
+    if parallel.tensor * parallel.data > 1 and not has_nvlink(asked.gpu):
+        found["PCIe between GPUs"] = asked, {"all_reduce": 0.0, "all_to_all": 0.0, "link": _FREE}
+    kinds = {type(mixer) for layer, _ in asked.spec.layer_counts for mixer in layer.mixers}
+    if StateSpace in kinds:
+        found["recurrent states"] = asked, {"state_memory": _FREE}
+    kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
+    if all(each.kv_dtype != kv_dtype for each in constants.deployments):
+        found[f"KV {kv_dtype} on any GPU"] = asked, {"kv_memory": _FREE}
+    return found
+
+
+def _decodes(drafts: int) -> list[StepShape]:
+    """Steps as they often are: few and many requests, short and long contexts."""
+    made = []
+    for requests in (1, 8, 64):
+        for context in (1024, 8192):
+            new = np.full(requests, 1 + drafts, np.int64)
+            made.append(StepShape(new, np.full(requests, context, np.int64), requests, int(new.sum())))
+    return made
+
+
+def _prompts() -> list[StepShape]:
+    return [StepShape(np.array([size]), np.zeros(1, np.int64), 1, size) for size in (512, 2048, 8192)]
+
+
+def _share(
+    ours: list[StepShape], theirs: list[StepShape], latency: CalibratedLatency, plain: CalibratedLatency
+) -> float:
+    """The largest part of a step's time by which the two differ."""
+    times = [(step_seconds(latency, a), step_seconds(plain, b)) for a, b in zip(ours, theirs, strict=True)]
+    return max(abs(with_it - without) / with_it for with_it, without in times)

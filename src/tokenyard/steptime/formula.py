@@ -1,0 +1,524 @@
+"""Seconds of a step by physics: work counted, rates of a GPU, and the formula that divides one by the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenyard.memory.room import MOST_CAPTURED
+from tokenyard.models.gpus import GPU
+from tokenyard.models.layers import (
+    Attends,
+    DenseMLP,
+    LatentAttention,
+    Mixer,
+    MoE,
+    SoftmaxAttention,
+    StateSpace,
+    WeightFormat,
+    dtype_bytes,
+    plain_format,
+)
+from tokenyard.models.spec import ModelSpec
+
+__all__ = [
+    "DEFAULT_CAPTURE_SIZE",
+    "GPUS_PER_MACHINE",
+    "GRAPH_STEP",
+    "NETWORK_BANDWIDTH",
+    "Amounts",
+    "Attention",
+    "Experts",
+    "Linear",
+    "Parallelism",
+    "StepFormula",
+    "amounts",
+    "arithmetic_kind",
+    "arithmetic_rate",
+    "generation",
+    "gpus_together",
+    "has_nvlink",
+    "kv_element_bytes",
+    "named_generation",
+    "storage_kind",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a step has to do, counted: FLOP and bytes of one GPU, by kind of layer and number format.
+#
+# Counts follow from the model's layers and from how they are shared out:
+#
+#     tensor parallel   matrices and heads are cut over ``tp`` GPUs; two all-reduces per layer
+#     pipeline          a GPU has the layers of its stage
+#     expert parallel   whole experts are dealt out over ``tp x dp`` GPUs; tokens travel to them and back
+#     data parallel     every rank has its own requests and attention; with experts the ranks step together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """How a model is spread over GPUs."""
+
+    tensor: int = 1
+    data: int = 1
+    pipeline: int = 1
+    expert: bool = False
+    """Whole experts are dealt out over tensor x data GPUs, not cut."""
+    gpus_per_machine: int = 0
+    """Of one machine; 0: nobody says, and as many as machines with such GPUs usually have."""
+
+    @property
+    def num_gpus(self) -> int:
+        return self.tensor * self.data * self.pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """Matrix products that every token goes through, of one number format."""
+
+    weights: WeightFormat
+    parameters: int
+    """On one GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Experts of layers that are alike."""
+
+    weights: WeightFormat
+    layers: int
+    num_experts: int
+    """Of one layer, on all GPUs."""
+    num_local: int
+    """Of them, on one GPU, in whole or in part."""
+    per_token: int
+    parameters: int
+    """Of one expert, on one GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Layers that read keys and values, and are alike."""
+
+    layers: int
+    kv_bytes: float
+    """Per token and layer, on one GPU."""
+    pair_flops: float
+    """Per (query, key) pair and layer in prefill, on one GPU."""
+    decode_flops: float
+    """Per (query, key) pair and layer in decode; latent attention works in the compressed space there."""
+    window: int
+    """Tokens that can be seen; 0: all."""
+    latent: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Counts of one GPU."""
+
+    linear: tuple[Linear, ...]
+    head: Linear
+    experts: tuple[Experts, ...]
+    attention: tuple[Attention, ...]
+    state_bytes: float
+    """Recurrent states of one request: read and written in every step."""
+    state_flops: float
+    """Per token, in layers with a state."""
+    elementwise_bytes: float
+    """Activations per token that pass through memory between the matrix products."""
+    layers: int
+    expert_layers: int
+    """Layers whose MLP is a choice among experts."""
+    all_reduces: int
+    hidden_bytes: int
+    """Of one token."""
+
+
+def amounts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None) -> Amounts:
+    """The counts for one GPU of the first pipeline stage, or the mean over stages where layers do not divide."""
+    tp, share = parallel.tensor, 1 / parallel.pipeline
+    kv_bytes = kv_element_bytes(kv_dtype if kv_dtype not in (None, "auto") else spec.kv_cache_dtype or spec.dtype)
+    linear: Counter[WeightFormat] = Counter()
+    experts: Counter[tuple[MoE, int]] = Counter()
+    attention: Counter[Attention] = Counter()
+    state_bytes = state_flops = width = 0.0
+    plain = plain_format(spec.dtype)
+    for layer, count in spec.layer_counts:
+        for mixer in layer.mixers:
+            linear[mixer.weights] += count * mixer.num_parameters(tp)
+            width += count * _mixer_width(mixer, tp)
+            if isinstance(mixer, StateSpace):
+                state_bytes += count * 2.0 * mixer.state_bytes(tp)
+                state_flops += count * 3.0 * mixer.state_bytes(tp) / dtype_bytes(mixer.state_dtype)
+            else:
+                attention[_attention(mixer, tp, kv_bytes)] += count
+        mlp = layer.mlp
+        if isinstance(mlp, DenseMLP):
+            linear[mlp.weights] += count * mlp.num_parameters(tp)
+            width += count * 3 * mlp.width / tp
+        elif isinstance(mlp, MoE):
+            linear[mlp.shared_weights] += count * mlp.shared_parameters(tp)
+            linear[plain] += count * mlp.extra_parameters
+            experts[mlp, tp] += count
+            width += count * 3 * (mlp.num_experts_per_tok * mlp.width / tp + mlp.shared_width / tp)
+        width += count * 4 * spec.hidden_size
+    head = spec.head_weights or plain
+    return Amounts(
+        linear=tuple(Linear(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
+        head=Linear(weights=head, parameters=int(spec.head_parameters * share / tp)),
+        experts=tuple(_experts(mlp, parallel, count * share) for (mlp, _), count in experts.items()),
+        attention=tuple(
+            Attention(
+                layers=int(count * share) or 1,
+                kv_bytes=each.kv_bytes,
+                pair_flops=each.pair_flops,
+                decode_flops=each.decode_flops,
+                window=each.window,
+                latent=each.latent,
+            )
+            for each, count in attention.items()
+        ),
+        state_bytes=state_bytes * share,
+        state_flops=state_flops * share,
+        elementwise_bytes=width * share * spec.dtype_bytes,
+        layers=int(spec.num_layers * share),
+        expert_layers=int(sum(experts.values()) * share),
+        all_reduces=int(2 * spec.num_layers * share) if tp > 1 else 0,
+        hidden_bytes=spec.hidden_size * spec.dtype_bytes,
+    )
+
+
+def kv_element_bytes(dtype: str) -> float:
+    """Bytes per element of keys and values, by the names that ``--kv-cache-dtype`` takes."""
+    return 0.5625 if dtype == "nvfp4" else 1.0 if dtype.startswith("fp8") else dtype_bytes(dtype)
+
+
+def _mixer_width(mixer: Mixer, tp: int) -> float:
+    heads = getattr(mixer, "num_heads", 0)
+    size = getattr(mixer, "head_size", 0) or getattr(mixer, "v_head_dim", 0)
+    return 2.0 * heads * size / tp
+
+
+def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
+    if isinstance(mixer, LatentAttention):
+        heads = mixer.num_heads / tp
+        prefill = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim
+        return Attention(
+            layers=0,
+            kv_bytes=mixer.latent_size * kv_bytes,
+            pair_flops=2.0 * heads * prefill,
+            decode_flops=2.0 * heads * (mixer.latent_size + mixer.kv_lora_rank),
+            window=mixer.indexer.topk if mixer.indexer is not None else 0,
+            latent=True,
+        )
+    assert isinstance(mixer, SoftmaxAttention)
+    flops = 2.0 * mixer.num_heads / tp * (mixer.head_size + mixer.value_size)
+    windowed = mixer.attends in (Attends.SLIDING_WINDOW, Attends.CHUNKED)
+    return Attention(
+        layers=0,
+        kv_bytes=mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_bytes,
+        pair_flops=flops,
+        decode_flops=flops,
+        window=mixer.window if windowed else 0,
+        latent=False,
+    )
+
+
+def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> Experts:
+    """vLLM spreads experts over all tensor x data parallel GPUs: whole ones if asked to, else every one cut."""
+    group = parallel.tensor * parallel.data
+    return Experts(
+        weights=mlp.weights,
+        layers=max(1, int(layers)),
+        num_experts=mlp.num_experts,
+        num_local=-(-mlp.num_experts // group) if parallel.expert else mlp.num_experts,
+        per_token=mlp.num_experts_per_tok,
+        parameters=mlp.expert_parameters if parallel.expert else mlp.expert_parameters // group,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a GPU does per second beyond its data sheet's first line: arithmetic by number format, and its generation.
+#
+# Dense rates relative to bfloat16, from the vendors' data sheets.
+
+_GENERATIONS = {
+    "ampere": ("a10", "a100-40gb", "a100-80gb"),
+    "ada": ("l4", "l40s", "rtx4090"),
+    "hopper": ("h100", "h200"),
+    "blackwell": ("b200", "b300", "gb200"),
+    "blackwell-rtx": ("rtx5090", "rtxpro6000"),
+}
+_OF_GPU = {gpu: name for name, gpus in _GENERATIONS.items() for gpu in gpus}
+_FASTER = {
+    "ampere": {"int8": 2.0},
+    "ada": {"int8": 2.0, "float8": 2.0},
+    "hopper": {"int8": 2.0, "float8": 2.0},
+    "blackwell": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
+    "blackwell-rtx": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
+}
+GPUS_PER_MACHINE = 8
+"""Where nobody says: most machines with such GPUs have 8 of them."""
+_NVLINK_DOMAINS = {"gb200": 72}
+"""GPUs of several machines that one NVLink switch joins (NVL72)."""
+_KINDS = {"float8": "float8", "float8_e4m3fn": "float8", "float8_e5m2": "float8", "int8": "int8", "float4": "float4"}
+
+
+def generation(gpu: GPU) -> str:
+    """Name of the GPU's architecture; ``unknown`` for one that is not in the table."""
+    return named_generation(gpu.name)
+
+
+def named_generation(name: str) -> str:
+    """The same by the GPU's name."""
+    return _OF_GPU.get(name, "unknown")
+
+
+def has_nvlink(gpu: GPU) -> bool:
+    """Whether the GPUs of a node are joined by more than PCIe."""
+    return gpu.link_bandwidth > gpu.pcie_bandwidth
+
+
+def gpus_together(gpu: GPU, gpus_per_machine: int = 0) -> int:
+    """GPUs that are joined by their own links, not by a network: those of a machine, or of an NVLink domain.
+
+    ``gpus_per_machine``: 0 where nobody says: 8.
+    """
+    return max(_NVLINK_DOMAINS.get(gpu.name, 0), gpus_per_machine or GPUS_PER_MACHINE)
+
+
+def arithmetic_kind(gpu: GPU, weights: WeightFormat) -> str:
+    """Units that multiply such weights: bfloat16, float8, int8 or float4.
+
+    Where the GPU has no units for a format, values are widened to bfloat16 first; MXFP4 weights meet 8-bit activations
+    on Blackwell (vLLM's FlashInfer kernels), and are widened elsewhere (Marlin).
+    """
+    kind = _KINDS.get(weights.compute, "bfloat16")
+    if weights.name == "mxfp4":
+        kind = "float8" if generation(gpu) == "blackwell" else "bfloat16"
+    return kind if kind in _FASTER.get(generation(gpu), {}) else "bfloat16"
+
+
+def arithmetic_rate(gpu: GPU, kind: str) -> float:
+    """FLOP per second of the units for ``kind``."""
+    return gpu.bf16_flops * _FASTER.get(generation(gpu), {}).get(kind, 1.0)
+
+
+def storage_kind(weights: WeightFormat) -> str:
+    """Bits per weight in memory, as constants are named: 16, 8 or 4."""
+    return "16" if weights.bits > 8 else "8" if weights.bits > 4 else "4"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Seconds of a step: what has to be done over what the GPU does per second, times fitted shares, plus fitted costs.
+#
+#     linear layers   2 x weights x tokens FLOP against the bytes of the weights
+#     experts         the same over the distinct experts that the tokens choose; rows per expert are padded to a tile
+#     output head     the same over the tokens that are sampled
+#     attention       decode: KV bytes of the context (and FLOP, in compressed space), and beside a prompt the FLOP of a
+#                     tile of rows; prefill: FLOP per (query, key) pair
+#     states          bytes of the recurrent states, read and written
+#     all-reduce      latency floor plus bytes over the link, two per layer
+#     all-to-all      between data-parallel ranks: gather and scatter of every rank's tokens at every layer of experts
+#     network         either of them over several machines: first within each, then between machines, every GPU of one
+#                     with a port of its own, and a second latency floor
+# fixed           per layer, per layer with experts, per step, per sampled request, per layer of a step with a prompt
+#     launches        a step with a prompt cannot be shorter than the host takes to launch it: piece by piece from CUDA
+#                     graphs up to the capture size, kernel by kernel beyond
+#
+# Arithmetic and memory traffic overlap imperfectly where they are about equal: their times are joined by a cubic
+# mean. Everything is written with operators alone, so that a step's numbers may be floats or arrays over many steps.
+
+DEFAULT_CAPTURE_SIZE = MOST_CAPTURED
+NETWORK_BANDWIDTH = 50e9
+"""Bytes per second of one GPU's port between machines: 400 Gbit/s. An assumption: nothing measured it."""
+GRAPH_STEP = 8
+"""Graphs are captured for multiples of it; a step is padded to the next."""
+
+Number = Any
+"""A float, or an array of them."""
+
+
+class StepFormula:
+    """One model on one kind of GPU, spread out in one way, with one set of constants."""
+
+    __slots__ = (
+        "_amounts",
+        "_capture",
+        "_constants",
+        "_eager",
+        "_experts",
+        "_fixed",
+        "_gpu",
+        "_is_eager",
+        "_launches",
+        "_linear",
+        "_link",
+        "_mixed",
+        "_network",
+        "_parallel",
+        "_together",
+    )
+
+    def __init__(
+        self,
+        amounts: Amounts,
+        gpu: GPU,
+        parallel: Parallelism,
+        constants: Mapping[str, float],
+        *,
+        capture_size: int = DEFAULT_CAPTURE_SIZE,
+        eager: bool = False,
+    ) -> None:
+        """``capture_size``: tokens of the largest CUDA graph for steps with prompts; 0: none is captured for them.
+
+        ``eager``: there are no graphs at all, and the host launches the kernels of every step one by one.
+        """
+        self._amounts = amounts
+        self._gpu = gpu
+        self._parallel = parallel
+        self._constants = constants
+        self._capture = 0 if eager else capture_size
+        self._is_eager = eager
+        self._link = gpu.link_bandwidth * constants["link"]
+        self._together = gpus_together(gpu, parallel.gpus_per_machine)
+        is_spread = parallel.num_gpus > self._together
+        self._network = min(self._link, constants["network"]) if is_spread else self._link
+        a, c = amounts, constants
+        self._linear = [(self._product(each, "gemm"), self._traffic(each, "memory")) for each in (*a.linear, a.head)]
+        self._experts = [(self._product(each, "experts"), self._traffic(each, "expert_memory")) for each in a.experts]
+        self._fixed = c["step"] / parallel.pipeline + a.layers * c["layer"] + a.expert_layers * c["expert_layer"]
+        self._mixed = a.layers * c["mixed_layer"]
+        self._launches = c["launch_step"] + a.layers * c["launch_layer"] + a.expert_layers * c["launch_expert_layer"]
+        self._eager = a.layers * c["eager_layer"] + a.expert_layers * c["eager_expert_layer"]
+
+    @property
+    def capture_size(self) -> int:
+        """Tokens of the largest CUDA graph for steps with prompts; 0: there is none."""
+        return self._capture
+
+    def seconds(self, work: Any, all_tokens: Number) -> Number:
+        """Of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all data-parallel ranks."""
+        is_mixed = work.num_prefills > 0
+        tokens = self._padded(work.num_tokens)
+        seconds: Number = 0.0
+        for _, part in self._parts(work, tokens, all_tokens):
+            seconds = seconds + part
+        seconds = joined(seconds, self._launch_seconds(tokens, is_mixed))
+        return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._constants["sequence"]
+
+    def terms(self, work: Any, all_tokens: Number) -> dict[str, Number]:
+        """:meth:`seconds` by what they are spent on; ``launches`` is how much longer they make a step."""
+        is_mixed = work.num_prefills > 0
+        tokens = self._padded(work.num_tokens)
+        terms: dict[str, Number] = dict.fromkeys(("weights", "experts", "attention", "states", "activations"), 0.0)
+        on_device: Number = 0.0
+        for name, part in self._parts(work, tokens, all_tokens):
+            terms[name] = terms.get(name, 0.0) + part
+            on_device = on_device + part
+        terms["launches"] = joined(on_device, self._launch_seconds(tokens, is_mixed)) - on_device
+        fixed = self._fixed + is_mixed * self._mixed
+        return terms | {"fixed": fixed, "sampling": work.num_sampled * self._constants["sequence"]}
+
+    def _launch_seconds(self, tokens: Number, is_mixed: Number) -> Number:
+        launches = self._launches + (tokens > self._capture) * self._eager
+        return launches if self._is_eager else is_mixed * launches
+
+    def _parts(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
+        """What the device does one after the other, and for how long; ``tokens`` are padded."""
+        a, c = self._amounts, self._constants
+        some = tokens > 0
+        for products, traffic in self._linear[:-1]:
+            yield "weights", joined(tokens * products, some * traffic)
+        products, traffic = self._linear[-1]
+        yield "weights", joined(work.num_sampled * products, (work.num_sampled > 0) * traffic)
+        for part, (products, traffic) in zip(a.experts, self._experts, strict=True):
+            yield "experts", self._expert_seconds(part, all_tokens, products, traffic)
+        for attention in a.attention:
+            yield "attention", self._attention_seconds(attention, work)
+        bandwidth = self._gpu.memory_bandwidth
+        if a.state_bytes:
+            requests = work.num_decodes + work.num_prefills
+            yield "states", requests * a.state_bytes / (bandwidth * c["state_memory"])
+            yield "states", tokens * a.state_flops / (self._gpu.bf16_flops * c["attention"])
+        yield "activations", tokens * a.elementwise_bytes / (bandwidth * c["elementwise"])
+        yield "links", self._link_seconds(tokens, all_tokens)
+
+    def _padded(self, tokens: Number) -> Number:
+        """Tokens of the graph that a step runs from."""
+        more = -(-tokens // GRAPH_STEP) * GRAPH_STEP - tokens
+        return tokens + (tokens <= self._capture) * (tokens > GRAPH_STEP / 2) * more
+
+    def _product(self, part: Linear | Experts, share: str) -> float:
+        """Seconds of arithmetic per token, or per (token, expert) pair."""
+        kind = arithmetic_kind(self._gpu, part.weights)
+        name = f"{share}_{'float8' if kind == 'int8' else kind}"
+        return 2.0 * part.parameters / (arithmetic_rate(self._gpu, kind) * self._constants[name])
+
+    def _traffic(self, part: Linear | Experts, share: str) -> float:
+        """Seconds to read the weights once; of experts, those of one."""
+        weights: WeightFormat = part.weights
+        constant = self._constants[f"{share}_{storage_kind(weights)}"]
+        return weights.num_bytes(part.parameters) / (self._gpu.memory_bandwidth * constant)
+
+    def _expert_seconds(self, part: Experts, tokens: Number, products: float, traffic: float) -> Number:
+        """Distinct experts by tokens, each read once; on the rank that has the most work."""
+        c = self._constants
+        share = part.per_token / part.num_experts
+        touched = part.num_local * (1.0 - (1.0 - share * c["spread"]) ** tokens)
+        pairs = tokens * part.per_token * part.num_local / part.num_experts
+        if part.num_local < part.num_experts:
+            pairs = pairs * (1.0 + c["imbalance"])
+        return part.layers * joined((pairs + touched * c["tile"]) * products, touched * traffic)
+
+    def _attention_seconds(self, part: Attention, work: Any) -> Number:
+        c, gpu = self._constants, self._gpu
+        context, pairs, before = work.decode_context, work.prefill_pairs, work.prefill_context
+        if part.window:
+            context = least(context, work.num_decodes * part.window)
+            pairs = least(pairs, work.prefill_tokens * part.window)
+            before = least(before, work.num_prefills * part.window)
+        bandwidth = gpu.memory_bandwidth * c["kv_memory"]
+        decode = context * part.kv_bytes / bandwidth
+        if part.latent:
+            decode = joined(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
+        rows = (work.num_prefills > 0) * c["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
+        decode = decode + rows * context * part.decode_flops / gpu.bf16_flops
+        prefill = pairs * part.pair_flops / (gpu.bf16_flops * c["attention"]) + before * part.kv_bytes / bandwidth
+        return part.layers * (decode + prefill)
+
+    def _link_seconds(self, tokens: Number, all_tokens: Number) -> Number:
+        a, c, p = self._amounts, self._constants, self._parallel
+        seconds: Number = 0.0
+        if a.all_reduces:
+            moved = tokens * a.hidden_bytes
+            seconds = a.all_reduces * self._exchange_seconds("all_reduce", moved, p.tensor, 1)
+        if p.data > 1 and a.expert_layers:
+            moved = all_tokens * a.hidden_bytes
+            seconds = seconds + a.expert_layers * self._exchange_seconds("all_to_all", moved, p.data, p.tensor)
+        if p.pipeline > 1:
+            seconds = seconds + c["all_reduce"] + tokens * a.hidden_bytes / self._network
+        return seconds
+
+    def _exchange_seconds(self, name: str, moved: Number, ranks: int, gpus: int) -> Number:
+        """Of bytes that ``ranks`` gather and scatter, each on ``gpus`` GPUs: within machines, and between them."""
+        machines = -(-ranks * gpus // self._together)
+        inside = ranks if machines == 1 else max(1, self._together // gpus)
+        seconds = self._constants[name] + 2.0 * (inside - 1) / inside * moved / self._link
+        if machines > 1:
+            ports = min(self._together, ranks * gpus)
+            between = 2.0 * (machines - 1) / machines * moved / ports / self._network
+            seconds = seconds + self._constants[f"network_{name}"] + between
+        return seconds
+
+
+def joined(one: Number, other: Number) -> Number:
+    """Time of two activities that overlap, but not perfectly."""
+    return (one * one * one + other * other * other) ** (1 / 3)
+
+
+def least(one: Number, other: Number) -> Number:
+    """The smaller of two numbers, neither negative."""
+    return (one + other - abs(one - other)) / 2

@@ -1,0 +1,331 @@
+"""How well step times are known: the nearest measured deployments, what of the question was never measured, a range.
+
+What is known depends on all that was asked. Everything that the nearest measured deployments do not have is a gap, and
+every gap widens the range by what predictions were further off when just that was left out of the fit:
+
+    gap          left out of the fit to learn its width
+    model        a model, in all its precisions
+    precision    a model in one precision, where another one stayed
+    generation   a model on one generation of GPUs, where another one stayed
+    gpu          a GPU, where its models stayed on another one of its generation; adds what a pair adds as well
+    pair         a model on one GPU, where both stayed with others
+    layout       a model on a GPU in one layout (TP, DP, PP, experts), where another one stayed
+    kv_dtype     one format of keys and values, where another one stayed
+    version      one version of vLLM, where another one stayed; grows with the root of the minor versions between
+    users        the largest and the smallest loads
+    prompts      the longest and the shortest prompts
+    outputs      the longest and the shortest answers
+    term         nothing can be left out, for nothing was measured: counts as a layout, and the seconds that the term
+                 takes may be off as far as constants that were estimated lay from what was fitted to measurements
+
+The range of a load that was left out is the base. Logarithms of what a gap adds are joined as independent errors, so
+that no gap ever makes a range narrower. ``scripts/fit_latency.py`` computes the figures, and how often ranges hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tokenyard.models.gpus import GPU
+from tokenyard.models.spec import ModelSpec
+from tokenyard.steptime.constants import (
+    FEWEST_POINTS,
+    Constants,
+    MeasuredDeployment,
+    minor_version,
+    model_key,
+    shipped_constants,
+)
+from tokenyard.steptime.formula import Parallelism, generation, named_generation
+
+__all__ = ["LEFT_OUT", "Asked", "Gap", "KnownError", "Load", "Spread", "Term", "known_error", "plain_kv_dtype"]
+
+LEFT_OUT = {
+    "load": "a fifth of the loads",
+    "model": "a model, in all its precisions",
+    "precision": "a model in one precision",
+    "generation": "a model on one generation of GPUs",
+    "gpu": "a GPU",
+    "pair": "a model on one GPU",
+    "layout": "a layout of a model on a GPU",
+    "kv_dtype": "a format of the KV cache",
+    "version": "a version of vLLM",
+    "users": "the largest, and the smallest, loads",
+    "prompts": "the longest, and the shortest, prompts",
+    "outputs": "the longest, and the shortest, answers",
+}
+"""Kind of a gap -> what was left out of the fit to learn its width."""
+_SHOWN_BY = {"term": ("layout",), "gpu": ("gpu", "pair")}
+"""Gap -> kinds of folds that show what it adds, where it is not its own alone. Four GPUs that were left out say little
+of the next; that a model and a GPU were not measured together adds to it."""
+_NEAREST, _NAMED = 3, 2
+"""Measured deployments that are kept, and that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is sent, as far as it is known; None is not asked about."""
+
+    users: float | None = None
+    """Requests in flight at once, on all data-parallel ranks."""
+    input_tokens: float | None = None
+    """Mean of the prompts."""
+    output_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """Something that takes time in a step, and that nothing measured."""
+
+    name: str
+    tpot_share: float
+    """Of the time of a step that decodes."""
+    ttft_share: float
+    """Of the time of a step that computes prompts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Everything that step times depend on, as it was asked for."""
+
+    spec: ModelSpec
+    gpu: GPU
+    parallel: Parallelism = field(default_factory=Parallelism)
+    kv_cache_dtype: str | None = None
+    version: str | None = None
+    """Of vLLM; None: whichever was measured."""
+    terms: tuple[Term, ...] = ()
+    load: Load = Load()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How far measured values lay from predictions."""
+
+    median: float
+    """Of the absolute relative error."""
+    low: float
+    """Measured over predicted: 5 % of the points lay below."""
+    high: float
+    """Measured over predicted: 5 % of the points lay above."""
+
+    def around(self, value: float) -> tuple[float, float]:
+        """The range in which nine measured values of ten would lie."""
+        return value * self.low, value * self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something that was asked and that the nearest measured deployments do not have."""
+
+    kind: str
+    """As the table above names it."""
+    what: str
+    """In words."""
+    versions: int = 0
+    """Minor versions of vLLM to the nearest that was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownError:
+    """What is known of a prediction."""
+
+    gaps: tuple[Gap, ...]
+    """What was not measured; nothing: all that was asked was."""
+    nearest: tuple[MeasuredDeployment, ...]
+    """The measured deployments that are nearest to what was asked, the nearest first."""
+    tpot: Spread
+    ttft: Spread
+    newest_version: str
+    """The newest vLLM of which anything was measured."""
+
+    @property
+    def familiarity(self) -> str:
+        """Kinds of gaps in a word; ``measured`` where there is none."""
+        return " + ".join(dict.fromkeys(gap.kind for gap in self.gaps)) or "measured"
+
+    @property
+    def sentence(self) -> str:
+        """For the header of a report."""
+        missing = f". Not measured: {', '.join(gap.what for gap in self.gaps)}" if self.gaps else ""
+        found = "; ".join(str(each) for each in self.nearest[:_NAMED]) or "nothing like it"
+        return f"{self.range_in_words}{missing}. Nearest measured: {found}"
+
+    @property
+    def range_in_words(self) -> str:
+        """How far off, as it was where as much was left out of the fit."""
+        tpot, ttft = self.tpot, self.ttft
+        return (
+            f"nine of ten within {tpot.low:.2f} to {tpot.high:.2f} times what is shown of TPOT, {ttft.low:.2f} to"
+            f" {ttft.high:.2f} of TTFT (half within {tpot.median:.0%} and {ttft.median:.0%}), by what a fit had not"
+            " seen"
+        )
+
+
+def known_error(asked: Asked, constants: Constants | None = None, *, told: Asked | None = None) -> KnownError:
+    """How well the step times of what was asked are known.
+
+    ``told``: a deployment whose step times were measured, and that the question is relative to; its vLLM, and terms
+    that it has as well, are no gaps.
+    """
+    constants = constants or shipped_constants()
+    if told is not None:
+        names = {term.name for term in told.terms}
+        terms = tuple(term for term in asked.terms if term.name not in names)
+        asked = replace(asked, terms=terms, version=None if asked.version == told.version else asked.version)
+    gaps, reference = _of_model_and_gpu(asked, constants)
+    gaps += _of_the_rest(asked, reference)
+    keys = {each.key for each in reference} if all(gap.kind != "model" for gap in gaps) else set[str]()
+    spreads = [_spread(constants, quantity, asked, gaps, keys) for quantity in ("tpot", "ttft")]
+    key = model_key(asked.spec)
+    nearest = tuple(sorted(reference, key=lambda each: _distance(asked, key, each))[:_NEAREST])
+    return KnownError(
+        gaps=tuple(gaps),
+        nearest=nearest,
+        tpot=spreads[0],
+        ttft=spreads[1],
+        newest_version=constants.newest_version,
+    )
+
+
+def plain_kv_dtype(dtype: str | None, spec: ModelSpec) -> str:
+    """The format of keys and values as measured deployments name it: ``auto`` is the model's own."""
+    own = spec.kv_cache_dtype or spec.dtype
+    name = own if dtype in (None, "auto") else str(dtype)
+    return "fp8" if name.startswith("fp8") else "auto" if name in (spec.dtype, "bfloat16", "float16") else name
+
+
+# ---- gaps
+
+
+def _of_model_and_gpu(asked: Asked, constants: Constants) -> tuple[list[Gap], list[MeasuredDeployment]]:
+    """What is missing of them, and the measured deployments to compare the rest with."""
+    spec, gpu, everything = asked.spec, asked.gpu, constants.deployments
+    key, age = model_key(spec), generation(gpu)
+    shape, _, form = key.partition(":")
+    same_age = [each for each in everything if named_generation(each.gpu) == age]
+    steps: list[tuple[list[MeasuredDeployment], list[Gap]]] = [
+        ([each for each in same_age if each.key == key and each.gpu == gpu.name], []),
+        ([each for each in same_age if each.key == key], [_elsewhere(asked, constants)]),
+    ]
+    precision = Gap(kind="precision", what=f"{spec.name} with weights of {spec.weight_format.name}")
+    on_age = Gap(kind="generation", what=f"{spec.name} on {age} GPUs")
+    own_gpu = [] if constants.measured_gpu(gpu) else [_unmeasured(gpu)]
+    siblings = [each for each in same_age if each.shape == shape]
+    steps.append(([each for each in siblings if each.gpu == gpu.name], [precision]))
+    steps.append((siblings, [precision, _elsewhere(asked, constants)]))
+    steps.append(([each for each in everything if each.key == key], [on_age, *own_gpu]))
+    steps.append(([each for each in everything if each.shape == shape], [precision, on_age, *own_gpu]))
+    for reference, gaps in steps:
+        if sum(each.points for each in reference) >= FEWEST_POINTS:
+            return list(gaps), reference
+    reference = [each for each in everything if each.gpu == gpu.name] or same_age or list(everything)
+    gaps = [Gap(kind="model", what=spec.name), *own_gpu]
+    if form not in {each.key.partition(":")[2] for each in reference}:
+        gaps.append(Gap(kind="precision", what=f"weights of {spec.weight_format.name} on {age} GPUs"))
+    return gaps, reference
+
+
+def _elsewhere(asked: Asked, constants: Constants) -> Gap:
+    """The model was measured on another GPU of the generation: was this one, with other models?"""
+    if constants.measured_gpu(asked.gpu):
+        return Gap(kind="pair", what=f"{asked.spec.name} on {asked.gpu.name}")
+    return _unmeasured(asked.gpu)
+
+
+def _unmeasured(gpu: GPU) -> Gap:
+    return Gap(kind="gpu", what=gpu.name)
+
+
+def _of_the_rest(asked: Asked, reference: Sequence[MeasuredDeployment]) -> list[Gap]:
+    gaps = []
+    if all(each.layout != _layout(asked.parallel) for each in reference):
+        gaps.append(Gap(kind="layout", what=MeasuredDeployment.layout_in_words(*_layout(asked.parallel))))
+    kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
+    if all(each.kv_dtype != kv_dtype for each in reference):
+        gaps.append(Gap(kind="kv_dtype", what=f"KV {kv_dtype}"))
+    if asked.version is not None and all(asked.version not in each.versions for each in reference):
+        gaps.append(_of_version(asked.version, reference))
+    gaps += _of_load(asked.load, reference)
+    gaps += [Gap(kind="term", what=term.name) for term in asked.terms]
+    return gaps
+
+
+def _of_version(version: str, reference: Sequence[MeasuredDeployment]) -> Gap:
+    number = minor_version(version)
+    measured = {each: minor_version(each) for one in reference for each in one.versions}
+    known = {each: found for each, found in measured.items() if found is not None}
+    if number is None or not known:
+        return Gap(kind="version", what=f"vLLM {version}")
+    newest = max(known, key=lambda each: known[each])
+    apart = min(abs(number - found) for found in known.values())
+    return Gap(kind="version", what=f"vLLM {version} (the newest is {newest})", versions=apart)
+
+
+def _of_load(load: Load, reference: Sequence[MeasuredDeployment]) -> Iterator[Gap]:
+    checks = (
+        ("users", "requests at once", load.users, [each.users for each in reference]),
+        ("prompts", "prompt tokens", load.input_tokens, [each.input_tokens for each in reference]),
+        ("outputs", "output tokens", load.output_tokens, [each.output_tokens for each in reference]),
+    )
+    for kind, unit, value, spans in checks:
+        least, most = min(span[0] for span in spans), max(span[1] for span in spans)
+        if value is not None and not least <= value <= most:
+            yield Gap(kind=kind, what=f"{value:,.0f} {unit} ({least:,} to {most:,} were)")
+
+
+def _layout(parallel: Parallelism) -> tuple[int, int, int, bool]:
+    return parallel.tensor, parallel.data, parallel.pipeline, parallel.expert
+
+
+def _distance(asked: Asked, key: str, one: MeasuredDeployment) -> tuple[float, ...]:
+    """Small is near: another layout counts before another KV format, and that before another version."""
+    sizes = zip(_layout(asked.parallel)[:3], one.layout[:3], strict=True)
+    apart = sum(abs(math.log2(a / b)) for a, b in sizes) + (asked.parallel.expert != one.layout[3])
+    same_kv = plain_kv_dtype(asked.kv_cache_dtype, asked.spec) == one.kv_dtype
+    of_model = key != one.key, asked.gpu.name != one.gpu
+    sizes_apart = abs(math.log(asked.spec.num_layers * asked.spec.hidden_size / one.size))
+    return (*of_model, sizes_apart, apart, not same_kv, -one.points)
+
+
+# ---- ranges
+
+
+def _spread(constants: Constants, quantity: str, asked: Asked, gaps: Sequence[Gap], keys: Iterable[str]) -> Spread:
+    """The base of the reference's models, widened by every gap."""
+    errors = constants.errors(quantity)
+    bases = [errors["load"], *(constants.error_of_model(quantity, key) for key in sorted(keys))]
+    added = [_added(errors, gap) for gap in gaps]
+    median = math.hypot(max(each["median"] for each in bases), *(each[0] for each in added))
+    low = math.hypot(max(-math.log(each["low"]) for each in bases), *(each[1] for each in added))
+    high = math.hypot(max(math.log(each["high"]) for each in bases), *(each[2] for each in added))
+    down, up = 1.0, 1.0
+    estimates = constants.estimates
+    for term in asked.terms:
+        share = term.tpot_share if quantity == "tpot" else term.ttft_share
+        median = math.hypot(median, share * estimates["median"])
+        down *= max(estimates["low"], 1 - share * (1 - estimates["low"]))
+        up *= 1 + share * (estimates["high"] - 1)
+    return Spread(median=median, low=math.exp(-low) * down, high=math.exp(high) * up)
+
+
+def _added(errors: Mapping[str, Any], gap: Gap) -> tuple[float, float, float]:
+    """What one gap adds to the median error, and to the logarithms of both ends."""
+    found = [_beyond(errors["load"], errors[kind]) for kind in _SHOWN_BY.get(gap.kind, (gap.kind,))]
+    scale = math.sqrt(max(1.0, gap.versions / errors["version"]["apart"])) if gap.versions else 1.0
+    median, low, high = (scale * math.hypot(*each) for each in zip(*found, strict=True))
+    return median, low, high
+
+
+def _beyond(base: Mapping[str, float], found: Mapping[str, float]) -> tuple[float, float, float]:
+    """The median error, and logarithms of both ends, less those of the base as of an independent error."""
+    parts = (
+        (base["median"], found["median"]),
+        (-math.log(base["low"]), -math.log(found["low"])),
+        (math.log(base["high"]), math.log(found["high"])),
+    )
+    median, low, high = (math.sqrt(max(0.0, with_gap**2 - without**2)) for without, with_gap in parts)
+    return median, low, high

@@ -1,0 +1,88 @@
+"""Virtual time, and how fast a machine was at which moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.steptime.model import (
+    LatencyModel,
+    StepShape,
+    TransferDirection,
+    host_seconds,
+    step_seconds,
+    transfer_seconds,
+)
+
+__all__ = ["Pace", "PacedLatency", "VirtualClock"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Virtual time.
+
+
+class VirtualClock:
+    """Seconds that pass only when somebody says so; never backwards."""
+
+    __slots__ = ("_now",)
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        """Seconds since the start of the workload."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let ``seconds`` pass."""
+        assert seconds >= 0, seconds
+        self._now += seconds
+
+    def advance_to(self, moment: float) -> None:
+        """Wait until ``moment``; no time passes if it is over."""
+        self._now = max(self._now, moment)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How fast a machine was at which moment: the same work takes longer while a neighbour is busy, or clocks are down.
+#
+# A queue remembers slow stretches: a machine that is a tenth slower for a while makes people wait longer than one
+# that is as slow on average, but evenly.
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """Step times as multiples of what a latency model says, by stretches of time."""
+
+    begins: Floats
+    """Seconds since the first arrival at which each stretch begins, ascending, shape ``[stretches]``."""
+    factors: Floats
+    """Above 1: slower than the model says; shape ``[stretches]``."""
+
+    def at(self, moment: float) -> float:
+        """The factor of ``moment``; before the first stretch that of the first."""
+        return float(self.factors[max(int(self.begins.searchsorted(moment, side="right")) - 1, 0)])
+
+
+class PacedLatency:
+    """A latency model on a machine that is faster at some moments than at others."""
+
+    def __init__(self, model: LatencyModel, pace: Pace, clock: VirtualClock) -> None:
+        self._model = model
+        self._pace = pace
+        self._clock = clock
+
+    @property
+    def host_seconds(self) -> float:
+        return host_seconds(self._model)
+
+    def step_seconds(self, shape: StepShape) -> float:
+        """Of a step that begins now."""
+        return step_seconds(self._model, shape) * self._pace.at(self._clock.now())
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return transfer_seconds(self._model, num_bytes, direction)

@@ -1,0 +1,290 @@
+"""What happened in a step and to a request, in numbers, as every statistic takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestRecord,
+    TraceStart,
+)
+from tokenyard.vocabulary import REASONS, Place, Reason, WaitState, holds
+
+__all__ = [
+    "CLASSIFIER_BLOCK_SIZE",
+    "Drafts",
+    "FactSink",
+    "PreemptionMoment",
+    "RequestMoments",
+    "RequestTimeline",
+    "StepFacts",
+    "Wait",
+    "WaitPart",
+    "blocks_for",
+    "held_by_reason",
+    "least_need",
+    "main_reason",
+    "micros",
+    "running_consumed",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whom a step held back, and for what: the one reading of an ``admission_outcome``.
+#
+# The report, its live twin, Prometheus, the exporters, the comparison of guess and truth and the split of one
+# request's waiting time all ask here, so their figures add up to each other. The viewer reads traces in a browser and
+# has this rule once more; a test with random traces keeps the two together.
+
+
+def held_by_reason(outcome: AdmissionOutcome) -> dict[str, int]:
+    """Requests that the step held back, per reason: waiting ones, and running ones that wanted tokens and got none.
+
+    Every request counts once: a running request that preempted itself is among those who wait when the step is over,
+    and only its own reason counts it.
+    """
+    skipped = outcome.skipped_counts
+    stalled = {name: count for name, count in (outcome.not_scheduled_counts or {}).items() if holds(name)}
+    held: dict[str, int] = {}
+    if outcome.reason is not None and outcome.num_requests:
+        held[outcome.reason] = max(outcome.num_requests - _counted_twice(stalled, outcome.reason), 0)
+    for counts in (skipped, stalled):
+        for reason, count in (counts or {}).items():
+            held[reason] = held.get(reason, 0) + count
+    return {reason: count for reason, count in held.items() if count > 0} if skipped or stalled else held
+
+
+def _counted_twice(stalled: Mapping[str, int] | None, reason: str) -> int:
+    """Requests that got no tokens and are counted by ``reason``, of the whole pass, as well."""
+    return sum(
+        count
+        for name, count in (stalled or {}).items()
+        if name in REASONS and REASONS[Reason(name)].counted_in == reason
+    )
+
+
+def main_reason(outcome: AdmissionOutcome) -> str | None:
+    """The reason that stands for the step: why its admission pass held requests back.
+
+    A pass that held back nobody itself has the reason of most of those it skipped; None if there are none.
+    """
+    if outcome.num_requests:
+        return outcome.reason
+    skipped = outcome.skipped_counts
+    if skipped:
+        return max(skipped, key=lambda reason: (skipped[reason], reason))
+    return outcome.reason if outcome.num_requests is None else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a request went through: its moments, and the stretches of time in which it got no tokens, with their reasons.
+#
+# Moments are whole microseconds, so that the parts of a wait add up to the wait exactly. These are the words in which
+# the explanation (``explain/why/wait_tracker.py``) speaks to whoever shows or exports a timeline.
+
+
+def micros(seconds: float) -> int:
+    """Seconds on any clock as whole microseconds, halves upward (as ``Math.round`` does)."""
+    return floor(seconds * 1e6 + 0.5)
+
+
+class WaitPart(NamedTuple):
+    """Time in a wait that has one reason."""
+
+    reason: str
+    place: Place
+    us: int
+
+
+class Wait(msgspec.Struct, kw_only=True, gc=False):
+    """A stretch of time without tokens. ``parts`` add up to ``end_us - start_us``."""
+
+    state: WaitState
+    start_us: int
+    end_us: int
+    first_step: int | None = None
+    """Step that it begins with; of a queued request the first one that could see it."""
+    last_step: int | None = None
+    """Step that ended it by scheduling it; None if it ended otherwise."""
+    parts: list[WaitPart] = []
+    """Most time first."""
+
+    @property
+    def us(self) -> int:
+        return self.end_us - self.start_us
+
+
+class PreemptionMoment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request lost its blocks."""
+
+    step: int
+    us: int
+    for_request_id: str | None = None
+    """Who needed them."""
+    lost_tokens: int | None = None
+    """Tokens it had computed."""
+
+
+class RequestMoments(msgspec.Struct, kw_only=True, gc=False):
+    """When what happened to a request, in microseconds on the trace's clock; None where it did not come so far."""
+
+    request_id: str
+    """Names the request."""
+    job_id: str | None = None
+    """The agent or session it belongs to; None: none."""
+    arrived_us: int | None = None
+    """When it was added."""
+    first_scheduled_us: int | None = None
+    """When a step first gave it tokens."""
+    first_scheduled_step: int | None = None
+    """Number of that step."""
+    first_token_us: int | None = None
+    """When its first token was there."""
+    finished_us: int | None = None
+    """When it ended."""
+    until_us: int = 0
+    """Its end, or the last moment of a trace that does not show it."""
+    finish_reason: str | None = None
+    """Why it ended; None: it has not."""
+    num_prompt_tokens: int | None = None
+    """Tokens of its prompt."""
+    num_output_tokens: int | None = None
+    """Tokens it was given."""
+    local_hit_tokens: int | None = None
+    """Prompt tokens found in the prefix cache at its first admission."""
+    external_hit_tokens: int | None = None
+    """Prompt tokens that a connector brought."""
+
+
+class RequestTimeline(RequestMoments, kw_only=True, gc=False):
+    """One request from its arrival to its end."""
+
+    waits: list[Wait] = []
+    """In order of time."""
+    preemptions: list[PreemptionMoment] = []
+
+    @property
+    def waited_us(self) -> int:
+        """All of its waits together."""
+        return sum(wait.us for wait in self.waits)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What happened in a step, in numbers: as every statistic takes it, live or from a file.
+#
+# The recorder makes facts without building a single id list; the reader makes the same facts from records. So a
+# report on a finished run and a report on its trace come from the same code.
+
+IntArray = npt.NDArray[np.int64]
+CLASSIFIER_BLOCK_SIZE = 16
+"""Tokens per block that the trace format assumes where a trace does not say."""
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that ``tokens`` fill, the last one perhaps partly; 0 for no or fewer than no tokens."""
+    return -(-tokens // block_size) if tokens > 0 else 0
+
+
+def least_need(waiting: Iterable[RequestRecord], block_size: int) -> int | None:
+    """``minNeed`` of the classifier: least blocks that admit any one of the waiting requests, by the format's estimate,
+    the prompt less its cached tokens; None if no record tells a prompt's length.
+    """
+    needs = (
+        blocks_for(each.num_prompt_tokens - max(each.num_cached_tokens or 0, 0), block_size)
+        for each in waiting
+        if each.num_prompt_tokens is not None
+    )
+    return min(needs, default=None)
+
+
+def running_consumed(tokens: Sequence[int] | IntArray, block_size: int) -> int:
+    """``runningConsumed`` of the classifier: blocks that the prefill of running requests takes in a step.
+
+    ``tokens`` are those scheduled per running request; one token is decode and does not count.
+    """
+    prefill = tokens[tokens > 1].tolist() if isinstance(tokens, np.ndarray) else [n for n in tokens if n > 1]
+    return sum([blocks_for(count, block_size) for count in prefill])
+
+
+class StepFacts(msgspec.Struct, kw_only=True, gc=False):
+    """Counts of one step. None where the trace does not tell."""
+
+    step: int
+    ts: float | None = None
+    policy: str | None = None
+    free_blocks: int | None = None
+    total_blocks: int | None = None
+    cpu_free_blocks: int | None = None
+    cpu_total_blocks: int | None = None
+    token_budget: int | None = None
+    max_running: int | None = None
+    num_running: int | None = None
+    """Before the step, as are all of the above."""
+    num_waiting: int | None = None
+    num_new: int | None = None
+    """Admitted for the first time."""
+    num_resumed: int | None = None
+    num_preempted: int | None = None
+    token_sum: int | None = None
+    """Tokens scheduled."""
+    running_consumed: int | None = None
+    """Blocks that the running requests' prefill takes: sum of ceil(tokens / block size) where tokens > 1."""
+    min_need: int | None = None
+    """Least blocks that admit any one waiting request; known only from per-request records."""
+    recomputed_tokens: int | None = None
+    outcome: AdmissionOutcome | None = None
+    """The recorded truth; None when nothing was held back or the trace does not record it."""
+    omitted_ids: int = 0
+
+
+class Drafts(NamedTuple):
+    """Draft tokens that a step verified, under vLLM's names."""
+
+    num_drafts: int
+    """Requests that had any."""
+    num_draft_tokens: int
+    num_accepted_tokens_per_pos: Sequence[int]
+
+
+class FactSink(Protocol):
+    """Takes facts in the order in which they happened."""
+
+    def trace_started(self, start: TraceStart) -> None:
+        """First, if the trace says what ran."""
+
+    def request_arrived(self, record: RequestArrived) -> None:
+        """A request entered the queue."""
+
+    def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
+        """Before the step it belongs to."""
+
+    def step_decided(self, facts: StepFacts) -> None:
+        """A step was decided."""
+
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        """A step was decided like the last one: nobody waited, came, left or was held back in either.
+
+        Its number, its moment and the free blocks are its own; all other facts are the same.
+        """
+
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        """The model ran for ``seconds`` until ``ts`` and ``sampled`` so many tokens.
+
+        With steps in flight, later ones may have been decided already.
+        """
+
+    def drafts_verified(self, drafts: Drafts) -> None:
+        """The step that has just completed verified draft tokens."""
+
+    def request_finished(self, record: RequestFinished) -> None:
+        """A request ended."""

@@ -1,1 +1,0 @@
-"""The trace format: its records and settings, and the values that readers and writers share."""

@@ -1,0 +1,311 @@
+"""Reads a trace step by step; a run of several engines, one trace per engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenyard.errors import TraceError
+from tokenyard.files import DamagedFileError
+from tokenyard.trace.facts import micros
+from tokenyard.trace.files import TraceFiles, find_trace, open_lines, rank_folders, trace_names
+from tokenyard.trace.schema import RequestArrived, RequestRecord, StepSnapshot, TraceStart
+from tokenyard.trace.start import settings_of
+from tokenyard.trace.steps import ReadNotes, RequestDecoder, Step, StepDecoder, StepJoiner
+
+__all__ = [
+    "RankTrace",
+    "ReadNotes",
+    "Step",
+    "TraceFiles",
+    "TraceReader",
+    "WayIn",
+    "find_ranks",
+    "taken_in_at_once",
+    "way_in",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A request's way to the scheduler, as far as a trace tells: the one rule for `why` and for what-if.
+#
+# A server notes when a request arrived; the scheduler gets it later. The trace shows the first step that sees it, and
+# the step before that one, which did not:
+#
+#     sent ── on its way ── left ── a step runs ── over ── on its way ── there ── nothing runs ── seen
+#
+# It was surely on its way until ``left``: the step before began without it. From ``left`` to ``over``, the end of
+# that step, nobody can tell whether it was on its way or there. An engine without work takes a request in at once, so
+# from ``over`` to ``there`` it was on its way again. An engine whose last request ended after this one was sent was
+# not without work for the whole way: the time until ``over`` stays untold.
+
+
+class WayIn(NamedTuple):
+    """Moments of one request in microseconds, none earlier than the one before it."""
+
+    sent: int
+    left: int
+    over: int
+    there: int
+    seen: int
+
+    @property
+    def on_its_way(self) -> int:
+        """Microseconds that it was surely on its way; all of them where the engine was without work since ``sent``."""
+        return self.left - self.sent + self.there - self.over
+
+
+def way_in(sent: int, seen: int, *, before: int | None, over: int | None, taken_in: int | None) -> WayIn:
+    """What is known of a request that was ``sent`` and that the step which began at ``seen`` is the first to see.
+
+    ``before`` and ``over`` are begin and end of the step before: ``before`` is None if there is none, and ``over`` is
+    None if the trace does not record its end. ``taken_in`` is when an engine without work got the request, and None
+    where somebody ran (`taken_in_at_once`). All are microseconds on one clock.
+    """
+    sent = min(sent, seen)
+    left = sent if before is None else min(max(before, sent), seen)
+    end = seen if over is None else min(max(over, left), seen)
+    there = end if taken_in is None else min(max(taken_in, end), seen)
+    return WayIn(sent, left, end, there, seen)
+
+
+def taken_in_at_once(arrived: RequestArrived, snapshot: StepSnapshot | None) -> int | None:
+    """When the scheduler got a request, in microseconds, if the step that sees it first found nobody running."""
+    if arrived.ts is None or snapshot is None or snapshot.num_running != 0:
+        return None
+    return micros(arrived.ts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reads a trace step by step: the pair of files or either one, plain or gzipped, of this or of another emitter.
+#
+# Memory holds a few steps at a time, whatever the size of the files. Nothing in a file is fatal: what cannot be used
+# is counted in ``notes``.
+
+_RequestLine = tuple[RequestRecord, dict[str, Any]]
+
+
+class TraceReader:
+    """One pass over a trace.
+
+    ``requests=False`` leaves the requests file alone; ``keep_unknown`` keeps fields that the schema does not know, at a
+    third of the speed. Raises TraceError if there is no trace at ``path``.
+    """
+
+    def __init__(self, path: Path | str | TraceFiles, *, requests: bool = True, keep_unknown: bool = False) -> None:
+        files = path if isinstance(path, TraceFiles) else find_trace(path)
+        if not requests and files.steps is not None:
+            files = TraceFiles(files.steps, None)
+        self.files = files
+        self.notes = ReadNotes()
+        self._keep_unknown = keep_unknown
+        self._joiner = StepJoiner(self.notes)
+
+    @property
+    def start(self) -> TraceStart | None:
+        """The ``trace_start`` record; known, if there is one, when the first step has been read."""
+        return self._joiner.start
+
+    def steps(self) -> Iterator[Step]:
+        """All steps in file order. Raises TraceError at the end if there was none."""
+        found = False
+        for step in self._from_pair() if self.files.steps is not None else self._from_requests():
+            found = True
+            yield step
+        if not found:
+            raise TraceError(f"{self.files.source}: holds no step ({self._unusable()})")
+
+    def _unusable(self) -> str:
+        notes = self.notes
+        if notes.first_bad_lines:
+            first = notes.first_bad_lines[0]
+            return f"{notes.bad_lines} bad lines, the first is line {first.line}: {first.problem}"
+        return "it is empty" if not notes.unknown_events else f"only unknown events: {', '.join(notes.unknown_events)}"
+
+    def _from_pair(self) -> Iterator[Step]:
+        requests = _RequestsByStep(self._request_lines(), self.notes) if self.files.requests is not None else None
+        for step in self._joined():
+            if requests is not None:
+                self._attach(step, requests.of(step.number))
+            yield step
+        if requests is not None:
+            requests.skip_rest()
+
+    def _joined(self) -> Iterator[Step]:
+        path = self.files.steps
+        assert path is not None
+        decoder = StepDecoder(path.name, self.notes, keep_unknown=self._keep_unknown)
+        for number, line in self._lines(path):
+            decoded = decoder.decode(number, line)
+            if decoded is not None:
+                yield from self._joiner.add(*decoded)
+        yield from self._joiner.rest()
+
+    def _from_requests(self) -> Iterator[Step]:
+        """Steps as far as the requests file alone shows them: queues without decisions."""
+        for number, lines in groupby(self._request_lines(), lambda line: line[0].step):
+            step = Step(number)
+            self._attach(step, list(lines))
+            yield step
+
+    def _attach(self, step: Step, lines: list[_RequestLine]) -> None:
+        step.requests = [record for record, _ in lines]
+        if self._keep_unknown:
+            step.request_unknown = [unknown for _, unknown in lines]
+
+    def _request_lines(self) -> Iterator[_RequestLine]:
+        path = self.files.requests
+        assert path is not None
+        decoder = RequestDecoder(path.name, self.notes, keep_unknown=self._keep_unknown)
+        for number, line in self._lines(path):
+            decoded = decoder.decode(number, line)
+            if decoded is not None:
+                self.notes.request_records += 1
+                yield decoded
+
+    def _lines(self, path: Path) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            for number, line in open_lines(path):
+                bad_before = self.notes.bad_lines
+                yield number, line
+                self.notes.cut_off |= not line.endswith(b"\n") and self.notes.bad_lines > bad_before
+        except DamagedFileError as error:
+            self.notes.cut_off = True
+            self.notes.bad(path.name, number + 1, error.problem)
+
+
+class _RequestsByStep:
+    """Walks the requests file alongside the steps; both are in the order of steps."""
+
+    def __init__(self, lines: Iterator[_RequestLine], notes: ReadNotes) -> None:
+        self._lines = lines
+        self._notes = notes
+        self._next = next(lines, None)
+
+    def of(self, number: int) -> list[_RequestLine]:
+        """The records of step ``number``; records of steps before it are passed over."""
+        taken: list[_RequestLine] = []
+        while self._next is not None and self._next[0].step <= number:
+            if self._next[0].step == number:
+                taken.append(self._next)
+            else:
+                self._notes.unmatched_request_records += 1
+            self._next = next(self._lines, None)
+        return taken
+
+    def skip_rest(self) -> None:
+        """Count what belongs to no step."""
+        while self._next is not None:
+            self._notes.unmatched_request_records += 1
+            self._next = next(self._lines, None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A run of several engines: one trace per engine, side by side in one directory.
+#
+#     DIR/rank-0  DIR/rank-1 ...     of a replay, and of a server whose engines know of each other
+#     DIR         DIR/rank-1 ...     of a server whose first engine does not know that it has siblings
+#
+# Whatever reads a trace reads such a directory as one run.
+
+_OWN_OF_EACH = frozenset({"data_parallel_rank", "kv_tokens", "num_gpu_blocks", "kv_gib"})
+"""Settings in which engines of one run may differ: each counts its own blocks."""
+
+
+class RankTrace(NamedTuple):
+    """The trace of one engine."""
+
+    rank: int | None
+    """None: the trace is not one of several."""
+    files: TraceFiles
+    is_idle: bool = False
+    """The engine has not scheduled a single step: its trace is empty, or holds its first record alone."""
+    run_start: float | None = None
+    """Moment of the first step of all engines; None: not one of several, or not known."""
+
+
+class _Beginning(NamedTuple):
+    trace: RankTrace
+    start: TraceStart | None
+    first_ts: float | None
+    """Of its first step."""
+
+
+def find_ranks(path: Path | str) -> list[RankTrace]:
+    """The traces at ``path``: of every engine by its rank where a directory holds several, else the only one.
+
+    Raises TraceError if there is no trace, or traces of different runs.
+    """
+    path = Path(path)
+    folders = rank_folders(path)
+    if not folders:
+        return [RankTrace(None, find_trace(path))]
+    if trace_names(path):
+        if 0 in folders:
+            fix = f"name one of them, for example {folders[0]}"
+            raise TraceError(f"{path}: holds a trace of its own and rank-0, which are of different runs: {fix}")
+        folders = {0: path, **folders}
+    beginnings = [_beginning(RankTrace(rank, find_trace(path, joined=True))) for rank, path in folders.items()]
+    _check_one_run(path, beginnings)
+    if all(each.trace.is_idle for each in beginnings):
+        raise TraceError(f"{path}: holds no step, in the traces of {len(beginnings)} engines")
+    starts = [each.first_ts for each in beginnings if each.first_ts is not None]
+    return [each.trace._replace(run_start=min(starts, default=None)) for each in beginnings]
+
+
+def _beginning(trace: RankTrace) -> _Beginning:
+    reader = TraceReader(trace.files, requests=False)
+    try:
+        first = next(reader.steps())
+    except TraceError:
+        if reader.notes != ReadNotes():
+            raise
+        return _Beginning(trace._replace(is_idle=True), reader.start, None)
+    return _Beginning(trace, reader.start, first.ts)
+
+
+def _check_one_run(path: Path, beginnings: Sequence[_Beginning]) -> None:
+    """All that say anything ran the same, and all had begun before the first of them scheduled anything."""
+    beginnings = [each for each in beginnings if each.start is not None or not each.trace.is_idle]
+    first = next(iter(beginnings), None)
+    for each in beginnings:
+        assert first is not None
+        said = (each.start.config or {}).get("data_parallel_rank") if each.start is not None else None
+        if said is not None and said != each.trace.rank:
+            raise _different(path, first, each, f"the trace in rank-{each.trace.rank} says that it is of rank {said}")
+        differing = _differing(first.start, each.start)
+        if differing is not None:
+            raise _different(path, first, each, differing)
+    steps = [each.first_ts for each in beginnings if each.first_ts is not None]
+    for each in beginnings:
+        began = each.start.ts if each.start is not None else None
+        if began is not None and steps and began > min(steps):
+            earlier = next(other for other in beginnings if other.first_ts == min(steps))
+            why = f"rank {each.trace.rank} began {began - min(steps):,.1f} s after the first step of the other"
+            raise _different(path, earlier, each, why)
+
+
+def _different(path: Path, a: _Beginning, b: _Beginning, why: str) -> TraceError:
+    pair = f"rank {a.trace.rank} and rank {b.trace.rank}" if a is not b else f"rank {a.trace.rank}"
+    fix = f"remove what is old, or name one of them, for example {a.trace.files.source}"
+    return TraceError(f"{path}: the traces are of different runs ({pair}): {why}; {fix}")
+
+
+def _differing(a: TraceStart | None, b: TraceStart | None) -> str | None:
+    """The first setting in which two engines differ that engines of one run share; None if there is none."""
+    if a is None or b is None:
+        return None if a is b else "one has a trace_start record and the other none"
+    in_a, in_b = _shared(a), _shared(b)
+    for name in in_a | in_b:
+        if in_a.get(name) != in_b.get(name):
+            return f"{name} is {in_a.get(name)!r} in one and {in_b.get(name)!r} in the other"
+    return None
+
+
+def _shared(start: TraceStart) -> dict[str, Any]:
+    """The settings that engines of one run share."""
+    settings = settings_of(start)
+    return {name: value for name, value in settings.items() if name.rpartition(".")[2] not in _OWN_OF_EACH}

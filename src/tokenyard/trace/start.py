@@ -1,0 +1,172 @@
+"""The first record of a trace: what ran, under which configuration, and for which deployment it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from tokenyard.core.config import CacheConfig, SchedulerConfig, hand_made_defaults
+from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
+from tokenyard.version import __version__
+
+__all__ = ["SECTION", "Assumption", "Deployment", "deployment_of", "describe_run", "settings_of"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a replay stood for: the deployment as it was understood, and everything that was assumed or passed over.
+#
+# It is the section ``deployment`` of a trace's configuration, and part of every report's header. None where nobody
+# said.
+
+SECTION = "deployment"
+"""Of the configuration in ``trace_start``."""
+
+
+class Assumption(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that nobody said, and what was taken."""
+
+    name: str
+    """The flag, without dashes, or what else it is."""
+    value: Any
+    why: str
+
+    def __str__(self) -> str:
+        value = f"{self.value:,}" if isinstance(self.value, int) and not isinstance(self.value, bool) else self.value
+        return f"{self.name} {value}: {self.why}"
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served, on what, and how far that is known."""
+
+    kv_tokens: int | None = None
+    """Tokens that the KV cache holds, as vLLM logs them (``GPU KV cache size``)."""
+    num_gpu_blocks: int | None = None
+    block_size: int | None = None
+    """Tokens per block."""
+    kv_dtype: str | None = None
+    kv_gib: float | None = None
+    """KV cache on each GPU, in GiB."""
+    kv_groups: list[str] = []
+    """Layers that share block tables, in words."""
+    weight_gib: float | None = None
+    """Weights on each GPU, in GiB."""
+    weight_dtype: str | None = None
+    """Of most weights."""
+    tensor_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    enable_expert_parallel: bool | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+    async_scheduling: bool | None = None
+    vllm_version: str | None = None
+    """Whose defaults were taken."""
+    step_time: str | None = None
+    """Where step times come from: as ``--latency`` names it."""
+    step_time_error: str | None = None
+    """What is known of their error."""
+    assumed: list[Assumption] = []
+    """What nobody said."""
+    used: list[str] = []
+    """Flags of ``vllm serve`` that count here."""
+    without_effect: list[str] = []
+    """Flags that change nothing in a replay, with the reason."""
+    ignored: list[str] = []
+    """What would change something, and is not modelled, with what it would change."""
+
+
+def deployment_of(config: dict[str, Any] | None) -> Deployment:
+    """The section of a configuration; an empty one where there is none, or one that nobody can read."""
+    try:
+        return msgspec.convert((config or {}).get(SECTION, {}), Deployment)
+    except msgspec.ValidationError:
+        return Deployment()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The settings that a ``trace_start`` record tells, flat: ``scheduler.max_num_seqs`` -> 128.
+
+_OF_THE_RUN = ("policy", "host", "model", "gpu", "block_size", "tokenyard_version", "every_n")
+
+
+def settings_of(start: TraceStart) -> dict[str, Any]:
+    """Name -> value: the fields about the run, then every setting of its configuration.
+
+    A setting is named by its sections with dots between them; those of the deployment stand alone.
+    """
+    return {name: getattr(start, name) for name in _OF_THE_RUN} | dict(_flat(start.config or {}))
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, prefix + ("" if name == SECTION else f"{name}."))
+        else:
+            yield prefix + name, value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The first record of a trace: what ran, under which configuration.
+
+
+def describe_run(
+    scheduler: SchedulerConfig,
+    cache: CacheConfig,
+    *,
+    host: str,
+    ts: float = 0.0,
+    model: str | None = None,
+    gpu: str | None = None,
+    bytes_per_block: int | None = None,
+    policy: str | None = None,
+    sections: Mapping[str, Mapping[str, Any]] | None = None,
+) -> TraceStart:
+    """A ``trace_start`` record for a scheduler of ours.
+
+    ``host`` is ``replay``, ``engine`` or ``vllm``; ``policy`` names the one that decides, where it is another than the
+    configuration names; ``sections`` are further parts of the configuration (the
+    workload, the latency model) and stand beside ``scheduler`` and ``cache``. Without any the configuration counts as
+    made by hand, and the header says which settings nobody chose.
+    """
+    if sections is None:
+        sections = {SECTION: msgspec.to_builtins(_made_by_hand(scheduler, cache))}
+    policy = scheduler.policy if policy is None else policy
+    config: dict[str, Any] = {"scheduler": asdict(scheduler) | {"policy": policy}, "cache": asdict(cache)}
+    config.update({name: dict(section) for name, section in sections.items()})
+    return TraceStart(
+        format_version=FORMAT_VERSION,
+        ts=ts,
+        policy=policy,
+        tokenyard_version=__version__,
+        host=host,
+        model=model,
+        gpu=gpu,
+        block_size=cache.tokens_per_block,
+        bytes_per_block=bytes_per_block,
+        config=config,
+    )
+
+
+def _made_by_hand(scheduler: SchedulerConfig, cache: CacheConfig) -> Deployment:
+    """What two configurations alone tell of a deployment, and what is assumed in them."""
+    version = scheduler.profile.vllm_version
+    assumed = [
+        Assumption(name=name, value=version if name == "profile" else getattr(scheduler, name), why=why)
+        for name, why in hand_made_defaults(scheduler).items()
+    ]
+    return Deployment(
+        kv_tokens=cache.num_gpu_blocks * cache.tokens_per_block,
+        num_gpu_blocks=cache.num_gpu_blocks,
+        block_size=cache.tokens_per_block,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_model_len=scheduler.max_model_len,
+        async_scheduling=scheduler.async_scheduling,
+        pipeline_parallel_size=scheduler.pipeline_parallel_size,
+        vllm_version=version,
+        assumed=assumed,
+    )

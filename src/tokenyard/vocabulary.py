@@ -1,0 +1,653 @@
+"""Every word with which a decision is explained, once: reasons, buckets, waits, families."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from enum import StrEnum
+from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
+
+__all__ = [
+    "BUCKETS",
+    "BUDGET_SHARE",
+    "BUILT_IN",
+    "ENTRY_POINT_GROUP",
+    "FAMILIES",
+    "FREE_LOW",
+    "FREE_PLENTY",
+    "FREE_TIGHT",
+    "GAPS",
+    "GUESS",
+    "PHASES",
+    "PLACES",
+    "REASONS",
+    "SHIPPED",
+    "STEP_REASONS",
+    "UNKNOWN_REASON",
+    "WAIT_STATES",
+    "Bucket",
+    "BucketEntry",
+    "Family",
+    "Gap",
+    "GapEntry",
+    "OutcomeKind",
+    "Phase",
+    "Place",
+    "PlaceEntry",
+    "Reason",
+    "ReasonEntry",
+    "StepReason",
+    "StepReasonEntry",
+    "WaitState",
+    "file_and_class",
+    "holds",
+    "is_event",
+    "is_for_good",
+    "is_known_policy",
+    "known_policies",
+    "meaning_of",
+    "policy_hint",
+    "reason_meaning",
+    "registered_policies",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Families of reasons: what was short, in a word. The viewer has one colour for each.
+
+
+class Family(StrEnum):
+    """What kind of thing held a request back."""
+
+    TOKENS = "tokens"
+    MEMORY = "memory"
+    SEQUENCES = "sequences"
+    ORDER = "order"
+    PREEMPTED = "preempted"
+    DEPENDENCY = "dependency"
+    HEALTHY = "healthy"
+    IDLE = "idle"
+    UNKNOWN = "unknown"
+
+
+FAMILIES = {
+    Family.TOKENS: "token budget",
+    Family.MEMORY: "KV blocks",
+    Family.SEQUENCES: "max_num_seqs",
+    Family.ORDER: "refused though blocks are free",
+    Family.PREEMPTED: "after a preemption",
+    Family.DEPENDENCY: "waits for something outside",
+    Family.HEALTHY: "healthy",
+    Family.IDLE: "idle",
+    Family.UNKNOWN: "not known",
+}
+"""What was short, in a few words for a legend."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names of policies: those that are shipped, and those that installed packages register; without loading any.
+
+ENTRY_POINT_GROUP = "tokenyard.policies"
+BUILT_IN = ("fcfs", "priority")
+"""vLLM's."""
+
+SHIPPED = {
+    "attained-service": "tokenyard.policies.fair:AttainedService",
+    "bypass": "tokenyard.policies.simple:Bypass",
+    "continuum-fixed": "tokenyard.policies.continuum.policy:continuum_fixed",
+    "continuum-share": "tokenyard.policies.continuum.policy:continuum_share",
+    "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",
+    "fair-share": "tokenyard.policies.fair:FairShare",
+    "least-computed": "tokenyard.policies.simple:LeastComputed",
+    "shortest-remaining": "tokenyard.policies.simple:ShortestRemaining",
+}
+"""Ours that are loaded when named: as in an entry point, and found without the package's metadata."""
+
+_CALLED_ELSEWHERE = {
+    "fifo": "fcfs",
+    "las": "attained-service",
+    "mlfq": "attained-service",
+    "sjf": "shortest-remaining",
+    "srpt": "shortest-remaining",
+    "srtf": "shortest-remaining",
+    "vtc": "fair-share",
+}
+"""What papers call them."""
+
+
+def registered_policies() -> Sequence[EntryPoint]:
+    """What installed packages register."""
+    return list(entry_points(group=ENTRY_POINT_GROUP))
+
+
+def known_policies() -> list[str]:
+    """Names that ``make_policy`` accepts."""
+    return sorted({*BUILT_IN, *SHIPPED, *(point.name for point in registered_policies())})
+
+
+def file_and_class(spec: str) -> tuple[str, str]:
+    """File and class of ``FILE.py:CLASS``, both empty for a name."""
+    file, _, class_name = spec.rpartition(":")
+    if file.endswith(".py"):
+        return file, class_name
+    return (spec, "") if spec.endswith(".py") else ("", "")
+
+
+def is_known_policy(spec: str) -> bool:
+    """Whether ``spec`` is a registered name, or names a file (which is not looked at)."""
+    return spec in BUILT_IN or spec in SHIPPED or bool(file_and_class(spec)[0]) or spec in known_policies()
+
+
+def policy_hint(name: str) -> str:
+    """What to use in the place of a name that nobody knows: the nearest one, if one is near, and all."""
+    known = known_policies()
+    near = get_close_matches(name.lower(), [*known, *_CALLED_ELSEWHERE], 1, 0.6)
+    meant = f"did you mean {_CALLED_ELSEWHERE.get(near[0], near[0])}? " if near else ""
+    return f"{meant}use one of: {', '.join(known)}; or FILE.py:CLASS for one of your own"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The recorded reasons: what each means, what was short, and what to change.
+
+
+class OutcomeKind(StrEnum):
+    """What the reason ended."""
+
+    NOT_ENTERED = "not_entered"
+    """The admission pass did not begin."""
+    LOOP_ENDED = "loop_ended"
+    """The admission pass ran until nothing was left to do or to spend."""
+    STOPPED = "stopped"
+    """The admission pass stopped at one request; those behind it were not looked at."""
+    SKIPPED = "skipped"
+    """One waiting request was passed over; the next was tried."""
+    NOT_SCHEDULED = "not_scheduled"
+    """A running request got no tokens in this step."""
+
+
+class Reason(StrEnum):
+    """The recorded reasons, by what they are about."""
+
+    PREEMPTED_THIS_STEP = "preempted_this_step"
+    PAUSED = "paused"
+    QUEUES_EMPTY = "queues_empty"
+    TOKEN_BUDGET = "token_budget"
+    MAX_NUM_SEQS = "max_num_seqs"
+    PREFILL_EXCEEDS_BUDGET = "prefill_exceeds_budget"
+    PREFILL_CADENCE = "prefill_cadence"
+    KV_FULL_SEQUENCE = "kv_full_sequence"
+    KV_BLOCKS = "kv_blocks"
+    KV_WATERMARK = "kv_watermark"
+    ENCODER_BUDGET = "encoder_budget"
+    MAMBA_ALIGNMENT = "mamba_alignment"
+    MAMBA_STATE_NOT_READY = "mamba_state_not_ready"
+    WAITING_GRAMMAR = "waiting_grammar"
+    WAITING_REMOTE_KV = "waiting_remote_kv"
+    WAITING_STREAM_INPUT = "waiting_stream_input"
+    WAITING_ENCODER_CACHE = "waiting_encoder_cache"
+    LORA_SLOTS = "lora_slots"
+    CONNECTOR_UNDECIDED = "connector_undecided"
+    ASYNC_KV_LOAD_STARTED = "async_kv_load_started"
+    PLACEHOLDERS_COVER_LIMIT = "placeholders_cover_limit"
+    NO_NEW_TOKENS = "no_new_tokens"
+    RUNNING_INDEX_DRIFT = "running_index_drift"
+    SELF_PREEMPTED = "self_preempted"
+    HOOK_FAILED = "hook_failed"
+
+
+class ReasonEntry(NamedTuple):
+    """What is known of a reason."""
+
+    meaning: str
+    """One sentence."""
+    family: Family
+    remedy: str
+    """What to change."""
+    unit: str | None = None
+    """What the numbers recorded with it count; None if it has none."""
+    counted_in: Reason | None = None
+    """The reason of the pass whose number of requests counts these requests as well."""
+    holds: bool = True
+    """The request could have used tokens. False: it needs none, so nobody counts it as held back."""
+
+
+_MORE_BLOCKS = (
+    "More KV blocks: a larger GPU, a higher gpu_memory_utilization, tensor parallelism, a smaller KV dtype; or fewer "
+    "sequences."
+)
+
+REASONS = {
+    Reason.PREEMPTED_THIS_STEP: ReasonEntry(
+        "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, "
+        "and nobody is admitted in such a step.",
+        Family.PREEMPTED,
+        "More KV blocks, fewer sequences (max_num_seqs) or shorter outputs.",
+        "blocks",
+    ),
+    Reason.PAUSED: ReasonEntry("The scheduler was paused.", Family.DEPENDENCY, "Nothing: resume it."),
+    Reason.QUEUES_EMPTY: ReasonEntry(
+        "Everybody who waited was looked at.",
+        Family.HEALTHY,
+        "Nothing in the scheduler: a request that did not run had not arrived.",
+    ),
+    Reason.TOKEN_BUDGET: ReasonEntry(
+        "The step's tokens (max_num_batched_tokens) were spent before these requests had their turn.",
+        Family.TOKENS,
+        "A larger max_num_batched_tokens, or a long_prefill_token_threshold that keeps long prompts from taking all.",
+        "tokens",
+    ),
+    Reason.MAX_NUM_SEQS: ReasonEntry(
+        "As many requests were running as max_num_seqs allows.",
+        Family.SEQUENCES,
+        "A larger max_num_seqs, if memory allows.",
+        "requests",
+    ),
+    Reason.PREFILL_EXCEEDS_BUDGET: ReasonEntry(
+        "With chunked prefill off, the next prompt was longer than what was left of the step's tokens.",
+        Family.TOKENS,
+        "enable_chunked_prefill; or skip_oversized_prefill, to try the next request instead.",
+        "tokens",
+    ),
+    Reason.PREFILL_CADENCE: ReasonEntry(
+        "Prompts are computed in every n-th step only (prefill_schedule_interval); this one was left to those that "
+        "decode.",
+        Family.TOKENS,
+        "A smaller prefill_schedule_interval, which starts prompts sooner and makes steps that only decode rarer.",
+        "tokens",
+    ),
+    Reason.KV_FULL_SEQUENCE: ReasonEntry(
+        "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is admitted "
+        "only when all of it fits (scheduler_reserve_full_isl).",
+        Family.MEMORY,
+        "More KV blocks; or scheduler_reserve_full_isl off, which admits earlier and preempts more.",
+        "blocks",
+    ),
+    Reason.KV_BLOCKS: ReasonEntry(
+        "The first request in the queue needed more KV blocks for this step than were free.",
+        Family.MEMORY,
+        _MORE_BLOCKS,
+        "blocks",
+    ),
+    Reason.KV_WATERMARK: ReasonEntry(
+        "Admitting would have left fewer free KV blocks than the watermark keeps.",
+        Family.MEMORY,
+        "A smaller watermark.",
+        "blocks",
+    ),
+    Reason.ENCODER_BUDGET: ReasonEntry(
+        "The step's budget for image, audio or video inputs was used up.",
+        Family.DEPENDENCY,
+        "A larger max_num_encoder_input_tokens.",
+        "tokens",
+    ),
+    Reason.MAMBA_ALIGNMENT: ReasonEntry(
+        "What was left of the step's tokens did not fill a block of a state-space layer.",
+        Family.TOKENS,
+        "A larger max_num_batched_tokens.",
+        "tokens",
+    ),
+    Reason.MAMBA_STATE_NOT_READY: ReasonEntry(
+        "The state that its cached prefix ends with was being computed in this very step.",
+        Family.DEPENDENCY,
+        "Nothing: it is there in the next step.",
+    ),
+    Reason.WAITING_GRAMMAR: ReasonEntry(
+        "The grammar of a structured output was still being compiled.",
+        Family.DEPENDENCY,
+        "Compile ahead, reuse schemas, or choose another structured-output backend.",
+    ),
+    Reason.WAITING_REMOTE_KV: ReasonEntry(
+        "Its KV blocks were still on their way from elsewhere.",
+        Family.DEPENDENCY,
+        "More bandwidth of the KV connector, or load less.",
+    ),
+    Reason.WAITING_STREAM_INPUT: ReasonEntry(
+        "Its next piece of input had not come.", Family.DEPENDENCY, "Nothing in the scheduler: send the input sooner."
+    ),
+    Reason.WAITING_ENCODER_CACHE: ReasonEntry(
+        "The encoder's output for one of its images or clips was still on its way from elsewhere.",
+        Family.DEPENDENCY,
+        "More bandwidth of the encoder-cache connector, or faster encoders.",
+    ),
+    Reason.LORA_SLOTS: ReasonEntry(
+        "All slots for LoRA adapters were taken by others in this step.",
+        Family.DEPENDENCY,
+        "A larger max_loras.",
+        "adapters",
+    ),
+    Reason.CONNECTOR_UNDECIDED: ReasonEntry(
+        "The KV connector could not say yet what it has.", Family.DEPENDENCY, "A connector that looks up faster."
+    ),
+    Reason.ASYNC_KV_LOAD_STARTED: ReasonEntry(
+        "The load of its KV blocks was started in this step.",
+        Family.DEPENDENCY,
+        "Nothing: it runs when they are there.",
+    ),
+    Reason.PLACEHOLDERS_COVER_LIMIT: ReasonEntry(
+        "Tokens in flight already reach its length limit.",
+        Family.TOKENS,
+        "Nothing: it ends with the steps in flight.",
+        holds=False,
+    ),
+    Reason.NO_NEW_TOKENS: ReasonEntry(
+        "All its known tokens are computed or in flight.",
+        Family.TOKENS,
+        "Nothing: it goes on when a step in flight returns.",
+    ),
+    Reason.RUNNING_INDEX_DRIFT: ReasonEntry(
+        "It stood behind a request that an idle victim made room for, and was passed over.",
+        Family.ORDER,
+        "running_index_drifts off.",
+    ),
+    Reason.SELF_PREEMPTED: ReasonEntry(
+        "It needed a block, none was free, and it was itself next to give way.",
+        Family.PREEMPTED,
+        _MORE_BLOCKS,
+        "blocks",
+        counted_in=Reason.PREEMPTED_THIS_STEP,
+    ),
+    Reason.HOOK_FAILED: ReasonEntry(
+        "A policy, a connector or a grammar raised an error instead of answering.",
+        Family.DEPENDENCY,
+        "Mend what raised: schedule() ended with its error.",
+    ),
+}
+"""Every recorded reason."""
+
+
+_CLEARED_BY_EVENTS = frozenset(
+    (
+        Reason.PAUSED,
+        Reason.WAITING_GRAMMAR,
+        Reason.WAITING_REMOTE_KV,
+        Reason.ASYNC_KV_LOAD_STARTED,
+        Reason.CONNECTOR_UNDECIDED,
+        Reason.WAITING_STREAM_INPUT,
+        Reason.WAITING_ENCODER_CACHE,
+        Reason.PREEMPTED_THIS_STEP,
+        Reason.PREFILL_CADENCE,
+        Reason.HOOK_FAILED,
+    )
+)
+"""What a request may wait for as long as it takes, in an engine in which nothing runs: something outside of the
+scheduler, a further step, or whoever mends a hook that raises.
+"""
+
+_CLEARED_BY_OTHERS = frozenset(
+    (
+        Reason.MAX_NUM_SEQS,
+        Reason.KV_FULL_SEQUENCE,
+        Reason.KV_BLOCKS,
+        Reason.KV_WATERMARK,
+        Reason.SELF_PREEMPTED,
+        Reason.ENCODER_BUDGET,
+        Reason.LORA_SLOTS,
+    )
+)
+"""What passes when somebody else lets go of blocks, outputs or places; where nobody holds any, it never does."""
+
+
+def is_event(reason: str) -> bool:
+    """Whether something outside of the scheduler clears the reason, however long that takes."""
+    return reason in _CLEARED_BY_EVENTS
+
+
+def is_for_good(reason: str, *, others_wait: bool) -> bool:
+    """Whether nothing will ever clear the reason, in an engine that has scheduled no token and has nothing in flight.
+
+    ``others_wait``: somebody who may hold what is short waits for an event, and will let go.
+    """
+    if reason in _CLEARED_BY_EVENTS or reason == Reason.QUEUES_EMPTY:
+        return False
+    return not (others_wait and reason in _CLEARED_BY_OTHERS)
+
+
+def holds(reason: str) -> bool:
+    """Whether requests of this reason are held back; a reason that is not known holds."""
+    return reason not in REASONS or REASONS[Reason(reason)].holds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The words of the classifier, which judges a step of a trace without recorded reasons, and the limits it judges by.
+#
+# The classifier itself is ``explain/held_back/classifier.py``; the viewer has one of its own over the same words and
+# limits.
+
+BUDGET_SHARE = 0.95
+"""Share of the token budget from which it counts as spent."""
+FREE_LOW = 20
+"""Blocks; with fewer free, memory is out."""
+FREE_TIGHT = 200
+"""Blocks; with fewer free after the running requests' prefill, memory is tight."""
+FREE_PLENTY = 500
+"""Blocks; with more free, memory was not short."""
+
+
+class Bucket(StrEnum):
+    """What kind of step it was; every step is in exactly one."""
+
+    TOK_BUDGET = "tok-budget"
+    KV_EXHAUSTED = "kv-exhausted"
+    MAX_SEQS = "max-seqs"
+    ALLOC_FRAG = "alloc-frag"
+    ALLOC_EXHAUSTED = "alloc-exhausted"
+    KV_TIGHT = "kv-tight"
+    ADMITTED_ALL = "admitted-all"
+    UNDER_CAPACITY = "under-capacity"
+    IDLE = "idle"
+    UNKNOWN = "unknown"
+
+
+class BucketEntry(NamedTuple):
+    """What is known of a bucket."""
+
+    meaning: str
+    family: Family
+    blocked: bool = True
+    """Requests were left waiting in its steps."""
+    says: frozenset[Reason] = frozenset()
+    """Recorded reasons that the bucket rightly stands for."""
+
+
+_OUT_OF_BLOCKS = frozenset((Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK))
+_SPENT = frozenset((Reason.TOKEN_BUDGET, Reason.PREFILL_EXCEEDS_BUDGET))
+_OR_PREEMPTED = _OUT_OF_BLOCKS | {Reason.PREEMPTED_THIS_STEP}
+
+BUCKETS = {
+    Bucket.TOK_BUDGET: BucketEntry("the step's token budget was spent", Family.TOKENS, says=_SPENT),
+    Bucket.KV_EXHAUSTED: BucketEntry("too few free KV blocks", Family.MEMORY, says=_OR_PREEMPTED),
+    Bucket.MAX_SEQS: BucketEntry(
+        "as many running as allowed", Family.SEQUENCES, says=frozenset((Reason.MAX_NUM_SEQS,))
+    ),
+    Bucket.ALLOC_FRAG: BucketEntry("refused with many blocks free", Family.ORDER),
+    Bucket.ALLOC_EXHAUSTED: BucketEntry("some admitted, then refused", Family.MEMORY, says=_OUT_OF_BLOCKS),
+    Bucket.KV_TIGHT: BucketEntry("nearly full, not provably short", Family.MEMORY, says=_OR_PREEMPTED),
+    Bucket.ADMITTED_ALL: BucketEntry("every waiting request got in", Family.HEALTHY, blocked=False),
+    Bucket.UNDER_CAPACITY: BucketEntry("nobody waited", Family.HEALTHY, blocked=False),
+    Bucket.IDLE: BucketEntry("nothing to do", Family.IDLE, blocked=False),
+    Bucket.UNKNOWN: BucketEntry("the trace lacks fields to tell", Family.UNKNOWN, blocked=False),
+}
+"""The ten buckets. ``alloc-frag`` says no reason: uniform blocks cannot fragment, so what it blames did not happen."""
+
+
+class StepReason(StrEnum):
+    """Why a blocked step was blocked, in order of priority."""
+
+    TOK_BUDGET = "tok-budget"
+    KV_AFTER_RUN = "kv-after-run"
+    KV_INSUF = "kv-insuf"
+    KV_LOW = "kv-low"
+    MAX_SEQS = "max-seqs"
+    KV_TIGHT_AFTER_RUN = "kv-tight-after-run"
+    ALLOC_EXHAUSTED = "alloc-exhausted"
+    ALLOC_REJECTED = "alloc-rejected"
+    KV_MARGINAL = "kv-marginal"
+    UNKNOWN = "unknown"
+
+
+class StepReasonEntry(NamedTuple):
+    """What is known of a reason of the classifier."""
+
+    meaning: str
+    bucket: Bucket
+    """The bucket that absorbs it."""
+    proves: Reason | None = None
+    """The recorded reason that it proves; None if it proves none."""
+
+
+STEP_REASONS = {
+    StepReason.TOK_BUDGET: StepReasonEntry(
+        f"At least {BUDGET_SHARE:.0%} of the step's token budget was given out.".replace("%", " %"),
+        Bucket.TOK_BUDGET,
+        Reason.TOKEN_BUDGET,
+    ),
+    StepReason.KV_AFTER_RUN: StepReasonEntry(
+        "After the running requests' prefill, fewer blocks were free than the smallest waiting request needs.",
+        Bucket.KV_EXHAUSTED,
+        Reason.KV_BLOCKS,
+    ),
+    StepReason.KV_INSUF: StepReasonEntry(
+        "Fewer blocks were free than the smallest waiting request needs.", Bucket.KV_EXHAUSTED, Reason.KV_BLOCKS
+    ),
+    StepReason.KV_LOW: StepReasonEntry(
+        f"Fewer than {FREE_LOW} blocks were free.", Bucket.KV_EXHAUSTED, Reason.KV_BLOCKS
+    ),
+    StepReason.MAX_SEQS: StepReasonEntry(
+        "As many requests were running as max_num_seqs allows.", Bucket.MAX_SEQS, Reason.MAX_NUM_SEQS
+    ),
+    StepReason.KV_TIGHT_AFTER_RUN: StepReasonEntry(
+        f"After the running requests' prefill, fewer than {FREE_TIGHT} blocks were free.", Bucket.KV_TIGHT
+    ),
+    StepReason.ALLOC_EXHAUSTED: StepReasonEntry(
+        "Some requests were admitted, then one was refused.", Bucket.ALLOC_EXHAUSTED
+    ),
+    StepReason.ALLOC_REJECTED: StepReasonEntry(
+        f"More than {FREE_PLENTY} blocks were free and nobody was admitted: the head of the queue needed more.",
+        Bucket.ALLOC_FRAG,
+    ),
+    StepReason.KV_MARGINAL: StepReasonEntry(
+        f"Between {FREE_LOW} and {FREE_PLENTY} blocks were free; which check fired cannot be told.", Bucket.KV_TIGHT
+    ),
+    StepReason.UNKNOWN: StepReasonEntry("The trace lacks the fields to tell.", Bucket.UNKNOWN),
+}
+"""The ten reasons, in order of priority."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a request goes through, where its waiting time goes, and how a reason met it.
+
+
+class Phase(StrEnum):
+    """What a request does at a moment."""
+
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PREEMPTED = "preempted"
+
+
+PHASES = {
+    Phase.QUEUED: "It waits to be scheduled for the first time.",
+    Phase.PREFILL: "It runs and computes its prompt.",
+    Phase.DECODE: "It runs and brings output tokens.",
+    Phase.PREEMPTED: "It had run, lost its blocks and waits again.",
+}
+"""What each phase means."""
+
+
+class WaitState(StrEnum):
+    """What a request was while it got no tokens."""
+
+    QUEUED = "queued"
+    PREEMPTED = "preempted"
+    STALLED = "stalled"
+
+
+WAIT_STATES = {
+    WaitState.QUEUED: "before it was first scheduled",
+    WaitState.PREEMPTED: "after losing its blocks",
+    WaitState.STALLED: "running without tokens",
+}
+"""When it waited, in words that go on after "it waited"."""
+
+
+class Place(StrEnum):
+    """How a reason met a request."""
+
+    OWN = "own"
+    BEHIND = "behind"
+    ALL = "all"
+    GUESS = "guess"
+    OUTSIDE = "outside"
+
+
+class PlaceEntry(NamedTuple):
+    """How to say it."""
+
+    word: str
+    """For a column of a table."""
+    meaning: str
+
+
+PLACES = {
+    Place.OWN: PlaceEntry("itself", "It was refused, passed over or preempted itself."),
+    Place.BEHIND: PlaceEntry("behind the head", "It stood behind the one that was refused."),
+    Place.ALL: PlaceEntry("everybody", "It held back everyone alike."),
+    Place.GUESS: PlaceEntry("a guess", "Guessed from counts: no reason is recorded."),
+    Place.OUTSIDE: PlaceEntry("", ""),
+}
+"""How a reason met a request, in words; ``outside`` has none: no decision held it back, or the trace does not tell."""
+
+
+class Gap(StrEnum):
+    """Waiting time that no decision explains."""
+
+    FRONT_END = "front_end"
+    STEP_IN_PROGRESS = "step_in_progress"
+    BETWEEN_STEPS = "between_steps"
+    NOT_RECORDED = "not_recorded"
+    NOT_LISTED = "not_listed"
+
+
+class GapEntry(NamedTuple):
+    """What is known of such time."""
+
+    meaning: str
+    family: Family
+
+
+GAPS = {
+    Gap.FRONT_END: GapEntry(
+        "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.", Family.IDLE
+    ),
+    Gap.STEP_IN_PROGRESS: GapEntry(
+        "A step was running when it arrived; the scheduler decides when the next one begins.", Family.IDLE
+    ),
+    Gap.BETWEEN_STEPS: GapEntry("No step was running; the host had not begun the next one.", Family.IDLE),
+    Gap.NOT_RECORDED: GapEntry("The trace does not tell: steps are left out of it, or their outcomes.", Family.UNKNOWN),
+    Gap.NOT_LISTED: GapEntry("One of several reasons; the trace's bound on ids leaves out which.", Family.UNKNOWN),
+}
+"""What each of them means."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One sentence about whatever a request waited for.
+
+GUESS = "No reason is recorded; from the step's counts: {meaning}"
+"""Begins the sentence about a guess of the classifier."""
+UNKNOWN_REASON = "A reason that this version does not know."
+
+
+def reason_meaning(reason: str) -> str:
+    """What a recorded reason means; one of a later version is said to be unknown."""
+    return REASONS[Reason(reason)].meaning if reason in REASONS else UNKNOWN_REASON
+
+
+def meaning_of(reason: str, place: Place) -> str:
+    """What a request waited for."""
+    if place is Place.OUTSIDE:
+        return GAPS[Gap(reason)].meaning
+    if place is Place.GUESS:
+        return GUESS.format(meaning=STEP_REASONS[StepReason(reason)].meaning)
+    return reason_meaning(reason)

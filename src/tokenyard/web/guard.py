@@ -1,0 +1,140 @@
+"""Who may speak to the viewer's server, and with which key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import socket
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenyard.web.connections import RefusedError
+
+__all__ = ["Guard", "Key", "is_loopback"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who may speak to the server: programs of this machine, and pages that the server itself gave out.
+#
+# A page of another site must not reach it through the visitor's browser: not by a request across origins (``Origin``,
+# ``Sec-Fetch-Site``), and not by a name of its own that it lets point to 127.0.0.1 ("DNS rebinding", ``Host``).
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+_HOST = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,5})?", re.ASCII)
+"""A ``Host`` header."""
+
+
+class Guard:
+    """ASGI middleware. ``bound`` is the address on which the server listens, ``refuse`` how refusals are said."""
+
+    def __init__(
+        self, app: ASGIApp, bound: str, refuse: Callable[[RefusedError], Response] = RefusedError.response
+    ) -> None:
+        self._app = app
+        self._refuse = refuse
+        self._only_loopback = is_loopback(bound)
+        self._names = {bound.lower().strip("[]"), "localhost"}
+        if not self._only_loopback:
+            self._names.add(socket.gethostname().lower())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on; every answer gets the headers that keep other sites out."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        problem = self._problem(scope)
+        app = self._app if problem is None else self._refuse(problem)
+        await app(scope, receive, send_guarded)
+
+    def _problem(self, scope: Scope) -> RefusedError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_ours(_without_port(host)):
+            return RefusedError(403, "Host", host, "must be an address of this machine: open the URL that was printed")
+        for origin in headers.getlist("origin"):
+            if origin not in (f"http://{host}", f"https://{host}"):
+                return RefusedError(403, "Origin", origin, "only pages of this server may ask")
+        for site in headers.getlist("sec-fetch-site"):
+            if site not in ("same-origin", "none") and scope["path"].startswith("/api/"):
+                return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may ask")
+        return None
+
+    def _is_ours(self, name: str) -> bool:
+        # Rebinding needs a name: an address cannot be made to point elsewhere.
+        if name.lower() in self._names:
+            return True
+        return is_loopback(name) or (not self._only_loopback and _is_address(name))
+
+
+def is_loopback(name: str) -> bool:
+    """An address, or the name, by which only this machine is reached."""
+    return name.lower() == "localhost" or (_is_address(name) and ipaddress.ip_address(name.strip("[]")).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _without_port(host: str) -> str:
+    """The name or address; nothing where what follows it is no port."""
+    matched = _HOST.fullmatch(host)
+    return "" if matched is None else matched["six"] or matched["name"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A viewer with a key: whoever opens the address that was printed gets a cookie, and everybody else nothing.
+
+
+class Key:
+    """ASGI middleware. ``/?key=KEY`` answers with a cookie and leads to the page without the key in its address."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._key = key
+        # Cookies are shared by all ports of a host: each viewer has one of its own.
+        self._cookie = f"tokenyard-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        app: ASGIApp = self._app
+        if scope["path"] == "/" and self._is_right(request.query_params.get("key", "")):
+            answer = RedirectResponse("/", status_code=303)
+            answer.set_cookie(self._cookie, self._key, httponly=True, samesite="lax")
+            app = answer
+        elif not self._is_right(request.cookies.get(self._cookie, "")):
+            fix = "open the address that the server has printed, which holds its key"
+            app = RefusedError(401, "key", "none, or another one", fix).response()
+        await app(scope, receive, send)
+
+    def _is_right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(errors="replace"), self._key.encode())

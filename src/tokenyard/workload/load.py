@@ -1,0 +1,379 @@
+"""From a name or a path to a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.policies.fair import user_name
+from tokenyard.record.recorder import TurnOrder
+from tokenyard.workload.generators import (
+    AgenticOptions,
+    ChatOptions,
+    CompletionOptions,
+    RagOptions,
+    RandomOptions,
+    agentic,
+    chat,
+    completion,
+    rag,
+    random,
+)
+from tokenyard.workload.logs.logged import LogOptions, Stamp
+from tokenyard.workload.logs.moments import seconds_of
+from tokenyard.workload.logs.reading import (
+    LogRead,
+    arrivals_of,
+    doubts_of,
+    merged,
+    of_one_model,
+    read_log,
+    requests_of,
+    what_it_holds,
+)
+from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.lines import ReadOptions
+from tokenyard.workload.readers.plain import About, read_about
+from tokenyard.workload.record import Remark, Workload, WorkloadRequest
+
+__all__ = [
+    "GENERATORS",
+    "STARTS_ARE_DRAWN",
+    "LoadShape",
+    "WorkloadPart",
+    "busiest_part",
+    "doubt_of_policy",
+    "doubt_of_seconds",
+    "load_workload",
+    "turn_orders",
+    "workload_files",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which files a workload is read from: one, several, or those that fit a pattern.
+
+
+def workload_files(spec: str | Path | Sequence[str | Path], otherwise: str) -> list[Path]:
+    """The files. WorkloadError if a name is no file; ``otherwise`` says what else it could have been."""
+    names = [spec] if isinstance(spec, str | Path) else list(spec)
+    if len(names) > 1:
+        otherwise = "a pattern of files: only logs are merged, by time"
+    return [path for name in names for path in _paths(name, otherwise)]
+
+
+def _paths(name: str | Path, otherwise: str) -> list[Path]:
+    path = Path(name)
+    if path.exists():
+        return [path]
+    if isinstance(name, str) and has_magic(name):
+        found = sorted(glob(name))  # noqa: PTH207 - the pattern may be an absolute one
+        if found:
+            return [Path(each) for each in found]
+        raise WorkloadError(name, 0, "is a pattern that no file fits")
+    raise WorkloadError(name, 0, f"is neither a file nor {otherwise}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A part of a workload that stands for the whole: its busiest stretch, sessions uncut.
+
+
+class WorkloadPart(NamedTuple):
+    """A stretch of a workload."""
+
+    workload: Workload
+    """It begins at 0."""
+    first: float
+    """Seconds of the whole, at which its first session or request arrives."""
+    last: float
+    """At which the last one does."""
+
+
+def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:
+    """Consecutive sessions of ``num_requests`` requests or a few more, where most tokens arrive per second.
+
+    A session is a request with all turns that follow it. None if no session could be left out.
+    """
+    sessions = _sessions(workload)
+    requests = [0, *accumulate(len(session) for session in sessions)]
+    tokens = [0, *accumulate(sum(len(each.prompt) + each.max_tokens for each in session) for session in sessions)]
+    moments = [session[0].arrival_time for session in sessions]
+    best: tuple[float, int, int] | None = None
+    end = 0
+    for start in range(len(sessions)):
+        while end < len(sessions) and requests[end] - requests[start] < num_requests:
+            end += 1
+        if requests[end] - requests[start] < num_requests:
+            break
+        seconds = max(moments[end - 1] - moments[start], 1e-3)
+        busy = (tokens[end] - tokens[start]) / seconds
+        if best is None or busy > best[0]:
+            best = busy, start, end
+    if best is None or best[2] - best[1] == len(sessions):
+        return None
+    _, start, end = best
+    chosen = {each.request_id for session in sessions[start:end] for each in session}
+    part = [
+        each if each.after else replace(each, arrival_time=each.arrival_time - moments[start])
+        for each in workload
+        if each.request_id in chosen
+    ]
+    return WorkloadPart(workload.with_requests(part), moments[start], moments[end - 1])
+
+
+def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
+    """Requests with those that follow them, by their first arrival."""
+    session_of: dict[str, list[WorkloadRequest]] = {}
+    sessions: list[list[WorkloadRequest]] = []
+    for request in workload:
+        session = session_of[request.after[0]] if request.after else []
+        for other in {id(each): each for each in map(session_of.__getitem__, request.after[1:])}.values():
+            if other is not session:  # it answers to several: they belong together
+                session += other
+                session_of |= {each.request_id: session for each in other}
+                sessions.remove(other)
+        if not request.after:
+            sessions.append(session)
+        session.append(request)
+        session_of[request.request_id] = session
+    return sorted(sessions, key=lambda session: session[0].arrival_time)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether arrivals that nobody gave a unit can be what they were read as.
+
+_SLOW = 1.0
+"""Mean seconds between arrivals from which they may as well be milliseconds: a thousand requests a second are rare."""
+_UNIX = 1e8
+"""From here on a number of seconds is a Unix time, whose unit is told by its size."""
+
+
+def doubt_of_seconds(moments: Sequence[float]) -> str | None:
+    """A sentence if ``moments``, read as seconds because nothing said otherwise, may be milliseconds; else None."""
+    if len(moments) < 2 or max(moments) >= _UNIX:
+        return None
+    span = max(moments) - min(moments)
+    pace = span / (len(moments) - 1)
+    if pace < _SLOW:
+        return None
+    return (
+        f"times are read as seconds: {len(moments):,} requests in {span:,.0f} s, one every {pace:,.1f} s; if they are "
+        "milliseconds, say --time-unit ms"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether a policy has anything to go by in a workload: it may be asked for what no request says.
+
+
+def doubt_of_policy(policy: str, workload: Workload) -> str | None:
+    """A sentence if the registered policy of this name finds nothing in ``workload`` to order or keep; else None."""
+    if policy == "priority" and len({each.priority for each in workload}) < 2:
+        return "all requests have the same priority: only their arrival orders them"
+    if policy == "fair-share" and len({user_name(each.job_id) for each in workload}) < 2:
+        return "all requests are of one user: only their arrival orders them"
+    if policy.startswith("continuum-") and all(each.job_id is None for each in workload):
+        return "no request belongs to a job: there is no KV to keep between turns"
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which requests of a workload follow which others, for whoever writes its trace.
+
+
+def turn_orders(workload: Workload) -> dict[str, TurnOrder]:
+    """Request id -> what it follows, and how long after it; of requests that follow any."""
+    return {each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in workload if each.after}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From a name or a path to a workload.
+#
+# name of a generator    ->  generated file of a format       ->  read request by request (readers/): prefixes, turns
+# and jobs as recorded log of a service       ->  read as what it says (logs/): lengths and times, perhaps hits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadShape:
+    """When requests are sent, where that is not what was recorded: the flags of ``vllm bench serve``."""
+
+    request_rate: float | None = None
+    """Requests a second, at random, in the workload's order; infinity: all at once; None: as recorded."""
+    burstiness: float = 1.0
+    """1: a Poisson process; less: burstier; more: more regular."""
+    max_concurrency: int | None = None
+    """Most requests under way (a closed loop); None: no limit."""
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Those that somebody set."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _agentic(options: ReadOptions) -> Workload:
+    given = _given(seed=options.seed, num_sessions=options.limit, rate=options.session_rate)
+    return agentic(AgenticOptions(**given))
+
+
+def _chat(options: ReadOptions) -> Workload:
+    return chat(ChatOptions(**_given(seed=options.seed, num_sessions=options.limit, rate=options.session_rate)))
+
+
+def _completion(options: ReadOptions) -> Workload:
+    return completion(CompletionOptions(**_given(seed=options.seed, num_requests=options.limit)))
+
+
+def _rag(options: ReadOptions) -> Workload:
+    return rag(RagOptions(**_given(seed=options.seed, num_requests=options.limit)))
+
+
+def _random(options: ReadOptions) -> Workload:
+    return random(RandomOptions(**_given(seed=options.seed, num_prompts=options.limit)))
+
+
+_OWN_FORMAT = "plain"
+_LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
+"""Kinds whose times may be numbers of any unit."""
+
+GENERATORS: dict[str, Callable[[ReadOptions], Workload]] = {
+    "agentic": _agentic,
+    "chat": _chat,
+    "completion": _completion,
+    "rag": _rag,
+    "random": _random,
+}
+"""Built-in workloads by name."""
+
+STARTS_ARE_DRAWN = ("agentic", "chat", "lmcache", "weka")
+"""Workloads and formats with sessions that nothing says the start of: ``session_rate`` does."""
+
+
+def load_workload(
+    spec: str | Path | Sequence[str | Path],
+    *,
+    format: str | None = None,  # noqa: A002 (the option is called --format)
+    limit: int | None = None,
+    rate_scale: float = 1.0,
+    seed: int = 0,
+    session_rate: float | None = None,
+    random_options: RandomOptions | None = None,
+    log: LogOptions | None = None,
+    load: LoadShape | None = None,
+) -> Workload:
+    """A built-in workload by name, or one read from a file (plain or gzipped).
+
+    Several logs are merged by time; a pattern (``logs/*.jsonl``) names them, too.
+
+    ``format`` overrides what the file's beginning shows; ``limit`` counts sessions where the workload has them, else
+    requests; ``rate_scale`` makes arrivals so many times as fast; ``session_rate`` is the sessions per second where
+    starts are drawn (``STARTS_ARE_DRAWN``; default 0.05 for files, else the generator's own), and refused elsewhere.
+    ``random_options`` are for the workload ``random``, ``log`` for logs of services; ``load`` sends the requests
+    otherwise than recorded. Raises WorkloadError naming file and line, or ConfigError naming the option.
+    """
+    options = ReadOptions(limit=limit, seed=seed, session_rate=session_rate)
+    load = load or LoadShape()
+    if isinstance(spec, str) and spec in GENERATORS and (format is None or not Path(spec).exists()):
+        if format is not None:
+            raise ConfigError("format", format, f"it belongs to files, and {spec} is built in: leave it out")
+        _check_session_rate(session_rate, spec)
+        workload = _generated(spec, options, random_options)
+    else:
+        paths = workload_files(spec, f"a built-in workload ({', '.join(GENERATORS)})")
+        workload = _read(paths, format, options, log or LogOptions(), load)
+    if load.request_rate is not None:
+        workload = workload.with_request_rate(load.request_rate, burstiness=load.burstiness, seed=seed)
+    if load.max_concurrency is not None:
+        workload = workload.with_max_concurrency(load.max_concurrency)
+    return workload.with_rate(rate_scale)
+
+
+def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
+    if name != "random" or random_options is None:
+        return GENERATORS[name](options)
+    given = _given(seed=options.seed, num_prompts=options.limit)
+    return random(replace(random_options, **given))
+
+
+def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
+    """``said``: the format that was named."""
+    held = [what_it_holds(path, said, log) for path in paths]
+    for source, kind in held:
+        if kind in FORMATS and len(held) > 1:
+            fix = f"{source.path} is in format {kind}, of which one file is a workload: give it alone"
+            raise ConfigError("workload", " ".join(map(str, paths)), fix)
+    _check_session_rate(options.session_rate, held[0][1])
+    is_timed = log.time_unit is not None or load.request_rate is not None
+    if held[0][1] in FORMATS:
+        return _recorded(paths[0], held[0][1], options, log, is_timed=is_timed)
+    drawn = load.request_rate is not None
+    read = [read_log(source, kind, log) for source, kind in held]
+    name = " ".join(map(str, paths))
+    kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
+    remarks = [each for one in read for each in _of_file(one, len(read))]
+    logged, of_models = of_one_model(merged(read, drawn=drawn), name, log)
+    arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn)
+    remarks += [*of_models, *assumed]
+    if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
+        remarks += _doubts([each.moment for each in logged if each.moment is not None])
+    codes = {each.code for each in remarks}
+    doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
+    remarks += [each for each in doubts if each.code not in codes]
+    return Workload(name, requests_of(arrivals[: options.limit], kind, options.seed), notes=remarks, kind=kind)
+
+
+def _of_file(read: LogRead, files: int) -> Iterator[Remark]:
+    """Remarks on one of several files, by its name."""
+    for each in read.remarks:
+        yield each if files == 1 else Remark(each.code, f"{read.path.name}: {each.text}", each.warning)
+
+
+def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *, is_timed: bool) -> Workload:  # noqa: A002
+    """A file of one of the formats, which say themselves what is what; ``plain`` may count in another unit."""
+    of_logs = {
+        "columns": ", ".join(log.columns),
+        "stamped": str(log.stamped) if log.stamped is not Stamp.ARRIVAL else "",
+        "model_name": log.model_name or "",
+    }
+    for name, value in of_logs.items():
+        if value:
+            raise ConfigError(
+                name, value, f"it is for logs of services, and {path} is in format {format}: leave it out"
+            )
+    if log.time_unit is not None and format != _OWN_FORMAT:
+        fix = f"{format} says the unit of its times itself: leave it out"
+        raise ConfigError("time_unit", str(log.time_unit), fix)
+    unit = 1.0 if log.time_unit is None else seconds_of(1, log.time_unit)
+    about = read_about(path) if format == _OWN_FORMAT else About()
+    if log.time_unit is not None and about.says_unit:
+        raise ConfigError("time_unit", str(log.time_unit), f"the first line of {path} says seconds: leave it out")
+    workload = Workload(
+        str(path),
+        FORMATS[format](path, replace(options, seconds_per_unit=unit)),
+        max_concurrency=about.max_concurrency,
+        clients=about.clients,
+        notes=about.remarks,
+        kind=format,
+    )
+    if format != _OWN_FORMAT or is_timed or about.says_unit:
+        return workload
+    doubts = _doubts([each.arrival_time for each in workload if not each.after])
+    return workload.with_notes(doubts) if doubts else workload
+
+
+def _doubts(moments: Sequence[float]) -> list[Remark]:
+    doubt = doubt_of_seconds(moments)
+    return [] if doubt is None else [Remark("time_unit", doubt, warning=True)]
+
+
+def _check_session_rate(rate: float | None, kind: str) -> None:
+    if rate is not None and kind not in STARTS_ARE_DRAWN:
+        fix = (
+            f"{kind} says itself when requests arrive, so leave it out or use rate_scale; it is for "
+            f"{', '.join(STARTS_ARE_DRAWN[:-1])} and {STARTS_ARE_DRAWN[-1]}, whose sessions start at random"
+        )
+        raise ConfigError("session_rate", rate, fix)

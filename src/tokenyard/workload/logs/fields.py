@@ -1,0 +1,309 @@
+"""From a record with keys, a JSON object or a row of CSV, to the request that it is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tokenyard.core.config import MAX_COUNT
+from tokenyard.errors import shown
+from tokenyard.redaction import hidden_identity
+from tokenyard.workload.logs.logged import Found, LoggedRequest, Reading, TimeUnit, View, is_absent, normal
+from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
+
+__all__ = ["request_from", "tokens_of"]
+
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_EITHER = re.compile(r"\d{1,3}\.000")
+"""168.000 is 168, or 168 thousand where a point stands between thousands."""
+_FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
+_LEAST_ERROR = 400
+"""HTTP's codes from here on are errors."""
+_NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
+_BESIDE_CACHED = re.compile(r"(?:response|body|message)*(?:usage)?inputtokens|(?:input)?inputtokencount")
+"""Names under which a prompt is counted without what the cache held, where that is called cache_read_input_tokens."""
+
+
+def tokens_of(value: object, field: str, least: int) -> int:
+    """A number of tokens; ValueError names ``field`` if it is none."""
+    if isinstance(value, str):
+        text = value.strip()
+        if _THOUSANDS.fullmatch(text):
+            text = text.replace(",", "")
+        if _EITHER.fullmatch(text):
+            raise ValueError(
+                f"{field} = {shown(value)}: may be {text[:-4]} or {text[:-4]},000: write it without a point"
+            )
+        value = int(text) if text.isdecimal() and len(text) < 19 else _float(text, value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
+        raise ValueError(f"{field} = {shown(value)}: give a whole number of tokens from {least} on")
+    return value
+
+
+def _float(text: str, otherwise: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return otherwise
+
+
+class _Fields:
+    """The fields of one record, and what they are called."""
+
+    def __init__(self, view: View, reading: Reading) -> None:
+        self._view = view
+        self._reading = reading
+        self._found: list[tuple[str, str]] = []
+
+    def find(self, field: str) -> Found:
+        """The value of one of our fields; it is remembered where it was."""
+        columns = self._reading.options.columns
+        found = self._view.named(columns[field]) if field in columns else self._view.find(field)
+        if found.value is not None:
+            self._found.append((field, found.name))
+        return found
+
+    def without(self, field: str, but: str) -> Found:
+        """The same under another name than ``but``, which turned out to be something else."""
+        self._found = [each for each in self._found if each[0] != field]
+        found = self._view.find(field, but=but)
+        if found.value is not None:
+            self._found.append(("end_time", found.name))
+        return found
+
+    def text(self, field: str) -> str | None:
+        """The same as a text; of objects and lists nothing."""
+        value = self.find(field).value
+        return None if value is None or isinstance(value, Mapping | list) else str(value)
+
+    def identity(self, field: str) -> str | None:
+        """The same of what identifies; a digest of it, which is said, where it may be a key."""
+        found = self.find(field)
+        if found.value is None or isinstance(found.value, Mapping | list):
+            return None
+        said = str(found.value)
+        kept = hidden_identity(found.name, said, is_person=field == "user")
+        if kept != said:
+            self._reading.note(f"keys_{field}", f"values of {found.name} that may be keys are replaced by a digest")
+        return kept
+
+    def took(self) -> None:
+        """They became a request."""
+        for field, name in self._found:
+            self._reading.take(field, name)
+
+
+def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit | None = None) -> LoggedRequest | None:
+    """The request that ``record`` is about; None if it is about none, or one that was not served.
+
+    ``default``: unit of durations of which nothing else says it. ValueError names the field that is missing or cannot
+    be.
+    """
+    view = View(record)
+    fields = _Fields(view, reading)
+    span, parent = view.find("span").value, view.find("parent").value
+    if span is not None and parent is not None:
+        reading.parents[str(span)] = str(parent)
+    prompt, output = fields.find("prompt_len"), fields.find("max_tokens")
+    why = _why_not_served(view, prompt.value, output.value)
+    if why:
+        reading.left_out[why] += 1
+        return None
+    columns = reading.options.columns
+    if prompt.value is None and output.value is None and not {"prompt_len", "max_tokens"} & set(columns):
+        reading.passed_over += 1
+        return None
+    for field, found in (("prompt_len", prompt), ("max_tokens", output)):
+        if found.value is None:
+            where = columns.get(field)
+            fix = f"the column {where!r} is not there" if where else f"name its column: --columns {field}=NAME"
+            raise ValueError(f"says nothing of {field}: {fix}")
+    _look_for_sums(view, reading)
+    moment, duration, says_unit = _times(fields, reading, default)
+    prompt_tokens, cached = _prompt(view, fields, reading, prompt)
+    total = fields.find("total_tokens").value
+    logged = LoggedRequest(
+        moment,
+        prompt_tokens,
+        _output(view, reading, output),
+        cached,
+        duration,
+        fields.identity("request_id"),
+        _named(view, reading, "group"),
+        fields.text("lora_name"),
+        says_unit,
+        fields.identity("session"),
+        fields.identity("user"),
+        _priority(fields, reading),
+        fields.text("model"),
+        None if total is None else tokens_of(total, "total_tokens", 0),
+        None if span is None else str(span),
+    )
+    fields.took()
+    return logged
+
+
+def _named(view: View, reading: Reading, field: str) -> str | None:
+    """A field that has no known names."""
+    column = reading.options.columns.get(field)
+    value = None if column is None else view.named(column).value
+    return None if value is None else str(value)
+
+
+def _look_for_sums(view: View, reading: Reading) -> None:
+    """A bill or a dashboard has a row per hour or model, and says of how many requests."""
+    found = view.find("requests")
+    if isinstance(found.value, bool | Mapping | list) or "prompt_len" in reading.options.columns:
+        return
+    try:
+        count = float(str(found.value))
+    except ValueError:
+        return
+    if count > 1 and reading.sum is None:
+        reading.sum = (
+            f"{found.name} = {shown(found.value)}: a record is the sum of several requests, and says nothing of single "
+            "ones: export single requests; if it means something else, name the columns (--columns prompt_len=NAME)"
+        )
+
+
+def _output(view: View, reading: Reading, output: Found) -> int:
+    """Tokens of the answer; Gemini counts those of its thoughts beside it."""
+    tokens = tokens_of(output.value, "max_tokens", 0)
+    thoughts = view.find("thoughts")
+    if thoughts.value is None or not normal(output.name).endswith("candidatestokencount"):
+        return tokens
+    reading.note("thoughts_beside", f"outputs are {output.name} with {thoughts.name}, which is counted beside it")
+    return tokens_of(tokens + tokens_of(thoughts.value, "thoughtsTokenCount", 0), "max_tokens", 0)
+
+
+def _prompt(view: View, fields: _Fields, reading: Reading, prompt: Found) -> tuple[int, int]:
+    """Tokens of the prompt, and of them those that the cache held.
+
+    Anthropic's usage, and vLLM's in that format, counts what the cache held and what it took beside ``input_tokens``.
+    """
+    tokens = tokens_of(prompt.value, "prompt_len", 0)
+    found = fields.find("cached_tokens")
+    cached = 0 if found.value is None else tokens_of(found.value, "cached_tokens", 0)
+    if _BESIDE_CACHED.fullmatch(normal(prompt.name)) and normal(found.name).endswith(
+        ("cachereadinputtokens", "cachereadinputtokencount")
+    ):
+        created = view.find("cache_creation").value
+        tokens += cached + (0 if created is None else tokens_of(created, "cache_creation_input_tokens", 0))
+        reading.note("cached_beside", f"prompts are {prompt.name} with {found.name}, which is counted beside it")
+    return tokens_of(tokens, "prompt_len", 1), min(cached, tokens)
+
+
+def _times(fields: _Fields, reading: Reading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
+    """The request's moment, its duration, and whether the unit of the moment was said."""
+    start, end = fields.find("arrival_time"), fields.find("end_time")
+    duration = _duration(fields, reading, default)
+    if _is_nginx_duration(start) and (logged := fields.without("arrival_time", _REQUEST_TIME)).value is not None:
+        duration, start, end = seconds_of(start.value), Found(), logged
+    elif _is_nginx_duration(start) and end.value is not None:
+        duration, start = seconds_of(start.value), Found()
+    moment = None if start.value is None else _moment(reading, start)
+    if end.value is not None and (moment is None or duration is None):
+        ended = _moment(reading, end)
+        if ended is None:
+            return moment, duration, unit_in_name(start.name) is not None
+        if moment is None and duration is not None:
+            moment = ended - duration
+            reading.note("ends", f"arrivals are {end.name} less the duration")
+        elif moment is not None and ended >= moment:
+            duration = ended - moment
+    return moment, duration, unit_in_name(start.name) is not None
+
+
+_REQUEST_TIME = "requesttime"
+_LEAST_UNIX = 1e8
+
+
+def _is_nginx_duration(found: Found) -> bool:
+    """Whether it is nginx's request_time: seconds that a request took, in a line that is written when it ends."""
+    if normal(found.name) != _REQUEST_TIME or isinstance(found.value, bool):
+        return False
+    try:
+        return 0 <= float(str(found.value)) < _LEAST_UNIX
+    except ValueError:
+        return False
+
+
+def _moment(reading: Reading, found: Found) -> float | None:
+    """The time; None if a spreadsheet has rounded it, which is said once."""
+    try:
+        return reading.clock.moment(found.value, found.name)
+    except RoundedTimeError as error:
+        if reading.rounded is None:
+            reading.rounded = str(error)
+        return None
+
+
+def _duration(fields: _Fields, reading: Reading, default: TimeUnit | None) -> float | None:
+    """In the unit that its name says; of a column that the user named also in the unit of the log's times."""
+    found = fields.find("duration")
+    if found.value is None:
+        return None
+    said = reading.options.time_unit if "duration" in reading.options.columns else None
+    try:
+        return seconds_of(found.value, unit_in_name(found.name) or said or default or TimeUnit.SECONDS)
+    except ValueError:
+        if "duration" in reading.options.columns:
+            raise
+        return None
+
+
+def _priority(fields: _Fields, reading: Reading) -> int:
+    found = fields.find("priority")
+    if found.value is None:
+        return 0
+    text = str(found.value).strip()
+    try:
+        number = int(text)
+    except ValueError:
+        number = MAX_COUNT + 1
+    if abs(number) > MAX_COUNT:
+        fix = "vLLM serves the lower number first: give numbers"
+        if "priority" in reading.options.columns:
+            raise ValueError(f"priority = {shown(found.value)}: {fix}") from None
+        said = f"{found.name} = {shown(found.value)} is no number and was not read: {fix}"
+        if not any(each.code == "priority" for each in reading.remarks):
+            reading.note("priority", said, warning=True)
+        return 0
+    return number
+
+
+def _why_not_served(view: View, prompt: object, output: object) -> str | None:
+    """Why a record is about no request that the model served; None if it is, or nothing says so."""
+    if _is_hit(view.find("from_cache").value):
+        return "answered by a cache in front of the model"
+    kind = view.find("call_type").value
+    if isinstance(kind, str) and any(each in kind.casefold() for each in _NO_GENERATION):
+        return "that generate nothing (embeddings and the like)"
+    is_said = not (is_absent(prompt) and is_absent(output))
+    if is_said and _is_zero(output) and (_is_zero(prompt) or _has_failed(view)):
+        return "failed"
+    return None
+
+
+def _is_zero(value: object) -> bool:
+    return is_absent(value) or str(value).strip() in ("0", "0.0")
+
+
+def _is_hit(value: object) -> bool:
+    words = str(value).casefold().split()
+    return value is True or words == ["true"] or "hit" in words
+
+
+def _has_failed(view: View) -> bool:
+    """Whether a record says so, in one of the ways in which services do."""
+    success, error = view.find("success").value, view.find("error").value
+    is_told = error not in (None, False, 0) and str(error).strip().casefold() not in ("false", "0", "[]", "{}")
+    return is_told or str(success).casefold() == "false" or _is_failure(view.find("status").value)
+
+
+def _is_failure(value: object) -> bool:
+    text = str(value).strip().casefold()
+    return text in _FAILED or (text.isdecimal() and len(text) == 3 and int(text) >= _LEAST_ERROR)

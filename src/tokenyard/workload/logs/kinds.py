@@ -1,0 +1,262 @@
+"""Formats and kinds of logs, and what a file holds before its kind is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tokenyard.errors import WorkloadError, shown
+from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Reading, View, normal, payload_of
+from tokenyard.workload.logs.records import (
+    best_list,
+    first_row,
+    header_of,
+    read_csv_log,
+    read_envoy,
+    read_guidellm,
+    read_jaeger,
+    read_json_log,
+    read_langfuse,
+    read_ollama,
+    read_otel,
+    read_sharegpt,
+    read_vllm_bench,
+)
+from tokenyard.workload.logs.source import Source
+from tokenyard.workload.readers.formats import FORMATS
+
+__all__ = ["INSTEAD", "LOGS", "kind_of", "what_it_is", "what_it_lacks"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files that are no logs of requests, though people have them at hand: what they are, and what to log instead.
+
+INSTEAD = (
+    "Log single requests instead: `vllm serve ... --enable-log-requests --enable-log-outputs` with "
+    "VLLM_LOGGING_LEVEL=DEBUG; SGLang with --log-requests; a gateway that counts tokens (LiteLLM, Envoy AI Gateway, "
+    "Langfuse); spans (--otlp-traces-endpoint); or any CSV or JSON with time, prompt tokens and output tokens of each "
+    "request"
+)
+_METRIC = re.compile(r"# (?:HELP|TYPE) \w|[a-zA-Z_:][\w:]*(?:\{[^}]*\})? [-+\d.eNI]+(?: \d+)?$")
+_COMMON_LOG = re.compile(r'^\S+ \S+ \S+ \[[^\]]+\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
+_UVICORN = re.compile(r'INFO: +\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}')
+_ENVOY_TEXT = re.compile(r'^\[\d{4}-\d\d-\d\dT[\d:.]+Z\] "[A-Z]+ \S+ HTTP/[\d.]+" \d{3} ')
+_WITHOUT_TOKENS = (
+    (re.compile(r'"target": ?"text_generation_router'), "is TGI's log"),
+    (
+        re.compile(r'"category": ?"RequestResponse".*"durationMs"|Azure OpenAI API version'),
+        "is Azure OpenAI's diagnostics",
+    ),
+    (re.compile(r'"service_kind": ?.*"window_boundaries"|"response_timestamps": ?\['), "is genai-perf's profile"),
+    (re.compile(r"prompt eval time =.* tokens|slot print_timing"), "is llama.cpp's log"),
+    (re.compile(r"(?:Prefill|Decode) batch[.,].*#(?:new-seq|running-req)"), "is SGLang's log"),
+)
+"""Of what engines and clouds log, what has no length of a request, or no time."""
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_BINARY = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP archive or a spreadsheet (.xlsx)", b"SQLite": "a database"}
+
+
+def _share(test: Callable[[str], object], lines: Sequence[str]) -> float:
+    return sum(bool(test(line)) for line in lines) / len(lines)
+
+
+def what_it_is(lines: Sequence[bytes]) -> str | None:
+    """What a file is that begins with these lines, and how to have a log of requests; None if nobody knows it."""
+    for mark, name in _BINARY.items():
+        if lines[0].startswith(mark):
+            return f"is {name}: export it as CSV or JSON lines"
+    if lines[0].startswith(_UTF_16):
+        return "is UTF-16, as Excel's `Unicode Text`: save it as CSV UTF-8"
+    texts = [line.decode("utf-8", "replace") for line in lines]
+    if _share(_METRIC.match, texts) > 0.5:
+        return f"is a scrape of Prometheus's metrics, which count and say nothing of single requests. {INSTEAD}"
+    beginning = texts[0].replace(" ", "")
+    if '"resultType":' in "".join(texts[:10]).replace(" ", "") and '"metric"' in "".join(texts):
+        return f"is an answer of Prometheus, whose series say nothing of single requests. {INSTEAD}"
+    if '"resourceMetrics":' in beginning:
+        return f"holds OpenTelemetry's metrics, which say nothing of single requests. {INSTEAD}"
+    for pattern in (_COMMON_LOG, _UVICORN, _ENVOY_TEXT):
+        if _share(pattern.search, texts) > 0.5:
+            return f"is a web server's access log, which says nothing of tokens. {INSTEAD}"
+    return None
+
+
+def what_it_lacks(lines: Sequence[bytes]) -> str | None:
+    """Of a file in which no reader finds a request, what it is and lacks; None if nobody knows it."""
+    texts = [line.decode("utf-8", "replace") for line in lines]
+    for pattern, name in _WITHOUT_TOKENS:
+        if any(pattern.search(text) for text in texts):
+            return f"{name}, which does not say the time and the tokens of single requests. {INSTEAD}"
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Formats and kinds of logs by name, and how a file tells which one it is.
+#
+# Each has fields that it needs. A file's first records are held against all of them; the one most of whose fields are
+# there is taken, and of equals the one that needs more.
+
+LogReader = Callable[[Source, Reading], Iterator[LoggedRequest]]
+
+LOGS: dict[str, LogReader] = {
+    "burstgpt": read_csv_log,
+    "csv": read_csv_log,
+    "envoy": read_envoy,
+    "guidellm": read_guidellm,
+    "jaeger": read_jaeger,
+    "jsonl": read_json_log,
+    "langfuse": read_langfuse,
+    "litellm": read_json_log,
+    "ollama": read_ollama,
+    "openai": read_json_log,
+    "otel": read_otel,
+    "sglang": read_sglang_log,
+    "sharegpt": read_sharegpt,
+    "vllm-bench": read_vllm_bench,
+    "vllm-log": read_vllm_log,
+}
+"""By name, as ``--format`` takes it."""
+
+_ENOUGH = 0.6
+"""Share of a kind's fields that must be there for it to be taken."""
+_MOST_NAMES = 12
+_OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, "max_tokens": 64} a line'
+
+
+class _Kind(NamedTuple):
+    name: str
+    needs: tuple[tuple[str, ...], ...]
+    """Fields, of each any of several names; a name in angle brackets is one of ours, under whatever name is known."""
+    weight: int = 0
+    """Of equals the heavier one is taken; by default the one that needs more fields."""
+
+    def score(self, view: View) -> float:
+        """How well a record fits; 0 if it does not."""
+        share = sum(_has(view, names) for names in self.needs) / len(self.needs)
+        return share + max(self.weight, len(self.needs)) / 100 if share >= _ENOUGH else 0.0
+
+
+_LENGTHS = (("<prompt_len>",), ("<max_tokens>",), ("<arrival_time>",))
+_JSON = (
+    _Kind("plain", (("request_id",), ("max_tokens",), ("prompt_len", "prompt_token_ids", "streams"))),
+    _Kind("weka", (("id",), ("requests",), ("hash_id_scope",), ("block_size",))),
+    _Kind(
+        "lmcache",
+        (("suite",), ("session",), ("timestamp",), ("input_length",), ("output_length",), ("hash_ids",)),
+    ),
+    _Kind("mooncake", (("timestamp",), ("input_length",), ("output_length",), ("hash_ids",))),
+    _Kind("otel", (("resourceSpans", "resourceLogs"),), 9),
+    _Kind("guidellm", (("benchmarks",),), 9),
+    _Kind("sharegpt", (("conversations",),)),
+    _Kind("vllm-bench", (("input_lens", "total_input_tokens"), ("request_throughput", "output_lens")), 9),
+    _Kind("jaeger", (("data",), ("data.spans",), ("data.processes",), ("data.traceID",))),
+    _Kind(
+        "langfuse",
+        (
+            ("traceId", "trace_id"),
+            ("startTime", "start_time"),
+            ("type",),
+            ("promptTokens", "usageDetails", "usage_details", "usage.input"),
+        ),
+    ),
+    _Kind("litellm", (("startTime",), ("endTime",), ("call_type",), ("prompt_tokens",), ("completion_tokens",))),
+    _Kind("envoy", (("start_time",), ("response_flags",), ("bytes_sent", "upstream_host"), ("<prompt_len>",))),
+    _Kind("ollama", (("prompt_eval_count",), ("eval_count",), ("total_duration",), ("created_at",))),
+    _Kind("openai", (("usage", "response"), *_LENGTHS)),
+    _Kind("jsonl", _LENGTHS),
+)
+_CSV = (
+    _Kind("azure", (("timestamp",), ("contexttokens",), ("generatedtokens",))),
+    _Kind(
+        "servegen",
+        (
+            ("t_s",),
+            ("client",),
+            ("output_tokens",),
+            ("input_tokens", "text_tokens", "image_tokens", "audio_tokens", "video_tokens"),
+        ),
+    ),
+    _Kind("burstgpt", (("timestamp",), ("request tokens",), ("response tokens",), ("log type",))),
+    _Kind("csv", _LENGTHS),
+)
+
+
+def kind_of(source: Source, options: LogOptions) -> str:
+    """The format or kind that a file's beginning shows. WorkloadError says what it is, if it can be none of them."""
+    texts = [line.decode("utf-8", "replace") for line in source.beginning]
+    if any(SAYS_SGLANG.search(text) for text in texts):
+        return "sglang"
+    if any(SIGN.search(text) or SAYS_REQUESTS.search(text) for text in texts):
+        return "vllm-log"
+    if other := what_it_is(source.beginning):
+        raise WorkloadError(source.path, 0, f"{other}. {_read()}")
+    if source.is_json:
+        found = _best(_JSON, _json_records(source))
+        if found is None and options.columns and source.first_records():
+            return "jsonl"
+        return found or _unknown(source)
+    if source.first.lstrip()[:1] in (b"{", b"["):
+        _refuse_what_lacks(source)
+        source.require_json()
+    try:
+        _, cells = header_of(source.first)
+    except ValueError:
+        cells = []
+    named = {normal(column) for column in options.columns.values()}
+    if named and named <= {normal(cell) for cell in cells}:
+        return "csv"
+    return _best(_CSV, [dict.fromkeys(cells, "1")]) or _best(_CSV, [first_row(source)]) or _unknown(source)
+
+
+def _json_records(source: Source) -> list[Mapping[str, Any]]:
+    """The first objects, and those of the list within that says most."""
+    records = source.first_records()
+    if not source.is_json_lines or len(records) == 1:
+        within = best_list(records[0] if len(records) == 1 else source.document) or []
+        records = records + [each for each in within[:16] if isinstance(each, Mapping)]
+    return records
+
+
+def _best(kinds: Sequence[_Kind], records: Sequence[Mapping[str, Any]]) -> str | None:
+    """The kind that one of the records fits best; None if none fits. Of equals the first one listed."""
+    views = [view for record in records for view in (View(_opened(record)), View(payload_of(record)))]
+    scores = {kind.name: max((kind.score(view) for view in views), default=0.0) for kind in kinds}
+    best = max(scores, key=lambda name: scores[name])
+    return best if scores[best] else None
+
+
+def _opened(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record with the first of the list that it calls ``data``."""
+    data = record.get("data")
+    return {**record, "data": data[0]} if isinstance(data, list) and data and isinstance(data[0], Mapping) else record
+
+
+def _has(view: View, names: tuple[str, ...]) -> bool:
+    return any(view.find(name[1:-1]).value is not None if name.startswith("<") else view.has(name) for name in names)
+
+
+def _unknown(source: Source) -> str:
+    """Raises WorkloadError: what the file has, and what would be read."""
+    _refuse_what_lacks(source)
+    names: list[str] = []
+    if source.is_json:
+        records = _json_records(source)
+        names = sorted({str(key) for record in records[-1:] for key in record})
+    elif b"," in source.first or b";" in source.first:
+        with suppress(ValueError):
+            names = header_of(source.first)[1]
+    has = f"; it has {', '.join(map(shown, names[:_MOST_NAMES]))}" if names else ""
+    fix = "name one with --format, or its columns with --columns arrival_time=NAME,prompt_len=NAME,max_tokens=NAME"
+    raise WorkloadError(source.path, source.first_number, f"is of no known format: {_read()}; {fix}{has}{_OWN}")
+
+
+def _refuse_what_lacks(source: Source) -> None:
+    if lacks := what_it_lacks(source.beginning):
+        raise WorkloadError(source.path, 0, lacks)
+
+
+def _read() -> str:
+    return f"Read are {', '.join(FORMATS)}, and logs of kind {', '.join(LOGS)}"

@@ -1,0 +1,527 @@
+"""One request as a log tells it, and one record looked up by the names that services use."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tokenyard.core.config import require_int
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.workload.logs.moments import Clock, TimeUnit, without_unit
+from tokenyard.workload.record import Remark
+
+__all__ = [
+    "KNOWN_NAMES",
+    "FieldPath",
+    "Found",
+    "LogOptions",
+    "LoggedRequest",
+    "Reading",
+    "Stamp",
+    "TimeUnit",
+    "View",
+    "columns_from",
+    "is_absent",
+    "normal",
+    "normals",
+    "path_of",
+    "payload_of",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What services call the fields of a request: the names that are known without being told.
+#
+# Names are compared without regard to case, blanks, dashes and underscores, and a unit behind them does not count:
+# ``promptTokens``, ``Prompt Tokens`` and ``prompt_tokens`` are one name, so are ``latency`` and ``Latency (ms)``.
+
+_USAGES: tuple[str, ...] = ("usage", "response.usage", "response.body.usage", "body.usage", "usage_object", "meta_info")
+_USAGES += ("response_obj.usage", "llm_response.usage", "metadata.usage_object", "metrics")
+
+
+def _of_usage(*names: str) -> tuple[str, ...]:
+    return tuple(f"{usage}.{name}" for usage in _USAGES for name in names)
+
+
+KNOWN_NAMES: Mapping[str, Sequence[str]] = {
+    "arrival_time": (
+        *("request_created_at", "request_start_ns", "metadata.request_start_ns", "start_ns"),
+        *("arrival_time", "arrived_at", "received_at", "request_start_time", "start_time", "started_at", "starttime"),
+        *("start_time_unix", "start_time_unix_nano", "startTimeUnixNano", "request_received_at", "requested_at"),
+        *("request_time", "request_timestamp", "created_at", "created", "response.body.created", "response.created_at"),
+        *("body.created", "response.created", "timestamp", "timestamp_utc", "timestamp_unix", "event_timestamp"),
+        *("time", "ts", "date", "datetime", "date_time", "event_time", "@timestamp", "_time"),
+        *("time_generated", "asctime", "__REALTIME_TIMESTAMP", "time_unix_nano", "timeUnixNano", "logged_at"),
+        *("logging_time", "log_line_time"),
+    ),
+    "end_time": (
+        *(
+            "end_time",
+            "ended_at",
+            "finished_at",
+            "finish_time",
+            "completed_at",
+            "completion_time",
+            "end_time_unix_nano",
+        ),
+        *("endTimeUnixNano", "request_end_time", "response_time_stamp", "request_end_ns", "metadata.request_end_ns"),
+        *("time_iso8601", "time_local", "msec"),
+    ),
+    "prompt_len": (
+        *_of_usage("prompt_tokens", "input_tokens", "prompt_token"),
+        *("native_tokens_prompt", "prompt_tokens", "prompt_token", "llm_prompt_tokens", "req_units", "input_tokens"),
+        *("prompt_len", "input_len", "input_length", "num_prefill_tokens"),
+        *("request_tokens", "context_tokens", "num_prompt_tokens", "num_input_tokens", "n_prompt_tokens"),
+        *("prompt_token_count", "input_token_count", "prompt_tokens_count", "input_tokens_count", "tokens_prompt"),
+        *("tokens_in", "tokens_input", "usage.input", "usage_input", "input_usage", "usage_details.input"),
+        *("usageMetadata.promptTokenCount", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+        *("llm.usage.prompt_tokens", "llm.token_count.prompt", "llm_input_token", "prompt_eval_count"),
+        *("timings.prompt_n", "tokens_evaluated", "total_input_tokens"),
+        *("input_sequence_length.value", "metrics.input_sequence_length.value"),
+    ),
+    "max_tokens": (
+        *_of_usage("completion_tokens", "output_tokens", "completion_token"),
+        *("native_tokens_completion", "completion_tokens", "completion_token", "llm_completion_tokens", "res_units"),
+        *("output_tokens", "generated_tokens", "output_len", "output_length"),
+        *("num_decode_tokens", "response_tokens", "num_completion_tokens", "num_output_tokens"),
+        *("num_generated_tokens", "n_completion_tokens", "completion_token_count", "output_token_count"),
+        *("completion_tokens_count", "output_tokens_count", "tokens_completion", "tokens_out", "tokens_output"),
+        *("usage.output", "usage_output", "output_usage", "usage_details.output"),
+        *("usageMetadata.candidatesTokenCount", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+        *("llm.usage.completion_tokens", "llm.token_count.completion", "llm_output_token", "eval_count"),
+        *("timings.predicted_n", "tokens_predicted", "total_output_tokens"),
+        *("output_sequence_length.value", "metrics.output_sequence_length.value"),
+    ),
+    "total_tokens": (
+        *_of_usage("total_tokens"),
+        *("total_tokens", "tokens_total", "usage.total", "total_usage", "gen_ai.usage.total_tokens"),
+        *("llm.token_count.total", "llm_total_token", "usageMetadata.totalTokenCount", "total_token_count"),
+        "total_units",
+    ),
+    "cached_tokens": (
+        *_of_usage("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"),
+        *_of_usage("cache_read_input_tokens", "prompt_cache_hit_tokens", "cached_tokens"),
+        *("cached_tokens", "cache_read_input_tokens", "cached_input_tokens", "prompt_tokens_cached", "tokens_cached"),
+        *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+        *("gen_ai.usage.cached_tokens", "llm.token_count.prompt_details.cache_read", "num_cached_tokens"),
+        *("usage_details.input_cached_tokens", "usage_details.cache_read_input_tokens"),
+        *("cache_read_input_token_count", "prompt_cache_read_tokens", "usageMetadata.cachedContentTokenCount"),
+    ),
+    "cache_creation": (
+        *_of_usage("cache_creation_input_tokens"),
+        *("cache_creation_input_tokens", "usage_details.cache_creation_input_tokens"),
+        "cache_write_input_token_count",
+    ),
+    "thoughts": ("usageMetadata.thoughtsTokenCount",),
+    "duration": (
+        *("duration", "latency", "elapsed", "elapsed_time", "e2e_latency", "request_latency", "request_duration"),
+        *("response_time", "total_time", "total_latency", "processing_time", "time_taken", "llm_latency"),
+        *("total_duration", "e2e_duration", "gen_ai.latency.e2e", "generation_time"),
+        *("metadata.e2e_latency", "delay"),
+    ),
+    "request_id": ("request_id", "id", "custom_id", "span_id", "generation_id", "trace_id", "x-request-id"),
+    "lora_name": ("lora_name", "adapter", "lora", "lora_adapter", "adapter_name"),
+    "session": (
+        *("session_id", "session", "conversation_id", "conversation", "thread_id", "chat_id", "gen_ai.conversation.id"),
+        *("session.id", "litellm_session_id", "metadata.session_id"),
+    ),
+    "user": (
+        *("user", "user_id", "user.id", "tenant", "tenant_id", "end_user", "customer", "customer_id", "username"),
+        *("team_id", "team", "organization_id", "organization", "org_id", "project_id", "account_id"),
+        *("api_key_id", "api_key_alias", "metadata.user_id", "metadata.user_api_key_user_id", "user_hash"),
+    ),
+    "priority": ("priority", "request_priority", "body.priority"),
+    "model": (
+        *("model_group", "model", "model_name", "request_model", "body.model", "response.body.model", "response.model"),
+        *("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "provided_model_name", "model_id"),
+        *("served_model_name", "deployment", "model_requested", "request_llm_model", "llm_model"),
+        *("model_permaslug", "request.model", "ai_model", "meta.request_model", "response_model"),
+    ),
+    "status": (
+        *("status", "status_code", "http_status", "response_code", "response_status", "response.status_code"),
+        *("http.status_code", "http.response.status_code", "level"),
+    ),
+    "error": ("error", "error_message", "error_str", "exception", "errors"),
+    "success": ("success", "is_success", "succeeded"),
+    "from_cache": ("cache_hit", "cached_response", "from_cache", "is_cached", "cached", "cache_status"),
+    "requests": (
+        *("num_model_requests", "num_requests", "request_count", "requests_count", "n_requests", "requests"),
+        *("total_requests", "successful_requests", "api_requests"),
+    ),
+    "span": ("span_id", "context.span_id", "id", "run_id"),
+    "parent": ("parent_run_id", "parent_span_id", "parent_id", "parent_observation_id"),
+    "call_type": ("call_type", "endpoint_type", "operation", "gen_ai.operation.name", "object", "response.body.object"),
+}
+"""Our field -> what services call it, dotted where it is nested; the first one that is there counts."""
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+_ZONE = re.compile(r"\s*[\[(](?:UTC|GMT)[\])]$", re.IGNORECASE)
+"""Behind a name of times: TimeGenerated [UTC]."""
+
+
+class FieldPath(NamedTuple):
+    """A name of a field."""
+
+    text: str
+    """As it is listed."""
+    flat: str
+    """All of it as one name: a dotted key, or a column of a table that was made of nested records."""
+    parts: tuple[str, ...]
+    """The keys on the way to it."""
+
+
+@lru_cache(maxsize=4096)
+def normal(name: str) -> str:
+    """A name without what spellings differ in."""
+    return _OTHER.sub("", name.casefold())
+
+
+@lru_cache(maxsize=4096)
+def normals(name: str) -> tuple[str, ...]:
+    """The names that a key may be known by: itself, and itself without a unit."""
+    bare = _ZONE.sub("", name) if _ZONE.search(name) else without_unit(name)
+    return (normal(name),) if bare is None or not normal(bare) else (normal(name), normal(bare))
+
+
+@lru_cache(maxsize=4096)
+def path_of(name: str) -> FieldPath:
+    """The name as keys one within the other."""
+    return FieldPath(name, normal(name), tuple(map(normal, name.split("."))))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One request as a log tells it, how a log is to be read, and what came of it.
+
+
+class Stamp(StrEnum):
+    """Which moment of a request a log's time is."""
+
+    ARRIVAL = "arrival"
+    COMPLETION = "completion"
+
+
+class LoggedRequest(NamedTuple):
+    """What a log says of one request."""
+
+    moment: float | None
+    """Seconds on the log's own clock; None: the log has no times."""
+    prompt_tokens: int
+    """Tokens, at least 1."""
+    output_tokens: int
+    """Tokens; 0 counts as 1."""
+    cached_tokens: int = 0
+    """Prompt tokens that the service's prefix cache held, as it said itself."""
+    duration: float | None = None
+    """Seconds from arrival to completion; None: not said."""
+    request_id: str | None = None
+    group: str | None = None
+    """Whose prompts begin alike; None: those of the session, or the user, or all."""
+    lora_name: str | None = None
+    """LoRA adapter that was asked for; None: not said, so the base model."""
+    says_unit: bool = False
+    """Whether the unit of its time is known: the name of the column says it."""
+    session: str | None = None
+    user: str | None = None
+    """User or tenant."""
+    priority: int = 0
+    model: str | None = None
+    """What the model is called that was asked; None: not said."""
+    total_tokens: int | None = None
+    """Prompt and output, if the log counts them too."""
+    span: str | None = None
+    """Names it among the spans of a trace."""
+
+
+_FIELDS = (
+    "arrival_time",
+    "prompt_len",
+    "max_tokens",
+    "cached_tokens",
+    "duration",
+    "request_id",
+    "group",
+    "lora_name",
+    "session",
+    "user",
+    "priority",
+    "model",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """How to read a log. Raises ConfigError naming the option."""
+
+    columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Our field -> the log's column (or dotted key), where the names are not known."""
+    time_unit: TimeUnit | None = None
+    """Of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
+    stamped: Stamp = Stamp.ARRIVAL
+    """What the log's times are."""
+    max_bad_lines: int = 100
+    """Lines that may be unreadable before the reading stops."""
+    model_name: str | None = None
+    """Only requests of the model of this name (``*`` and ``?`` as in file names); None: the log has one model."""
+
+    def __post_init__(self) -> None:
+        require_int("max_bad_lines", self.max_bad_lines, 0)
+        for name in self.columns:
+            if name not in _FIELDS:
+                raise ConfigError("columns", name, f"map one of: {', '.join(_FIELDS)}")
+
+
+def columns_from(text: str) -> dict[str, str]:
+    """``"arrival_time=ts,prompt_len=in"`` -> field to column; ConfigError if it is not of that form."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(name.strip() and column.strip() for name, _, column in pairs):
+        raise ConfigError("columns", text, "give FIELD=COLUMN pairs with commas between them: prompt_len=tokens_in")
+    return {name.strip(): column.strip() for name, _, column in pairs}
+
+
+class Reading:
+    """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
+
+    def __init__(self, path: Path, options: LogOptions, *, day_first: bool = False) -> None:
+        self.path = path
+        self.options = options
+        self.clock = Clock(options.time_unit, day_first=day_first)
+        self.taken: dict[str, Counter[str]] = {}
+        """Our field -> what the log calls it, and in how many requests."""
+        self.left_out: Counter[str] = Counter()
+        """Why requests were left out, and how many."""
+        self.passed_over = 0
+        """Records that are about no request."""
+        self.sum: str | None = None
+        """Why a record is about several requests; None if none is."""
+        self.parents: dict[str, str] = {}
+        """Of spans, the span around each."""
+        self.rounded: str | None = None
+        """Why times cannot be used; None if they can."""
+        self.remarks: list[Remark] = []
+        self._first = (0, "")
+        self.bad_lines = 0
+
+    def note(self, code: str, text: str, *, warning: bool = False) -> None:
+        """Say something, once."""
+        remark = Remark(code, text, warning)
+        if remark not in self.remarks:
+            self.remarks.append(remark)
+
+    def take(self, field: str, name: str) -> None:
+        """A request's ``field`` was found under ``name``."""
+        self.taken.setdefault(field, Counter())[name] += 1
+
+    def bad(self, line: int, problem: str) -> None:
+        """One more line that cannot be read; WorkloadError if it is one too many."""
+        if not self.bad_lines:
+            self._first = (line, problem)
+        self.bad_lines += 1
+        most = self.options.max_bad_lines
+        if self.bad_lines > most:
+            first, what = self._first
+            allowed = f"--max-bad-lines allows {most:,}"
+            if self.bad_lines == 1:
+                raise WorkloadError(self.path, first, f"{what} ({allowed})")
+            many = f"{self.bad_lines:,} lines cannot be read, and {allowed}"
+            raise WorkloadError(self.path, line, f"{many}; line {first}: {what}")
+
+    @property
+    def bad_note(self) -> str | None:
+        """A sentence about what could not be read; None if all could."""
+        if not self.bad_lines:
+            return None
+        line, problem = self._first
+        lines = "line was" if self.bad_lines == 1 else "lines were"
+        return f"{self.bad_lines:,} {lines} left out; the first is line {line}: {problem}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One record of a log, looked up by the names that services use.
+
+_ABSENT = frozenset({"", "-", "null", "none", "nan", "n/a", "na", "\\n", "undefined"})
+"""What exports write for nothing."""
+_ENVELOPES = (
+    *("_source", "jsonPayload", "json_payload", "attributes", "tags", "fields", "result", "log_processed", "payload"),
+    *("data", "event", "body", "message", "MESSAGE", "log", "msg", "line", "@message", "_raw", "properties", "content"),
+    *("raw_response", "response_body", "response", "record"),
+)
+"""Under which collectors of logs keep what a service wrote: an object, or its text."""
+_PATHS: Mapping[str, Sequence[FieldPath]] = {field: tuple(map(path_of, names)) for field, names in KNOWN_NAMES.items()}
+_LENGTHS = ("prompt_len", "max_tokens")
+_PATHS_WITHIN: Mapping[str, Sequence[FieldPath]] = {
+    **{field: _PATHS[field] for field in (*_LENGTHS, "total_tokens", "cached_tokens", "cache_creation", "thoughts")},
+    "model": [path for path in _PATHS["model"] if len(path.parts) > 1],
+}
+"""Fields that are found at any depth, under these names: services put counts wherever they like."""
+_DEEPEST = 5
+
+
+class Found(NamedTuple):
+    """A value, and what the record calls it."""
+
+    name: str = ""
+    value: object | None = None
+
+
+class View:
+    """A record under normal names."""
+
+    __slots__ = ("_children", "_fields", "_record", "_suffixes")
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self._record = record
+        self._suffixes: dict[str, tuple[str, object]] | None = None
+        self._fields: dict[str, tuple[str, object]] = {}
+        self._children: dict[str, View | None] = {}
+        bare: list[tuple[str, tuple[str, object]]] = []
+        for key, value in record.items():
+            exact, *rest = normals(str(key))
+            self._fields.setdefault(exact, (str(key), value))
+            bare += [(each, (str(key), value)) for each in rest]
+        for name, value in bare:
+            self._fields.setdefault(name, value)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a field, whatever it holds."""
+        return self._at(path_of(name)) is not None
+
+    def find(self, field: str, *, but: str = "") -> Found:
+        """What services call ``field``; the first name under which something is. ``but``: a name that is not meant.
+
+        Counts of tokens are looked for within other fields, too, the outermost first; so is a model under a name in
+        two parts (``meta.request_model``).
+        """
+        found = self.first(_PATHS[field], but)
+        if found.value is None and field in _PATHS_WITHIN:
+            found = self._find_in_dotted(_PATHS_WITHIN[field])
+            if found.value is None:
+                found = self._find_within(_PATHS_WITHIN[field])
+        return found
+
+    def first(self, paths: Sequence[FieldPath], but: str = "") -> Found:
+        """The first of some names under which something is, without looking deeper."""
+        for path in paths:
+            if path.flat == but:
+                continue
+            if path.flat in self._fields or path.parts[0] in self._fields:
+                found = self._at(path)
+                if found is not None and not is_absent(found.value):
+                    return found
+        return Found()
+
+    def _find_within(self, paths: Sequence[FieldPath]) -> Found:
+        views = [("", self)]
+        for _ in range(_DEEPEST):
+            views = [(f"{at}{key}.", child) for at, view in views for key, child in view.within()]
+            for at, child in views:
+                found = child.first(paths)
+                if found.value is not None:
+                    return Found(f"{at}{found.name}", found.value)
+        return Found()
+
+    def _find_in_dotted(self, paths: Sequence[FieldPath]) -> Found:
+        """Of a table whose columns are called by all keys on the way, those that end with a known name."""
+        if self._suffixes is None:
+            self._suffixes = {}
+            for key, value in self._record.items():
+                parts = str(key).split(".")
+                for i in range(1, len(parts)):
+                    for name in normals(".".join(parts[i:])):
+                        self._suffixes.setdefault(name, (str(key), value))
+        hits = (self._suffixes[path.flat] for path in paths if path.flat in self._suffixes)
+        return next((Found(*hit) for hit in hits if not is_absent(hit[1])), Found())
+
+    def within(self) -> Iterator[tuple[str, View]]:
+        """The records within this one, by their keys."""
+        for key, value in self._record.items():
+            if isinstance(value, Mapping):
+                yield str(key), View(value)
+
+    def named(self, name: str) -> Found:
+        """What a user calls it."""
+        found = self._at(path_of(name))
+        return Found(name) if found is None or is_absent(found.value) else Found(name, found.value)
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether prompt and output have names that are known."""
+        return all(self.find(field).value is not None for field in _LENGTHS)
+
+    @property
+    def says_a_length(self) -> bool:
+        """Whether one of them stands in the record itself, and not deeper."""
+        return any(self.first(_PATHS[field]).value is not None for field in _LENGTHS)
+
+    @property
+    def has_a_length(self) -> bool:
+        """Whether one of them has."""
+        return any(self.find(field).value is not None for field in _LENGTHS)
+
+    def _at(self, path: FieldPath) -> Found | None:
+        if path.flat in self._fields:
+            return Found(*self._fields[path.flat])
+        view, keys = self, []
+        for part in path.parts[:-1]:
+            keys.append(view.key(part))
+            child = view.child(part)
+            if child is None:
+                return None
+            view = child
+        found = view._fields.get(path.parts[-1])
+        return None if found is None else Found(".".join([*keys, found[0]]), found[1])
+
+    def key(self, part: str) -> str:
+        """What the record calls a key."""
+        return self._fields[part][0] if part in self._fields else part
+
+    def child(self, part: str) -> View | None:
+        """The record under a key; None if there is none."""
+        if part not in self._children:
+            value = _object(self._fields[part][1]) if part in self._fields else None
+            self._children[part] = None if value is None else View(value)
+        return self._children[part]
+
+
+def is_absent(value: object) -> bool:
+    """Whether a field holds nothing, as exports write it."""
+    if isinstance(value, str):
+        return value.strip().casefold() in _ABSENT
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def payload_of(record: Mapping[str, Any], depth: int = 3) -> Mapping[str, Any]:
+    """The record with what it carries for a service, if it says no lengths itself and that does."""
+    if depth and not View(record).says_a_length:
+        for inner in _inner(record):
+            within = payload_of(inner, depth - 1)
+            if View(within).has_a_length:
+                return {**record, **within}
+    return record
+
+
+def _inner(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    keys = {str(key).casefold(): key for key in record}
+    for name in _ENVELOPES:
+        inner = _object(record.get(keys.get(name.casefold(), name)))
+        if inner is not None:
+            yield inner
+
+
+def _object(value: object) -> Mapping[str, Any] | None:
+    """An object, or the text of one."""
+    if isinstance(value, str) and value[:1] == "{":
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    return value if isinstance(value, Mapping) else None

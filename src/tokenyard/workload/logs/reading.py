@@ -1,0 +1,468 @@
+"""One log read as a whole: its requests, repeats, doubts, and the workload they become."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.workload.logs.kinds import LOGS, kind_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Reading, Stamp
+from tokenyard.workload.logs.moments import FASTEST
+from tokenyard.workload.logs.source import Source
+from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.record import HashedTokens, Remark, WorkloadRequest, seed_of
+
+__all__ = [
+    "HIT_BLOCK",
+    "LogRead",
+    "arrivals_of",
+    "doubts_of",
+    "merged",
+    "models_of",
+    "of_one_model",
+    "read_log",
+    "requests_of",
+    "what_it_holds",
+    "without_copies",
+    "without_outer",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Requests that a log tells of more than once: copies of a record, and spans around the one that was served.
+
+_SLACK = 1e-3
+"""Seconds by which a span may stand out of the one around it."""
+
+
+def without_copies(logged: Sequence[LoggedRequest], reading: Reading) -> list[LoggedRequest]:
+    """Each once. Records of one id, time and lengths are copies: of exports that overlap, or of an answer's parts."""
+    seen: set[tuple[object, ...]] = set()
+    ids: set[str] = set()
+    kept, doubtful = [], 0
+    for each in logged:
+        if each.request_id is not None:
+            key = (each.request_id, each.moment, each.prompt_tokens, each.output_tokens)
+            if key in seen:
+                reading.left_out["copies of others (of the same id, time and lengths)"] += 1
+                continue
+            doubtful += each.request_id in ids
+            seen.add(key)
+            ids.add(each.request_id)
+        kept.append(each)
+    if doubtful and len(ids) > 1:
+        text = f"{doubtful:,} of {len(kept):,} requests have the id of another one: does the log tell of them twice?"
+        reading.note("repeated_ids", text, warning=True)
+    return kept
+
+
+def without_outer(logged: Sequence[LoggedRequest], reading: Reading) -> list[LoggedRequest]:
+    """Those that are no spans around others: a chain or an agent says the tokens of all that it called.
+
+    Records that name a parent are spans only if they lie within it in time: messages name the one that they answer.
+    """
+    if not reading.parents:
+        return list(logged)
+    told = {each.span: each for each in logged if each.span is not None}
+    outer: set[str | None] = set()
+    unknown: set[str] = set()
+    for each in told.values():
+        for span in _around(each.span, reading.parents):
+            around = told.get(span)
+            if around is None:
+                continue
+            if around.duration is None or each.duration is None or around.moment is None or each.moment is None:
+                unknown.add(span)
+            elif _lies_within(each, around):
+                outer.add(span)
+    if outer:
+        reading.left_out["spans around others that say tokens"] += sum(each.span in outer for each in logged)
+    if unknown - outer:
+        text = f"{len(unknown - outer):,} requests are the parents of others, and nothing says how long they took: "
+        reading.note("nested", text + "if they are spans around others, their tokens count twice", warning=True)
+    return [each for each in logged if each.span is None or each.span not in outer]
+
+
+def _around(span: str | None, parents: Mapping[str, str]) -> Iterator[str]:
+    """The spans around one, inner ones first; of a circle each once."""
+    passed = {span}
+    while span is not None and (span := parents.get(span)) is not None and span not in passed:
+        passed.add(span)
+        yield span
+
+
+def _lies_within(inner: LoggedRequest, outer: LoggedRequest) -> bool:
+    assert inner.moment is not None
+    assert outer.moment is not None
+    assert inner.duration is not None
+    assert outer.duration is not None
+    ends = inner.moment + inner.duration <= outer.moment + outer.duration + _SLACK
+    return ends and inner.moment >= outer.moment - _SLACK
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What looks wrong in the requests of a log: lengths and times that no service has, and what they usually come from.
+#
+# A doubt is about the whole log, and says what it found in figures. Few requests say nothing: below ``_FEWEST`` none
+# is raised.
+
+_FEWEST = 8
+_MOST_AT_CAP = 0.1
+"""Share of prompts with one length, the longest, from which it looks like a cut."""
+_FEWEST_AT_CAP = 5
+_MOST_TWINS = 0.05
+_EVEN = 1e-3
+"""Seconds by which intervals differ that are even."""
+_MOST_MISMATCHES = 0.05
+_ROUND = (1000, 512, 500, 256, 128, 100, 64, 50, 10)
+"""Lengths that are all multiples of one of these are no counts."""
+_GRIDS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+_BUSY = 3.0
+"""Requests at each of the instants of a coarse clock from which bursts are made up."""
+
+
+def doubts_of(logged: Sequence[LoggedRequest], *, drawn: bool, has_length_doubts: bool = False) -> Iterator[Remark]:
+    """The doubts; of times only where they are used, of lengths only where the reader of the log has none itself."""
+    if len(logged) < _FEWEST:
+        return
+    if not has_length_doubts:
+        yield from _of_lengths(logged)
+    yield from _of_totals(logged)
+    moments = sorted(each.moment for each in logged if each.moment is not None)
+    if len(moments) >= _FEWEST:
+        yield from _of_twins(logged)
+    if not drawn and len(moments) >= _FEWEST:
+        yield from _of_times(moments)
+
+
+def models_of(logged: Sequence[LoggedRequest]) -> Counter[str]:
+    """The models that were asked, most often first."""
+    return Counter(each.model for each in logged if each.model is not None)
+
+
+def _of_lengths(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
+    for what, lengths, cause in (
+        ("prompts", [each.prompt_tokens for each in logged], "a benchmark's, a default value, or the wrong column"),
+        (
+            "outputs",
+            [each.output_tokens for each in logged],
+            "a limit that was asked for instead of what was generated, or a benchmark with ignore_eos",
+        ),
+    ):
+        count = len(lengths)
+        if len(set(lengths)) == 1:
+            yield _doubt(f"equal_{what}", f"all {count:,} {what} are {lengths[0]:,} tokens long: {cause}?")
+            continue
+        longest = max(lengths)
+        at_cap = lengths.count(longest)
+        if what == "prompts" and at_cap >= max(_FEWEST_AT_CAP, _MOST_AT_CAP * count):
+            text = f"{at_cap:,} of {count:,} prompts are {longest:,} tokens long, and none is longer: were they cut "
+            yield _doubt("prompts_cut", text + "(a log's limit, or truncation before the model)?")
+        step = next((each for each in _ROUND if not any(length % each for length in lengths)), None)
+        if step is not None and len(set(lengths)) > 2:
+            text = f"all {what} are multiples of {step}: estimates, padding, or buckets, and no counts of tokens?"
+            yield _doubt(f"round_{what}", text)
+    if all(each.prompt_tokens == each.output_tokens for each in logged):
+        yield _doubt("same_column", "every prompt is as long as its output: is one column taken for both?")
+
+
+def _of_totals(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
+    totals = [(each.prompt_tokens + each.output_tokens, each.total_tokens) for each in logged if each.total_tokens]
+    wrong = sum(told != total for told, total in totals)
+    if totals and wrong > _MOST_MISMATCHES * len(totals):
+        text = f"prompt and output are not what the log calls their total in {wrong:,} of {len(totals):,} requests: "
+        yield _doubt("totals", text + "tokens of another kind (reasoning, cached ones), or the wrong columns?")
+
+
+def _of_twins(logged: Sequence[LoggedRequest]) -> Iterator[Remark]:
+    """Requests that are like another one to the fraction of a second and in both lengths: hardly by chance."""
+    seen = Counter((each.moment, each.prompt_tokens, each.output_tokens) for each in logged if each.moment is not None)
+    distinct = {(prompt, output) for _, prompt, output in seen}
+    twins = sum(count - 1 for (moment, _, _), count in seen.items() if moment and not moment.is_integer())
+    if twins > _MOST_TWINS * len(logged) and len(distinct) > 1:
+        text = f"{twins:,} of {len(logged):,} requests have the time and the lengths of another one: "
+        yield _doubt("twins", text + "does the log tell of them twice (exports that overlap)?")
+
+
+def _of_times(moments: Sequence[float]) -> Iterator[Remark]:
+    count, distinct = len(moments), len(set(moments))
+    if distinct == 1:
+        yield _doubt("all_at_once", f"all {count:,} requests arrive at one instant: rounded or exported times?")
+        return
+    if moments[-1] - moments[0] < FASTEST * count:
+        text = f"{count:,} requests arrive within {moments[-1] - moments[0]:.3g} s: are times in another unit "
+        yield _doubt("too_fast", text + "(days, as spreadsheets count: --time-unit d), or rounded?")
+        return
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    if max(gaps) - min(gaps) < _EVEN:
+        text = f"requests arrive every {gaps[0]:,.3g} s, evenly: rows of sums (one a minute), or a made-up log?"
+        yield _doubt("evenly_spaced", text)
+        return
+    for grid, name in _GRIDS:
+        if all(abs(each / grid - round(each / grid)) < 1e-9 for each in moments):
+            if grid == 1 and count < _BUSY * distinct:
+                yield Remark("whole_seconds", "all times are whole seconds")
+            else:
+                text = f"all times are whole {name}: {count:,} requests arrive at {distinct:,} instants, in bursts "
+                yield _doubt("times_rounded", text + "that there were not")
+            return
+    if count >= _BUSY * distinct:
+        text = f"{count:,} requests arrive at {distinct:,} instants: times of batches, or rounded ones?"
+        yield _doubt("times_rounded", text)
+
+
+def _doubt(code: str, text: str) -> Remark:
+    return Remark(code, text, warning=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From logged requests to a workload: order, arrivals, prompts, and what had to be assumed.
+
+HIT_BLOCK = 16
+"""Tokens of a block in which recorded hits come back."""
+_IDS_PER_GROUP = 1 << 30
+
+_SLOWEST_TOKEN = 3.0
+"""Seconds per output token from which durations are hardly seconds."""
+
+
+def arrivals_of(
+    path: object, logged: Sequence[LoggedRequest], options: LogOptions, *, drawn: bool
+) -> tuple[list[tuple[float, LoggedRequest]], list[Remark]]:
+    """The requests with their arrivals in seconds since the first one, in order; and what was assumed for it.
+
+    ``drawn``: arrivals are drawn anyway, so that the log need not say any.
+    """
+    timed = [each for each in logged if each.moment is not None]
+    if drawn or not timed:
+        if not drawn:
+            raise WorkloadError(
+                path, 0, "says no arrival times: name their column (--columns arrival_time=NAME) or give --request-rate"
+            )
+        return [(0.0, each) for each in logged], []
+    notes = []
+    if len(timed) < len(logged):
+        text = f"{len(logged) - len(timed):,} requests without a time were left out"
+        notes.append(Remark("no_time", text, warning=True))
+    moments = [_arrival(each, options) for each in timed]
+    if options.stamped is Stamp.COMPLETION:
+        without = sum(each.duration is None for each in timed)
+        if without:
+            raise WorkloadError(
+                path,
+                0,
+                f"{without:,} of {len(timed):,} requests say no duration, and their times are completions: name its "
+                "column (--columns duration=NAME)",
+            )
+        notes.append(Remark("completions", "arrivals are completions less durations"))
+    start = min(moments)
+    arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
+    slow = _slow_tokens(timed) if options.stamped is Stamp.COMPLETION else None
+    if slow is not None:
+        text = (
+            f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
+            "in the column's name (latency_ms), or --columns duration=NAME --time-unit ms"
+        )
+        notes.append(Remark("slow_tokens", text, warning=True))
+    return arrivals, notes
+
+
+def _by_moment(item: tuple[float, LoggedRequest]) -> float:
+    return item[0]
+
+
+def _slow_tokens(timed: Sequence[LoggedRequest]) -> float | None:
+    """Seconds per output token, over all of them, if hardly any service is so slow."""
+    tokens = sum(max(1, each.output_tokens) for each in timed)
+    pace = sum(each.duration or 0.0 for each in timed) / tokens
+    return pace if pace >= _SLOWEST_TOKEN else None
+
+
+def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
+    assert logged.moment is not None
+    if options.stamped is Stamp.COMPLETION and logged.duration is not None:
+        return logged.moment - logged.duration
+    return logged.moment
+
+
+def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed: int) -> Iterator[WorkloadRequest]:
+    """Requests of a workload. Recorded hits come back as prompts that begin alike.
+
+    A log that counts cached tokens does not say with whom they were shared: the whole blocks of ``HIT_BLOCK`` tokens
+    within them are taken from one stream per group (named as such, else the session, else the user), or one for all.
+    """
+    taken: set[str] = set()
+    groups: dict[str | None, int] = {}
+    scope = seed_of(name, seed)
+    last = {_session(each): i for i, (_, each) in enumerate(arrivals)}
+    for i, (moment, logged) in enumerate(arrivals):
+        request_id = logged.request_id if logged.request_id not in taken else None
+        request_id = request_id or f"{name}_{i:06d}"
+        taken.add(request_id)
+        group = logged.group or logged.session or logged.user
+        own, first = seed_of(name, seed, i), groups.setdefault(group, len(groups)) * _IDS_PER_GROUP
+        hits = [(first, blocks)] if (blocks := logged.cached_tokens // HIT_BLOCK) else []
+        yield WorkloadRequest(
+            request_id=request_id,
+            prompt=HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own),
+            max_tokens=max(1, logged.output_tokens),
+            arrival_time=moment,
+            job_id=_job(logged, request_id),
+            is_last_step=logged.session is not None and last[_session(logged)] == i,
+            priority=logged.priority,
+            lora_name=logged.lora_name,
+            output_seed=own,
+        )
+
+
+def _session(logged: LoggedRequest) -> tuple[str | None, str | None]:
+    return logged.user, logged.session
+
+
+def _job(logged: LoggedRequest, request_id: str) -> str | None:
+    """``user/session``, as policies that are fair to users want it; without a session a request is its own job."""
+    if logged.user is None:
+        return logged.session
+    return f"{logged.user.replace('/', '_')}/{logged.session or request_id}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One log read as a whole: its requests, of one model, and what there is to say of them.
+
+_MOST_MODELS = 6
+_SHOWN: tuple[str, ...] = (
+    "arrival_time",
+    "end_time",
+    "duration",
+    "prompt_len",
+    "max_tokens",
+    "cached_tokens",
+    "model",
+    "lora_name",
+)
+_SHOWN += ("session", "user", "priority")
+"""Fields that are told where they were found, in this order."""
+
+
+class LogRead(NamedTuple):
+    """What came of a file."""
+
+    path: Path
+    kind: str
+    logged: list[LoggedRequest]
+    remarks: list[Remark]
+    rounded: str | None
+    """Why its times cannot be used; None if they can."""
+
+
+def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[Source, str]:  # noqa: A002
+    """A file, and the format or kind that it is read as. Raises WorkloadError, or ConfigError for a name of none."""
+    source = Source(path)
+    if format is None:
+        return source, kind_of(source, options)
+    if format not in FORMATS and format not in LOGS:
+        raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}")
+    return source, format
+
+
+def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
+    """All requests of a log, in its order, and remarks. Raises WorkloadError naming file and line."""
+    reading = Reading(source.path, options)
+    logged = list(LOGS[kind](source, reading))
+    if reading.clock.must_be_day_first:
+        reading = Reading(source.path, options, day_first=True)
+        logged = list(LOGS[kind](source, reading))
+    if not logged:
+        why = [reading.bad_note, *_left_out(reading), _passed_over(reading)]
+        raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
+    if reading.sum is not None:
+        raise WorkloadError(source.path, 0, reading.sum)
+    logged = without_outer(without_copies(logged, reading), reading)
+    return LogRead(
+        source.path, kind, logged, list(_remarks(reading, kind)), reading.rounded or reading.clock.no_seconds
+    )
+
+
+def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
+    names = {field: " and ".join(reading.taken[field]) for field in _SHOWN if field in reading.taken}
+    where = ", ".join(f"{field} from {name}" for field, name in names.items())
+    yield Remark("kind", f"read as {kind}{': ' * bool(where)}{where}")
+    yield from reading.remarks
+    clock = reading.clock
+    if clock.has_slashes:
+        order = "day/month" if clock.must_be_day_first else "month/day"
+        is_sure = clock.must_be_day_first or clock.must_be_month_first
+        text = f"dates are read as {order}/year{'' if is_sure else ', as nothing in the log says otherwise'}"
+        yield Remark("date_order", text, warning=not is_sure)
+    if clock.with_offset and clock.without_offset:
+        text = f"{clock.without_offset:,} times say no time zone and are taken as UTC; {clock.with_offset:,} say one"
+        yield Remark("mixed_zones", text, warning=True)
+    if clock.doubt is not None:
+        yield Remark("coarse_times", clock.doubt, warning=True)
+    yield from (Remark("left_out", each) for each in _left_out(reading))
+    passed = _passed_over(reading)
+    if passed:
+        yield Remark("passed_over", passed)
+    if reading.bad_note:
+        yield Remark("bad_lines", reading.bad_note, warning=True)
+
+
+def _left_out(reading: Reading) -> list[str]:
+    return [f"left out: {count:,} {why}" for why, count in reading.left_out.items()]
+
+
+def _passed_over(reading: Reading) -> str | None:
+    return f"passed over, as they say nothing of tokens: {reading.passed_over:,}" if reading.passed_over else None
+
+
+def of_one_model(
+    logged: Sequence[LoggedRequest], path: object, options: LogOptions
+) -> tuple[list[LoggedRequest], list[Remark]]:
+    """The requests of the model that was named, or all if the log has one only; WorkloadError if it has several."""
+    models = models_of(logged)
+    listed = ", ".join(f"{shown(name)} {count:,}" for name, count in models.most_common(_MOST_MODELS))
+    listed += f" and {len(models) - _MOST_MODELS} more" * (len(models) > _MOST_MODELS)
+    wanted = options.model_name
+    if wanted is None:
+        named = options.columns.get("lora_name")
+        if len(models) > 1 and named is None:
+            fix = "a replay is of one model, so name one (--model-name NAME), or say that one serves them all "
+            fix += "(--model-name '*'); of adapters name the column (--columns lora_name=NAME)"
+            raise WorkloadError(path, 0, f"holds requests of {len(models)} models ({listed}): {fix}")
+        return list(logged), []
+    chosen = [each for each in logged if each.model is not None and fnmatchcase(each.model, wanted)]
+    if not chosen:
+        has = f"it has {listed}" if models else "no request says its model; name the column (--columns model=NAME)"
+        raise ConfigError("model_name", wanted, f"{path} has no request of this model: {has}")
+    left = len(logged) - len(chosen)
+    note = f"{left:,} of {len(logged):,} requests are of other models and were left out ({listed})"
+    return chosen, [Remark("models", note)] if left else []
+
+
+_LEAST_UNIX = 1e8
+"""From here on a number of seconds is a Unix time."""
+
+
+def merged(read: Sequence[LogRead], *, drawn: bool) -> list[LoggedRequest]:
+    """The requests of several files. WorkloadError if their times are not on one clock, unless arrivals are drawn."""
+    rounded = next(((each.path, each.rounded) for each in read if each.rounded is not None), None)
+    if rounded is not None and not drawn:
+        raise WorkloadError(rounded[0], 0, rounded[1])
+    if len(read) > 1 and not drawn:
+        relative = [
+            each for each in read if any(one.moment is not None and one.moment < _LEAST_UNIX for one in each.logged)
+        ]
+        if relative:
+            fix = "give it alone, or send requests at a rate (--request-rate)"
+            raise WorkloadError(
+                relative[0].path, 0, f"its times count from its own start, not from other files': {fix}"
+            )
+        yearless = [each for each in read if any(remark.code == "whole_seconds" for remark in each.remarks)]
+        if yearless and len(yearless) < len(read):
+            raise WorkloadError(yearless[0].path, 0, "vLLM's log says no year: it cannot be merged with files that do")
+    return [one for each in read for one in each.logged]

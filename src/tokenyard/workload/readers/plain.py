@@ -1,0 +1,369 @@
+"""Tokenyard's own workload format: one JSON object per line.
+
+    request_id        text, unique, required
+    max_tokens        output tokens, at least 1, required
+    prompt_token_ids  token ids from 0 to 2147483647           either this ...
+    prompt_len        prompt tokens, at least 1                 ... or this, unique unless hash_ids say otherwise ...
+    streams           [seed, start, stop] of each piece         ... or this: positions of streams of made-up tokens
+    hash_ids          ids of the prompt's blocks: equal ids, equal tokens (with prompt_len and block_size)
+    block_size        tokens per hash id
+    hash_scope        within which ids are equal: a name, or the seed itself (default: all ids of one block_size)
+    tail_seed         stream of what the ids leave out (default: from seed and request_id)
+    arrival_time      seconds since the start (default 0; not with ``after``), or in the unit that the reader is told
+    after             request_id of an earlier line, or a list of them: arrives when all of them have ended ...
+    gap               ... plus so many seconds (default 0) ...
+    spacing           ... and not earlier than so many seconds after the last of them arrived (default 0)
+    delay             seconds from its arrival until the scheduler has it (default 0)
+    patience          seconds after which its client goes away (default: never)
+    job_id            groups the turns of one agent
+    is_last_step      true on a job's last turn
+    this_func_call    name of the tool that the turn will call
+    priority          lower is sooner under the priority policy (default 0)
+    cache_salt        requests with another salt share no prefix
+    images            of each, in order: its tokens in the prompt, or an object of tokens, offset (default: behind the
+                      one before, the first at 0), hash (equal ones are equal images; default: no other is like it),
+                      is_embed (which tokens are embeddings; default: all) and cross (an encoder-decoder model's input)
+    lora_name         LoRA adapter that the request asks for (default: the base model)
+    output_seed       stream of the generated tokens (default: from seed and request_id)
+    predicted_output_tokens  what somebody predicts that the answer will have, for policies (default: nobody does)
+    meta              an object of your own fields, for policies, observers and the rows of a replay
+
+The first line may say what is about all of them: ``{"workload": {...}}`` with time_unit ("s"), max_concurrency, clients
+(timeout, retries, wait) and notes. Any other field, or a field of another type, is an error that names the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from tokenyard.core.config import MAX_COUNT
+from tokenyard.core.request import MultiModalItem
+from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, numbered_lines
+from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
+from tokenyard.workload.record import (
+    Clients,
+    HashedTokens,
+    ListedTokens,
+    Remark,
+    Segment,
+    StreamTokens,
+    TokenSource,
+    Workload,
+    WorkloadRequest,
+    seed_of,
+)
+
+__all__ = ["PLAIN_FIELDS", "About", "plain_lines", "read_about", "read_plain"]
+
+_Position = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Image(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    tokens: Length
+    offset: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    hash: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    is_embed: list[bool] | None = None
+    cross: bool = False
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    request_id: Annotated[str, msgspec.Meta(min_length=1)]
+    max_tokens: Length
+    prompt_token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]] | None = None
+    prompt_len: Length | None = None
+    streams: list[tuple[_Int64, _Position, _Position]] | None = None
+    hash_ids: list[HashId] | None = None
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
+    hash_scope: _Int64 | str | None = None
+    tail_seed: _Int64 | None = None
+    arrival_time: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    after: str | list[str] | None = None
+    gap: Seconds | None = None
+    spacing: Seconds | None = None
+    delay: Seconds = 0.0
+    patience: Seconds | None = None
+    job_id: str | None = None
+    is_last_step: bool = False
+    this_func_call: str | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)] = 0
+    lora_name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    cache_salt: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    images: list[Length | _Image] = []
+    output_seed: _Int64 | None = None
+    predicted_output_tokens: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    meta: dict[str, Any] = {}
+
+
+PLAIN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_Row))
+"""What the fields of a line are called."""
+
+
+class About(NamedTuple):
+    """What the first line says of the whole workload."""
+
+    max_concurrency: int | None = None
+    clients: Clients | None = None
+    remarks: tuple[Remark, ...] = ()
+    says_unit: bool = False
+    """Whether it says that times are in seconds."""
+
+
+class _Clients(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    timeout: Seconds
+    retries: int = 0
+    wait: Seconds = 1.0
+
+
+class _About(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    max_concurrency: Length | None = None
+    clients: _Clients | None = None
+    notes: list[Remark] = []
+    time_unit: Literal["s"] | None = None
+
+
+class _FirstLine(msgspec.Struct, forbid_unknown_fields=True):
+    workload: _About
+
+
+_BEGINS = b'{"workload":'
+
+
+def read_about(path: Path) -> About:
+    """What the file says of the whole workload; nothing if its first line is a request."""
+    for number, line in islice(numbered_lines(path), 1):
+        if _is_about(line):
+            said = decode(msgspec.json.Decoder(_FirstLine), path, number, line).workload
+            try:
+                clients = None if said.clients is None else Clients(**msgspec.structs.asdict(said.clients))
+            except ConfigError as error:
+                raise WorkloadError(path, number, f"workload.clients: {error}") from None
+            return About(said.max_concurrency, clients, tuple(said.notes), said.time_unit is not None)
+    return About()
+
+
+def _is_about(line: bytes) -> bool:
+    return line.replace(b" ", b"").startswith(_BEGINS)
+
+
+def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
+    """One request per line; a first line about the whole workload is passed over."""
+    decoder = msgspec.json.Decoder(_Row)
+    seen: set[str] = set()
+    lines = ((number, line) for i, (number, line) in enumerate(numbered_lines(path)) if i or not _is_about(line))
+    for number, line in islice(lines, options.limit):
+        row = decode(decoder, path, number, line)
+        after = (row.after,) if isinstance(row.after, str) else tuple(row.after or ())
+        images = _images(row)
+        problem = (
+            _prompt_problem(row)
+            or _image_problem(row, images)
+            or _order_problem(row, after, seen, options.seconds_per_unit)
+        )
+        if problem:
+            raise WorkloadError(path, number, problem)
+        seen.add(row.request_id)
+        own = seed_of("plain", options.seed, row.request_id)
+        unit = options.seconds_per_unit
+        yield WorkloadRequest(
+            request_id=row.request_id,
+            prompt=_prompt(row, own, options.seed),
+            max_tokens=row.max_tokens,
+            arrival_time=(row.arrival_time or 0.0) * unit,
+            after=after,
+            gap=(row.gap or 0.0) * unit,
+            spacing=(row.spacing or 0.0) * unit,
+            delay=row.delay * unit,
+            patience=None if row.patience is None else row.patience * unit,
+            job_id=row.job_id,
+            is_last_step=row.is_last_step,
+            this_func_call=row.this_func_call,
+            priority=row.priority,
+            lora_name=row.lora_name,
+            cache_salt=row.cache_salt,
+            images=images,
+            output_seed=own if row.output_seed is None else row.output_seed,
+            predicted_output_tokens=row.predicted_output_tokens,
+            meta=row.meta,
+        )
+
+
+def _images(row: _Row) -> tuple[MultiModalItem, ...]:
+    items: list[MultiModalItem] = []
+    for i, image in enumerate(row.images):
+        said = _Image(tokens=image) if isinstance(image, int) else image
+        behind = items[-1].end if items and not said.cross else 0
+        items.append(
+            MultiModalItem(
+                mm_hash=said.hash or f"{row.request_id}/{i}",
+                offset=behind if said.offset is None else said.offset,
+                length=said.tokens,
+                is_embed=None if said.is_embed is None else tuple(said.is_embed),
+                cross=said.cross,
+            )
+        )
+    return tuple(items)
+
+
+def _image_problem(row: _Row, images: tuple[MultiModalItem, ...]) -> str | None:
+    length = row.prompt_len or len(row.prompt_token_ids or ()) or _stream_length(row)
+    for i, image in enumerate(images):
+        if image.is_embed is not None and len(image.is_embed) != image.length:
+            return f"images[{i}].is_embed has {len(image.is_embed)} flags: give one for each of {image.length} tokens"
+        if image.cross:
+            continue
+        if image.end > length:
+            return (
+                f"images[{i}] reaches to token {image.end}, and the prompt has {length}: its tokens are counted there"
+            )
+        if i and image.offset < images[i - 1].end:
+            return f"images[{i}].offset = {image.offset}: the image before it reaches to token {images[i - 1].end}"
+    return None
+
+
+def _stream_length(row: _Row) -> int:
+    return sum(stop - start for _, start, stop in row.streams or ())
+
+
+def _prompt_problem(row: _Row) -> str | None:
+    given = (row.prompt_token_ids, row.prompt_len, row.streams)
+    if sum(each is not None for each in given) != 1:
+        return "give either prompt_token_ids or prompt_len or streams"
+    if row.prompt_len is None:
+        name = "prompt_token_ids" if row.streams is None else "streams"
+        if row.hash_ids is not None or row.block_size is not None:
+            return f"hash_ids and block_size belong to prompt_len, not to {name}"
+        if row.streams is None:
+            return None if row.prompt_token_ids else "prompt_token_ids = []: give at least one token id"
+        return _stream_problem(row.streams)
+    if row.hash_ids is None and not (row.hash_scope is None and row.tail_seed is None):
+        return "hash_scope and tail_seed belong to hash_ids"
+    if (row.hash_ids is None) != (row.block_size is None):
+        return "hash_ids and block_size must be given together"
+    if row.hash_ids is None or row.block_size is None or row.prompt_len is None:
+        return None
+    return problem_with_ids(len(row.hash_ids), row.prompt_len, row.block_size)
+
+
+def _stream_problem(streams: list[tuple[int, int, int]]) -> str | None:
+    for i, (_, start, stop) in enumerate(streams):
+        if stop < start:
+            return f"streams[{i}] = {shown([start, stop])}: it stops before it starts"
+    length = sum(stop - start for _, start, stop in streams)
+    return None if 1 <= length <= MAX_COUNT else f"streams hold {length} tokens: give from 1 to {MAX_COUNT}"
+
+
+def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
+    if row.request_id in seen:
+        return f"request_id = {shown(row.request_id)}: occurs twice"
+    if row.arrival_time is not None and row.arrival_time * unit > MAX_SECONDS:
+        fix = f"give seconds since the start of the log, up to {MAX_SECONDS:g}; of Unix times subtract the first one"
+        return f"arrival_time = {shown(row.arrival_time)}: {fix}"
+    if after and row.arrival_time is not None:
+        return "give either arrival_time or after"
+    for name in ("gap", "spacing"):
+        if getattr(row, name) is not None and not after:
+            return f"{name} belongs to after"
+    unknown = [each for each in after if each not in seen]
+    return f"after = {shown(unknown[0])}: no earlier line has this request_id" if unknown else None
+
+
+def _prompt(row: _Row, own: int, seed: int) -> TokenSource:
+    if row.prompt_token_ids is not None:
+        return ListedTokens(np.array(row.prompt_token_ids, np.int32))
+    if row.streams is not None:
+        return StreamTokens(*(Segment(*each) for each in row.streams))
+    assert row.prompt_len is not None
+    if row.hash_ids is None or row.block_size is None:
+        return StreamTokens.unique(own, row.prompt_len)
+    tail = own if row.tail_seed is None else row.tail_seed
+    ids = id_ranges(row.hash_ids)
+    return HashedTokens(ids, row.prompt_len, block_size=row.block_size, scope=_scope(row, seed), tail=tail)
+
+
+def _scope(row: _Row, seed: int) -> int:
+    """A number is the seed itself, a name one of many, nothing that of all ids."""
+    if isinstance(row.hash_scope, int):
+        return row.hash_scope
+    said = () if row.hash_scope is None else (row.hash_scope,)
+    return seed_of("plain", seed, row.block_size, *said)
+
+
+# ---- writing
+
+
+def plain_lines(workload: Workload) -> Iterator[bytes]:
+    """A workload as lines of this format, of which a reader makes one that a replay cannot tell from it.
+
+    Raises WorkloadError naming a request that the format has no room for.
+    """
+    clients = None if workload.clients is None else asdict(workload.clients)
+    about = {"max_concurrency": workload.max_concurrency, "clients": clients, "notes": list(workload.remarks)}
+    said = {name: value for name, value in about.items() if value}
+    yield msgspec.json.encode({"workload": {"time_unit": "s", **said}}) + b"\n"
+    decoder, seen = msgspec.json.Decoder(_Row), set[str]()
+    for request in workload:
+        line = msgspec.json.encode(_written(request))
+        decoded = decode(decoder, Path(workload.name), 0, line)
+        problem = _prompt_problem(decoded) or _image_problem(decoded, _images(decoded))
+        problem = problem or _order_problem(decoded, request.after, seen, 1.0)
+        if problem:
+            raise WorkloadError(workload.name, 0, f"request {shown(request.request_id)} cannot be written: {problem}")
+        seen.add(request.request_id)
+        yield line + b"\n"
+
+
+def _written(request: WorkloadRequest) -> dict[str, object]:
+    """All that a replay sees of a request; what is as it is by default is left out."""
+    row: dict[str, object] = {"request_id": request.request_id}
+    row |= _written_prompt(request.prompt)
+    row["max_tokens"] = request.max_tokens
+    if request.after:
+        row |= {"after": list(request.after), "gap": request.gap}
+    else:
+        row["arrival_time"] = request.arrival_time
+    said = {
+        "spacing": (request.spacing or None) if request.after else None,
+        "delay": request.delay or None,
+        "patience": request.patience,
+        "job_id": request.job_id,
+        "is_last_step": request.is_last_step or None,
+        "this_func_call": request.this_func_call,
+        "priority": request.priority or None,
+        "lora_name": request.lora_name or None,
+        "cache_salt": request.cache_salt or None,
+        "images": [_written_image(each) for each in request.images] or None,
+        "output_seed": request.output_seed,
+        "predicted_output_tokens": request.predicted_output_tokens,
+        "meta": request.meta or None,
+    }
+    return row | {name: value for name, value in said.items() if value is not None}
+
+
+def _written_prompt(prompt: TokenSource) -> dict[str, object]:
+    if isinstance(prompt, StreamTokens):
+        return {"streams": prompt.segments}
+    if isinstance(prompt, HashedTokens):
+        return {
+            "prompt_len": len(prompt),
+            "hash_ids": prompt.hash_ids().tolist(),
+            "block_size": prompt.block_size,
+            "hash_scope": prompt.scope,
+            "tail_seed": prompt.tail_seed,
+        }
+    return {"prompt_token_ids": prompt.tokens().tolist()}
+
+
+def _written_image(image: MultiModalItem) -> dict[str, object]:
+    row: dict[str, object] = {"tokens": image.length, "offset": image.offset, "hash": image.mm_hash}
+    if image.is_embed is not None:
+        row["is_embed"] = image.is_embed
+    return row | ({"cross": True} if image.cross else {})

@@ -1,0 +1,667 @@
+"""What arrives: one record per request, a workload as a list of them, and where their tokens come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokenyard.core.config import MAX_COUNT, require_int
+from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
+from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
+
+__all__ = [
+    "Clients",
+    "HashedTokens",
+    "JoinedTokens",
+    "ListedTokens",
+    "Remark",
+    "Segment",
+    "StreamTokens",
+    "TokenSource",
+    "Workload",
+    "WorkloadRequest",
+    "as_remarks",
+    "attempt_id",
+    "output_tokens",
+    "seed_of",
+    "stream_words",
+    "tokens_at",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What there is to say of a workload that was read: what was assumed, and what looks wrong in it.
+
+
+class Remark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing; programs go by ``code``."""
+
+    code: str
+    """What it is about, for example ``kind`` or ``times_rounded``."""
+    text: str
+    """A sentence."""
+    warning: bool = False
+    """Whether the workload may not be what the log's writer served; else it only says how the log was read."""
+
+
+def as_remarks(notes: Iterable[str | Remark]) -> tuple[Remark, ...]:
+    """Sentences become remarks of code ``note``."""
+    return tuple(each if isinstance(each, Remark) else Remark("note", each) for each in notes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Clients that do not wait for ever: after a time they hang up, and perhaps ask again.
+#
+# sent ---- timeout ----| hangs up: the request is aborted
+#                       |-- wait --> sent again, a request of its own -- timeout --| ... as often as `retries` says
+
+_MOST_RETRIES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """How long clients wait for a whole answer, and what they do then. Raises ConfigError."""
+
+    timeout: float
+    """Seconds from sending a request to the end of its answer."""
+    retries: int = 0
+    """Times that a request is sent again."""
+    wait: float = 1.0
+    """Seconds between hanging up and sending again."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < inf:
+            raise ConfigError("client_timeout", self.timeout, "give a time above 0")
+        require_int("retries", self.retries, 0, _MOST_RETRIES)
+        if not 0 <= self.wait < inf:
+            raise ConfigError("retry_wait", self.wait, "give a time, not negative")
+
+
+def attempt_id(request_id: str, attempt: int) -> str:
+    """What a request is called when it is sent for the ``attempt``-th time, from 1."""
+    return request_id if attempt == 1 else f"{request_id}~{attempt}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a request's token ids come from, without storing them.
+#
+# Recorded traces say which prompts share a prefix, not what the tokens were. One function of a 64-bit seed and a
+# position, :func:`output_tokens`, stands for all of them: a recorded block is the stream of its (scope, hash id), a
+# generated session is one stream by absolute position, and what the simulated model says at a position of a session
+# is the same stream, so that the next turn's prompt contains it. Equal seeds give equal tokens; different seeds give
+# streams that share no prefix worth mentioning (a seed becomes a 32-bit offset and a 31-bit stride).
+
+Int64s = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_LARGEST_ID = 2**31 - 1
+_CHUNK = 1 << 15
+"""Tokens expanded at once: the working set stays in the second-level cache."""
+
+
+class TokenSource(Protocol):
+    """A prompt that is not in memory yet: what a ``WorkloadRequest`` has in place of token ids.
+
+    Ours are :class:`StreamTokens`, :class:`ListedTokens`, :class:`HashedTokens` and :class:`JoinedTokens`. A source of
+    your own works as well; a replay then hashes its tokens, which costs some processor time.
+    """
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+
+    def tokens(self) -> TokenIds:
+        """The token ids, shape ``[n]``, int32; the same at each call."""
+
+
+def seed_of(*parts: object) -> int:
+    """A signed 64-bit seed for a tuple of names and numbers, for a :class:`Segment`; the same on every machine."""
+    return xxhash.xxh3_64_intdigest(repr(parts).encode()) - (1 << 63)
+
+
+def _scrambled(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The output function of splitmix64 (Steele, Lea, Flood 2014)."""
+    x = seeds + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def stream_words(seeds: Int64s) -> tuple[Words, Words]:
+    """Offset and (odd) stride of each seed's stream; the executor keeps them per request slot."""
+    mixed = _scrambled(seeds.view(np.uint64))
+    return mixed.astype(np.uint32), (mixed >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
+
+
+def tokens_at(offsets: Words, strides: Words, positions: Words) -> TokenIds:
+    """Tokens of streams at positions, the three arrays broadcast together; int32 from 0 to 2**31 - 1.
+
+    Offset and stride alone tell streams apart; one round of mixing makes the ids look drawn at random.
+    """
+    x = positions * strides
+    x += offsets
+    shifted = x >> np.uint32(16)
+    x ^= shifted
+    x *= np.uint32(0x7FEB352D)
+    np.right_shift(x, np.uint32(15), out=shifted)
+    x ^= shifted
+    x >>= np.uint32(1)
+    return x.view(np.int32)
+
+
+def output_tokens(seeds: Int64s, positions: Int64s) -> Int64s:
+    """Tokens that the simulated model produces: element ``i`` at ``positions[i]`` of the stream of ``seeds[i]``."""
+    offsets, strides = stream_words(np.ascontiguousarray(seeds))
+    return tokens_at(offsets, strides, positions.astype(np.uint32)).astype(np.int64)
+
+
+class ListedTokens:
+    """Token ids that are there in full. Raises ValueError for what is no list of ids from 0 to 2147483647."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: TokenIds | Sequence[int]) -> None:
+        if not isinstance(ids, np.ndarray) or ids.dtype != np.int32:
+            ids = _id_array(ids)
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __repr__(self) -> str:
+        return f"ListedTokens({_some(self._ids.tolist())})"
+
+    def tokens(self) -> TokenIds:
+        """The ids, shape ``[n]``; not to be changed."""
+        return self._ids
+
+
+def _id_array(ids: object) -> TokenIds:
+    """Any sequence of whole numbers as int32."""
+    try:
+        array = np.asarray(ids)
+    except ValueError:
+        array = np.empty((1, 1))
+    is_whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+    if not is_whole or (array.size and not 0 <= int(array.min()) <= int(array.max()) <= _LARGEST_ID):
+        raise ValueError(f"give a list of whole numbers from 0 to {_LARGEST_ID}")
+    return array.astype(np.int32)
+
+
+def _some(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:3]))
+    return f"[{shown}]" if len(values) <= 3 else f"[{shown}, ... {len(values):,} in all]"
+
+
+class Segment(NamedTuple):
+    """Positions ``start..stop-1`` of the stream of ``seed``."""
+
+    seed: int
+    """Names the stream (:func:`seed_of`): equal seeds and positions are equal tokens."""
+    start: int
+    """First position, from 0."""
+    stop: int
+    """Position behind the last one, at most 2**32 - 1."""
+
+
+class StreamTokens:
+    """Pieces of streams of made-up tokens, one after the other.
+
+    What the simulated model answers is the stream of the request's ``output_seed`` from the position behind its prompt
+    on: the answer of ``n`` tokens to a prompt of ``p`` is ``Segment(output_seed, p, p + n)``.
+    """
+
+    __slots__ = ("_length", "_segments")
+
+    def __init__(self, *segments: Segment) -> None:
+        self._segments = segments
+        self._length = sum(piece.stop - piece.start for piece in segments)
+
+    @classmethod
+    def unique(cls, seed: int, num_tokens: int) -> StreamTokens:
+        """``num_tokens`` tokens shared with nobody who has another seed."""
+        return cls(Segment(seed, 0, num_tokens))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"StreamTokens({self._length:,} tokens in {len(self._segments)} pieces)"
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The pieces, in order."""
+        return self._segments
+
+    def tokens(self) -> TokenIds:
+        """The token ids, shape ``[n]``, made anew at each call."""
+        offsets, strides = stream_words(np.array([piece.seed for piece in self._segments], np.int64))
+        out = np.empty(self._length, np.int32)
+        at = 0
+        for i, (_, start, stop) in enumerate(self._segments):
+            for first in range(start, stop, _CHUNK):
+                positions = np.arange(first, min(first + _CHUNK, stop), dtype=np.uint32)
+                out[at : at + len(positions)] = tokens_at(offsets[i : i + 1], strides[i : i + 1], positions)
+                at += len(positions)
+        return out
+
+
+class HashedTokens:
+    """A prompt known by the hash ids of its blocks.
+
+    Equal ids in one scope stand for equal blocks of tokens. The ids are kept as ranges (recorded prompts are a few
+    runs of consecutive ids). Ids may cover the last block in part or leave it out; what they leave out is unique.
+    """
+
+    __slots__ = ("_block_size", "_counts", "_length", "_scope", "_starts", "_tail_seed")
+
+    def __init__(
+        self, ranges: Sequence[tuple[int, int]], num_tokens: int, *, block_size: int, scope: int, tail: int
+    ) -> None:
+        """``ranges``: (first id, count). ``scope``: seed under which ids are equal; ``tail``: seed of the rest."""
+        self._starts = np.array([first for first, _ in ranges], np.int64)
+        self._counts = np.array([count for _, count in ranges], np.int64)
+        self._length = num_tokens
+        self._block_size = block_size
+        self._scope = scope
+        self._tail_seed = tail
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"HashedTokens({self._length:,} tokens in blocks of {self._block_size})"
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self._block_size
+
+    @property
+    def scope(self) -> int:
+        """The seed under which ids are equal."""
+        return self._scope
+
+    @property
+    def tail_seed(self) -> int:
+        """The seed of what the ids leave out."""
+        return self._tail_seed
+
+    @property
+    def is_all_tail(self) -> bool:
+        """Whether the ids leave out everything."""
+        return not self._counts.any()
+
+    def hash_ids(self) -> Int64s:
+        """The ids, shape ``[blocks]``."""
+        ends = np.cumsum(self._counts)
+        total = int(ends[-1]) if len(ends) else 0
+        shifts = self._starts - (ends - self._counts)
+        ids = np.arange(total, dtype=np.int64)
+        ids += np.repeat(shifts, self._counts)
+        return ids
+
+    def tokens(self) -> TokenIds:
+        """The token ids, shape ``[n]``, made anew at each call."""
+        size, length = self._block_size, self._length
+        seeds = self.hash_ids().view(np.uint64) * _GOLDEN + np.array([self._scope], np.int64).view(np.uint64)
+        offsets, strides = stream_words(seeds.view(np.int64))
+        covered = min(length, len(offsets) * size)
+        out = np.empty(length, np.int32)
+        within = np.arange(size, dtype=np.uint32)
+        rows = max(1, _CHUNK // size)
+        for row in range(0, len(offsets), rows):
+            block = tokens_at(offsets[row : row + rows, None], strides[row : row + rows, None], within).ravel()
+            at = row * size
+            out[at : min(at + len(block), covered)] = block[: covered - at]
+        if covered < length:
+            out[covered:] = StreamTokens.unique(self._tail_seed, length - covered).tokens()
+        return out
+
+
+class JoinedTokens:
+    """Several sources, one after the other."""
+
+    __slots__ = ("_sources",)
+
+    def __init__(self, *sources: TokenSource) -> None:
+        self._sources = sources
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sources))
+
+    def __repr__(self) -> str:
+        return f"JoinedTokens({', '.join(map(repr, self._sources))})"
+
+    def tokens(self) -> TokenIds:
+        """All token ids, shape ``[n]``."""
+        return np.concatenate([each.tokens() for each in self._sources], dtype=np.int32)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What arrives: one record per request, and a workload as a list of them.
+#
+# A request arrives at a fixed moment, or when the turns it answers to have ended:
+#
+#     no ``after``    at ``arrival_time``
+#     ``after``       ``gap`` seconds after the last of them ended, and not earlier than ``spacing`` seconds after the
+#                     last of them arrived (for traces that recorded arrivals but no durations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRequest:
+    """One request to come. Its prompt takes no memory until it arrives.
+
+    Raises RequestError for a prompt that makes no tokens, or ``meta`` that is no JSON.
+    """
+
+    request_id: str
+    """Names the request; unique in the workload."""
+    prompt: TokenSource
+    """Makes the prompt's token ids when the request arrives; a list or an array of ids is taken as well."""
+    max_tokens: int
+    """Output tokens; the request always ends by length."""
+    arrival_time: float = 0.0
+    """Seconds since the start of the workload."""
+    after: tuple[str, ...] = ()
+    """Requests that must have ended; they stand earlier in the workload."""
+    gap: float = 0.0
+    """Seconds (tool or user time)."""
+    spacing: float = 0.0
+    """Seconds between two arrivals, at least."""
+    job_id: str | None = None
+    """Groups the turns of one agent."""
+    is_last_step: bool = False
+    """The job's last turn."""
+    this_func_call: str | None = None
+    """Tool that the turn will call, if known."""
+    priority: int = 0
+    """Whom the ``priority`` policy serves first: the lower one."""
+    lora_name: str | None = None
+    """LoRA adapter that it asks for; None: the base model."""
+    cache_salt: str | None = None
+    """Requests with another salt, or none, share no prefix with it."""
+    images: tuple[MultiModalItem, ...] = ()
+    """Images whose placeholders stand in the prompt."""
+    delay: float = 0.0
+    """Seconds from its arrival at the server until the scheduler has it: tokenisation, the way between processes."""
+    patience: float | None = None
+    """Seconds after its arrival at which its client goes away, if it has not ended; None: never."""
+    output_seed: int = 0
+    """Stream of the output: see :class:`~tokenyard.workload.record.StreamTokens`."""
+    predicted_output_tokens: int | None = None
+    """What somebody predicts that the answer will have, for policies that go by it; ``max_tokens`` is what it has."""
+    meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Your own fields, by name: anything that JSON can say. Policies and observers find them in ``Request.meta``, a
+    replay's rows have a column for each."""
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.prompt, "tokens", None)):
+            object.__setattr__(self, "prompt", _listed(self.request_id, self.prompt))
+        if self.meta:
+            object.__setattr__(self, "meta", _checked_meta(self.request_id, self.meta))
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt)
+
+    def arrive(self, arrival_time: float, max_model_len: int, *, tokens: TokenIds | None = None) -> Request:
+        """The scheduler's request, with its prompt made now unless ``tokens`` stand for it.
+
+        Raises RequestError if a field cannot work. A prompt that ``max_model_len`` does not allow is refused before
+        it is made: it might not fit the memory.
+        """
+        if len(self.prompt) >= max_model_len:
+            length = f"{len(self.prompt)} tokens"
+            fix = f"the prompt must be shorter than max_model_len ({max_model_len})"
+            raise RequestError(self.request_id, "prompt_token_ids", length, fix, code=TOO_LONG)
+        return Request(
+            self.request_id,
+            self.prompt.tokens() if tokens is None else tokens,
+            SamplingParams(max_tokens=self.max_tokens, ignore_eos=True),
+            arrival_time=arrival_time,
+            priority=self.priority,
+            job_id=self.job_id,
+            is_last_step=self.is_last_step,
+            this_func_call=self.this_func_call,
+            lora_name=self.lora_name,
+            cache_salt=self.cache_salt,
+            mm_features=self.images,
+            output_seed=self.output_seed,
+            predicted_output_tokens=self.predicted_output_tokens,
+            meta=self.meta,
+        )
+
+
+def _listed(request_id: str, prompt: object) -> TokenSource:
+    """What was given in place of a source, if it is a list of token ids."""
+    fix = "give token ids from 0 to 2147483647 as a list, or a TokenSource (WorkloadBuilder makes them by length)"
+    if isinstance(prompt, str | bytes | Mapping) or not isinstance(prompt, Sequence | np.ndarray):
+        raise RequestError(request_id, "prompt", prompt, fix)
+    try:
+        return ListedTokens(prompt)
+    except ValueError:
+        raise RequestError(request_id, "prompt", prompt, fix) from None
+
+
+def _checked_meta(request_id: str, meta: object) -> dict[str, Any]:
+    """A copy as it comes back from a file."""
+    fix = "give a dictionary that JSON can say: names as texts; texts, finite numbers, booleans, None, lists of them"
+    try:
+        told = msgspec.json.decode(msgspec.json.encode(meta, enc_hook=_plain_number))
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        told = None
+    if not isinstance(told, dict) or told != meta:
+        raise RequestError(request_id, "meta", meta, fix)
+    return told
+
+
+def _plain_number(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(type(value))
+
+
+class Workload:
+    """A named list of requests, checked once.
+
+    Made by ``load_workload`` (files, logs, generators), by ``WorkloadBuilder``, or of ``WorkloadRequest`` objects.
+    """
+
+    __slots__ = ("clients", "kind", "max_concurrency", "name", "remarks", "requests")
+
+    def __init__(
+        self,
+        name: str,
+        requests: Iterable[WorkloadRequest],
+        *,
+        max_concurrency: int | None = None,
+        notes: Sequence[str | Remark] = (),
+        clients: Clients | None = None,
+        kind: str | None = None,
+    ) -> None:
+        """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
+        if max_concurrency is not None:
+            require_int("max_concurrency", max_concurrency, 1)
+        self.name = name
+        self.max_concurrency = max_concurrency
+        """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""
+        self.clients = clients
+        """Who hangs up, and asks again; None: clients wait, but for requests whose ``patience`` ends."""
+        self.kind = kind
+        """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
+        self.remarks = as_remarks(notes)
+        """What was left out or assumed when it was read, and what looks wrong in it."""
+        self.requests = tuple(requests)
+        if not self.requests:
+            raise WorkloadError(name, 0, "holds no request")
+        seen: set[str] = set()
+        for request in self.requests:
+            problem = _problem(request, seen)
+            if problem:
+                raise WorkloadError(name, 0, f"request {shown(request.request_id)}: {problem}")
+            seen.add(request.request_id)
+
+    def __repr__(self) -> str:
+        arrivals = [each.arrival_time for each in self.requests if not each.after]
+        loop = "" if self.max_concurrency is None else f", at most {self.max_concurrency} at once"
+        return (
+            f"<Workload {shown(self.name)}: {len(self):,} requests in {self.num_jobs:,} jobs, "
+            f"{self.num_prompt_tokens:,} prompt and {self.num_output_tokens:,} output tokens, "
+            f"first arrivals from {min(arrivals):g} to {max(arrivals):g} s{loop}>"
+        )
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[WorkloadRequest]:
+        return iter(self.requests)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks as sentences."""
+        return tuple(each.text for each in self.remarks)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(request.prompt) for request in self.requests)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(request.max_tokens for request in self.requests)
+
+    @property
+    def first_impatient(self) -> WorkloadRequest | None:
+        """The first request whose client may go away; None if none does."""
+        return next((request for request in self.requests if request.patience is not None), None)
+
+    @property
+    def first_with_adapter(self) -> WorkloadRequest | None:
+        """The first request that asks for a LoRA adapter; None if none does."""
+        return next((request for request in self.requests if request.lora_name is not None), None)
+
+    @property
+    def first_with_images(self) -> WorkloadRequest | None:
+        """The first request with an image; None if none has one."""
+        return next((request for request in self.requests if request.images), None)
+
+    @property
+    def num_jobs(self) -> int:
+        """Distinct job ids; a request without one is its own job."""
+        named = {request.job_id for request in self.requests}
+        return len(named - {None}) + sum(request.job_id is None for request in self.requests)
+
+    def with_rate(self, scale: float) -> Workload:
+        """The same workload arriving ``scale`` times as fast; gaps between turns stay as they are."""
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
+            raise ConfigError("rate_scale", scale, "give a number above 0")
+        if scale == 1:
+            return self
+        return self._with(replace(r, arrival_time=r.arrival_time / scale) for r in self.requests)
+
+    def with_request_rate(self, rate: float, *, burstiness: float = 1.0, seed: int = 0) -> Workload:
+        """The same requests, arriving at random: ``rate`` a second on average, in this order; infinity: all at once.
+
+        As in ``vllm bench serve``: intervals are gamma distributed, and ``burstiness`` 1 is a Poisson process, less is
+        burstier, more is more regular. ConfigError if a number cannot work, or if turns follow each other.
+        """
+        for name, value in (("request_rate", rate), ("burstiness", burstiness)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigError(name, value, "give a number above 0")
+        if any(request.after for request in self.requests):
+            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use session_rate")
+        count = len(self.requests)
+        if rate == math.inf:
+            moments = np.zeros(count)
+        else:
+            intervals = np.random.default_rng(seed).gamma(burstiness, 1.0 / (rate * burstiness), count)
+            moments = np.cumsum(intervals) - intervals[0]
+        return self._with(
+            replace(request, arrival_time=float(moment))
+            for request, moment in zip(self.requests, moments.tolist(), strict=True)
+        )
+
+    def with_max_concurrency(self, most: int) -> Workload:
+        """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
+        return self._with(max_concurrency=most)
+
+    def with_clients(self, clients: Clients) -> Workload:
+        """The same workload, whose clients hang up; those whose ``patience`` ends sooner do so as before, for good.
+
+        WorkloadError if a request is called as another one is when it is sent again.
+        """
+        known = {request.request_id for request in self.requests}
+        for request in self.requests:
+            for attempt in range(2, clients.retries + 2):
+                if attempt_id(request.request_id, attempt) in known:
+                    taken = shown(attempt_id(request.request_id, attempt))
+                    raise WorkloadError(self.name, 0, f"request {taken}: is the id of a retry: rename the request")
+        hurried = (
+            request
+            if request.patience is not None and request.patience <= clients.timeout
+            else replace(request, patience=clients.timeout)
+            for request in self.requests
+        )
+        return self._with(hurried, clients=clients)
+
+    def with_delays(self, delays: Iterable[float]) -> Workload:
+        """The same workload, each request so many seconds later on its way to the scheduler than it was."""
+        return self._with(
+            replace(request, delay=request.delay + delay) for request, delay in zip(self.requests, delays, strict=True)
+        )
+
+    def with_notes(self, notes: Sequence[str | Remark]) -> Workload:
+        """The same workload, of which there is more to say."""
+        return self._with(notes=(*self.remarks, *notes))
+
+    def with_requests(self, requests: Iterable[WorkloadRequest]) -> Workload:
+        """Other requests, of which the same is to be said: a part of these, or these changed."""
+        return self._with(requests)
+
+    def _with(
+        self,
+        requests: Iterable[WorkloadRequest] | None = None,
+        *,
+        max_concurrency: int | None = None,
+        notes: Sequence[str | Remark] | None = None,
+        clients: Clients | None = None,
+    ) -> Workload:
+        return Workload(
+            self.name,
+            self.requests if requests is None else requests,
+            max_concurrency=self.max_concurrency if max_concurrency is None else max_concurrency,
+            notes=self.remarks if notes is None else notes,
+            clients=self.clients if clients is None else clients,
+            kind=self.kind,
+        )
+
+
+def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
+    """What is wrong with ``request``, or None."""
+    if request.request_id in earlier:
+        return "occurs twice"
+    for parent in request.after:
+        if parent not in earlier:
+            return f"comes after {shown(parent)}, which no earlier request is called"
+    for name in ("arrival_time", "gap", "spacing"):
+        value = getattr(request, name)
+        if not 0 <= value < math.inf:
+            return f"{name} = {value}: give a finite number of seconds, not negative"
+    if request.patience is not None and not 0 <= request.patience < math.inf:
+        return f"patience = {request.patience}: give a finite number of seconds, not negative, or leave it out"
+    if not 1 <= request.max_tokens <= MAX_COUNT:
+        return f"max_tokens = {request.max_tokens}: give a whole number from 1 to {MAX_COUNT}"
+    predicted = request.predicted_output_tokens
+    if predicted is not None and (isinstance(predicted, bool) or not isinstance(predicted, int) or predicted < 0):
+        return f"predicted_output_tokens = {shown(predicted)}: give a whole number from 0, or leave it out"
+    if not len(request.prompt):
+        return "has an empty prompt"
+    return None
