@@ -93,6 +93,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "LargestLoad",
     "Mover",
     "ReasonAnswer",
+    "RowsOfEngine",
     "ServedApart",
     "Settled",
 }

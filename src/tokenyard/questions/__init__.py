@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 from tokenyard.lazy import lazy_names
 
 __all__ = [
+    "Cell",
+    "Comparison",
+    "Interval",
+    "Metric",
     "Plan",
     "Row",
     "SelfCheck",
@@ -19,6 +23,7 @@ __all__ = [
 ]
 
 OFFERED = {
+    "tokenyard.questions.compare": ("Comparison", "Cell", "Interval", "Metric"),
     "tokenyard.questions.sweep": ("SweepResult",),
     "tokenyard.questions.planning.answer": ("Plan",),
     "tokenyard.questions.sweeping.rows": ("Row",),
@@ -30,6 +35,7 @@ OFFERED = {
 }
 
 if TYPE_CHECKING:
+    from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
     from tokenyard.questions.planning.answer import Plan
     from tokenyard.questions.recorded.answer import SelfCheck, VariantAnswer, WhatIf
     from tokenyard.questions.sweep import SweepResult

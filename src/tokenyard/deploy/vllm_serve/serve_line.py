@@ -20,7 +20,15 @@ from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, open_input, read_input
 from tokenyard.redaction import HIDDEN, hidden, hidden_beginning, hidden_environment, hidden_text, is_secret_name
 
-__all__ = ["MOST_BYTES", "ServeLine", "config_words", "read_config_file", "read_serve_line", "read_serve_text"]
+__all__ = [
+    "MOST_BYTES",
+    "ServeLine",
+    "check_joined",
+    "config_words",
+    "read_config_file",
+    "read_serve_line",
+    "read_serve_text",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
