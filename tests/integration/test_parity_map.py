@@ -60,7 +60,7 @@ def _member(owner: Any, name: str) -> Any:
 
 
 def _resolve(dotted: str) -> None:
-    """Find ``sched.scheduler.Scheduler.schedule`` below ``tokenyard``."""
+    """Find ``core.sched.scheduler.Scheduler.schedule`` below ``tokenyard``."""
     parts = ["tokenyard", *dotted.split(".")]
     for end in range(len(parts), 0, -1):
         try:
@@ -115,14 +115,17 @@ def test_what_the_map_names_exists() -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (Row(1, "Scheduler", "`sched.scheduler.Scheduler`", "`parity`"), "no name of vLLM's"),
+        (Row(1, "Scheduler", "`core.sched.scheduler.Scheduler`", "`parity`"), "no name of vLLM's"),
         (Row(1, "`A`", "absent: ", ""), "no reason"),
         (Row(1, "`A`", "", "`parity`"), "no counterpart"),
-        (Row(1, "`A`", "`sched.scheduler.Scheduler.nothing`", "`parity`"), "sched.scheduler.Scheduler.nothing: "),
+        (
+            Row(1, "`A`", "`core.sched.scheduler.Scheduler.nothing`", "`parity`"),
+            "core.sched.scheduler.Scheduler.nothing: ",
+        ),
         (Row(1, "`A`", "`no_such_place`", "`parity`"), "no_such_place: "),
-        (Row(1, "`A`", "`sched.scheduler.Scheduler`", ""), "no test"),
-        (Row(1, "`A`", "`sched.scheduler.Scheduler`", "`parity/none.py`"), "no parity/none.py"),
-        (Row(1, "`A`", "`sched.scheduler.Scheduler`", "`conftest.py::test_none`"), "no test_none in conftest.py"),
+        (Row(1, "`A`", "`core.sched.scheduler.Scheduler`", ""), "no test"),
+        (Row(1, "`A`", "`core.sched.scheduler.Scheduler`", "`parity/none.py`"), "no parity/none.py"),
+        (Row(1, "`A`", "`core.sched.scheduler.Scheduler`", "`conftest.py::test_none`"), "no test_none in conftest.py"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_found(row: Row, problem: str) -> None:
@@ -132,7 +135,7 @@ def test_what_is_wrong_with_a_row_is_found(row: Row, problem: str) -> None:
 
 def test_a_name_that_does_not_exist_is_found() -> None:
     with pytest.raises(AttributeError):
-        _resolve("sched.scheduler.Scheduler.no_such_method")
+        _resolve("core.sched.scheduler.Scheduler.no_such_method")
     assert not _defines(Path(__file__), "no_such_test")
 
 

@@ -36,7 +36,7 @@ from tokenyard.cli.main import main
 try:
     main([*sys.argv[1:], "--help"])
 except SystemExit as left:
-    heavy = sorted({"numpy", "xxhash", "tokenyard.core", "tokenyard.sim"} & set(sys.modules))
+    heavy = sorted({"numpy", "xxhash", "tokenyard.core.sched", "tokenyard.sim"} & set(sys.modules))
     print("loaded:", heavy)
     raise
 """

@@ -15,6 +15,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.outcomes import Reason
 from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.errors import NestedCallError
 
 
 def pressed(**settings: Any) -> ToyEngine:
@@ -78,7 +79,7 @@ def test_49097_a_request_passed_over_by_index_drift_is_named_or_served(drifts: b
 
 
 class Impatient(KVConnector):
-    """Ends a request while its step is still being made."""
+    """Wants to end a request while its step is still being made, which is refused."""
 
     def __init__(self) -> None:
         self.toy: ToyEngine | None = None
@@ -86,7 +87,8 @@ class Impatient(KVConnector):
 
     def build_connector_meta(self, output: SchedulerOutput) -> object:
         if self.toy is not None and self.victim in self.toy.scheduler.requests:
-            self.toy.scheduler.finish_requests(self.victim)
+            with pytest.raises(NestedCallError):
+                self.toy.scheduler.finish_requests(self.victim)
         return None
 
 
@@ -100,8 +102,9 @@ def test_42157_a_request_that_ends_while_its_step_is_made(is_async: bool) -> Non
     toy.steps(2)
     connector.toy, connector.victim = toy, "b"
     output = toy.schedule()
-    assert [news.request_id for news in toy.update(output)] == ["a", "c"]
     connector.toy = None
+    toy.scheduler.finish_requests("b")
+    assert [news.request_id for news in toy.update(output)] == ["a", "c"]
     again = toy.add("b", max_tokens=4)
     toy.drain()
     assert again.num_output_tokens == 4

@@ -16,7 +16,7 @@ from tokenyard.cli.support.console import results
 from tokenyard.cli.support.flags import Demo, Run
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
 from tokenyard.deploy.vllm_serve.given import Asked
-from tokenyard.questions.traffic import TrafficSettings
+from tokenyard.questions.settings import TrafficSettings
 
 __all__ = ["execute"]
 

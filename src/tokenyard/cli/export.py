@@ -90,7 +90,7 @@ def _offset(traces: Sequence[RankTrace]) -> int:
 
 
 def _page() -> str:
-    page = resources("tokenyard") / "server" / "static" / "viewer.html"
+    page = resources("tokenyard") / "web" / "static" / "viewer.html"
     try:
         return page.read_text(encoding="utf-8")
     except OSError:

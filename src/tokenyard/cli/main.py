@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("out of memory: lower --num-gpu-blocks-override, --max-num-seqs or --limit")
     except KeyboardInterrupt:
         _leave_at_once_next_time()
-        return _fail("interrupted", 130)
+        say("tokenyard: interrupted")
+        return 130
     except BrokenPipeError:
         silence(sys.stdout)
         return 0
@@ -84,10 +85,10 @@ def _refused_by_the_system(error: OSError) -> str:
     return f"{what} cannot be read or written: {error.strerror or error}"
 
 
-def _fail(message: str, code: int = 2) -> int:
+def _fail(message: str) -> int:
     hidden = import_module("tokenyard.redaction").hidden_users(message)
     say(f"tokenyard: {hidden}")
-    return code
+    return 2
 
 
 if __name__ == "__main__":

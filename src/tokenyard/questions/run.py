@@ -26,7 +26,8 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.explain.report.summary import EnginePart, joined_report
 from tokenyard.policies.named import PolicyMaker
-from tokenyard.questions.traffic import TrafficSettings, applied, workload_from
+from tokenyard.questions.settings import TrafficSettings
+from tokenyard.questions.traffic import applied, workload_from
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.engines import RankUse

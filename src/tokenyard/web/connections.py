@@ -67,8 +67,8 @@ def on_problem(_: Request, problem: Exception) -> Response:
 def on_error(_: Request, error: Exception) -> Response:
     """Answer a trace that cannot be read, or an extra that is missing."""
     assert isinstance(error, TokenyardError)
-    field, value = getattr(error, "field", "path"), getattr(error, "value", "")
-    return RefusedError(422, field, value, getattr(error, "fix", None) or str(error)).response()
+    field, value = ("path", "") if error.field is None else (error.field, error.value)
+    return RefusedError(422, field, value, error.fix or str(error)).response()
 
 
 def whole_number(request: Request, field: str, default: int, *, least: int = 0, most: int = 2**53) -> int:

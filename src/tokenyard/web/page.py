@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 __all__ = ["PAGE", "PageServer", "page_headers"]
 
-PAGE = Path(__file__).resolve().parents[1] / "static" / "viewer.html"
+PAGE = Path(__file__).resolve().parent / "static" / "viewer.html"
 _MISSING = """<!doctype html>
 <meta charset="utf-8">
 <title>Tokenyard: no viewer</title>

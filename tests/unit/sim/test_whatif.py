@@ -22,7 +22,8 @@ from tokenyard.questions.recorded.ask import answer, replay_as_it_was
 from tokenyard.questions.recorded.recorded_requests import Origin, RecordedBlocks, RecordedRequests
 from tokenyard.questions.recorded.recorded_run import read_run
 from tokenyard.questions.recorded.variants import as_it_was, read_variant
-from tokenyard.questions.traffic import TrafficSettings, workload_from
+from tokenyard.questions.settings import TrafficSettings
+from tokenyard.questions.traffic import workload_from
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.executor import SimulatedSpeculation

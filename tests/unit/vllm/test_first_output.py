@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -26,18 +28,37 @@ class PrefillStats(SimpleNamespace):
         self.num_cached_tokens = num_cached_tokens
 
 
+class _StandIn(ModuleType):
+    """A module of vLLM's that has whatever is asked for."""
+
+    __path__: list[str] = []  # noqa: RUF012
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return PrefillStats if name == "PrefillStats" else type(name, (), {})
+
+
+class _StandsIn(MetaPathFinder, Loader):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname.partition(".")[0] == "vllm" else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
 @pytest.fixture
 def statistics(monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name in ("vllm", "vllm.v1", "vllm.v1.metrics", "vllm.v1.spec_decode"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    for name in ("vllm.v1.metrics.stats", "vllm.v1.spec_decode.metrics"):
-        module = ModuleType(name)
-        module.PrefillStats = PrefillStats  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], module, raising=False)
-    monkeypatch.delitem(sys.modules, "tokenyard.vllm.fast.records", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_StandsIn(), *sys.meta_path])
+    before = set(sys.modules)
+    for name in [name for name in before if name.partition(".")[0] == "vllm" or name.startswith("tokenyard.vllm")]:
+        monkeypatch.delitem(sys.modules, name)
     yield importlib.import_module("tokenyard.vllm.fast.records")
-    sys.modules.pop("tokenyard.vllm.fast.records", None)
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "vllm" or name.startswith("tokenyard.vllm"):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5])

@@ -70,7 +70,7 @@ def test_prefix_affinity_follows_the_cache_then_the_load() -> None:
 
 
 def test_by_0_22_waiting_weighs_four_times_and_ties_go_to_the_first() -> None:
-    router = VLLMBalancing(Fleet(3, steps_together=True))
+    router = VLLMBalancing(Fleet(3, steps_together=True, vllm_version="0.22"))
     for rank, waiting, running in ((0, 1, 1), (1, 0, 6), (2, 0, 6)):
         router.engine_reported(0.01, report(rank, waiting, running))
     assert choices(router, 1, now=0.02) == [0], "nothing is published yet"
@@ -80,7 +80,7 @@ def test_by_0_22_waiting_weighs_four_times_and_ties_go_to_the_first() -> None:
 
 def test_by_0_22_the_engines_of_a_dense_model_report_nothing() -> None:
     """Scores are of what a front end itself has sent, until all is forgotten after five seconds."""
-    router = VLLMBalancing(Fleet(3))
+    router = VLLMBalancing(Fleet(3, vllm_version="0.22"))
     router.engine_reported(0.0, report(1, 50, 50))
     assert choices(router, 4) == [0, 1, 2, 0]
     assert choices(router, 2, now=4.9) == [1, 2]

@@ -21,7 +21,7 @@ from tokenyard.deploy.settings import (
     TransferSettings,
 )
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
-from tokenyard.questions.traffic import TrafficSettings
+from tokenyard.questions.settings import TrafficSettings
 
 __all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
 

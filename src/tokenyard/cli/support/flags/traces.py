@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro.conf
 
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
-from tokenyard.questions.traffic import TrafficSettings
+from tokenyard.questions.settings import TrafficSettings
 
 __all__ = [
     "SLO_FLAG",
