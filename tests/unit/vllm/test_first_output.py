@@ -29,13 +29,13 @@ class PrefillStats(SimpleNamespace):
 
 
 class _StandIn(ModuleType):
-    """A module of vLLM's that has whatever is asked for."""
+    """A module of vLLM's that has whatever class is asked for."""
 
     __path__: list[str] = []  # noqa: RUF012
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
+        if not name[0].isupper():
+            raise AttributeError(name)  # a module within it, perhaps
         return PrefillStats if name == "PrefillStats" else type(name, (), {})
 
 
