@@ -33,7 +33,8 @@ demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held r
 .PHONY: test
 test: export TOKENYARD_NOT_CHECKED := $(shell mktemp -u)
 test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests (TOKENYARD_EXAMPLES=all: four times the drawn examples)
-	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest $(PARALLEL)
+	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest tests/browser; \
+		$(BIN)/python -m pytest $(PARALLEL) --ignore tests/browser
 
 .PHONY: check
 check: lint types $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute

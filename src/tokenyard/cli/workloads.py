@@ -21,9 +21,9 @@ __all__ = ["execute"]
 
 def execute(flags: Workloads) -> int:
     """Print every name with a sentence or its numbers; always 0."""
-    generators = {name: _first_line(f"tokenyard.sim.workload.generators.{name}") for name in GENERATORS}
-    formats = {name: _first_line(reader.__module__) for name, reader in FORMATS.items()}
-    logs = {name: _first_line(reader.__module__) for name, reader in LOGS.items()}
+    generators = {name: _sentence(GENERATORS[name]) for name in GENERATORS}
+    formats = {name: _sentence(reader) for name, reader in FORMATS.items()}
+    logs = {name: _sentence(reader) for name, reader in LOGS.items()}
     gpus = {gpu.name: f"{gpu.memory_bytes / 2**30:.0f} GiB" for gpu in GPUS.values()}
     models = {
         model.name: f"{model.num_parameters / 1e9:.1f} B parameters, context of {model.max_model_len:,} tokens"
@@ -57,11 +57,6 @@ def _of_policy(name: str) -> str:
 def _load(target: str) -> object:
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
-
-
-def _first_line(module: str) -> str:
-    """The sentence with which a workload's module introduces itself."""
-    return _sentence(import_module(module))
 
 
 def _sentence(documented: object) -> str:
