@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from types import MappingProxyType
 
 from rich.table import Table
 
@@ -18,10 +20,20 @@ from tokenyard.workload.logs.kinds import LOGS
 
 __all__ = ["execute"]
 
+_GENERATORS: Mapping[str, str] = MappingProxyType(
+    {
+        "agentic": "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run",
+        "chat": "Chats: a short shared system prompt, a few turns, a person who thinks between them",
+        "completion": "Code completion: editors that ask at every pause while somebody types",
+        "rag": "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer",
+        "random": "Random lengths, as vllm bench serve --dataset-name random draws them",
+    }
+)
+
 
 def execute(flags: Workloads) -> int:
     """Print every name with a sentence or its numbers; always 0."""
-    generators = {name: _sentence(GENERATORS[name]) for name in GENERATORS}
+    generators = {name: _GENERATORS.get(name, "") for name in GENERATORS}
     formats = {name: _sentence(reader) for name, reader in FORMATS.items()}
     logs = {name: _sentence(reader) for name, reader in LOGS.items()}
     gpus = {gpu.name: f"{gpu.memory_bytes / 2**30:.0f} GiB" for gpu in GPUS.values()}
