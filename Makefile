@@ -15,7 +15,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
-CHECKED := src tests scripts benchmarks
+CHECKED := src tests scripts benchmarks docs/reading
 # As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
 PARALLEL ?= -n auto --dist worksteal
 

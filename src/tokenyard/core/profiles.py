@@ -7,7 +7,7 @@ chooses. ``docs/parity.md`` has a line for each.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from tokenyard.errors import ConfigError
 
@@ -138,7 +138,8 @@ class DecisionProfile:
 VLLM_0_22 = DecisionProfile()
 """Decides as vLLM 0.22.1."""
 
-VLLM_0_33 = DecisionProfile(
+VLLM_0_33 = replace(
+    VLLM_0_22,
     vllm_version="0.33",
     unhashed_blocks_first=True,
     lookups_count_at_admission=True,
@@ -173,7 +174,13 @@ VLLM_0_33 = DecisionProfile(
 )
 """Decides as vLLM 0.33.0."""
 
-PROFILES = {profile.vllm_version: profile for profile in (VLLM_0_22, VLLM_0_33)}
+PROFILES = {
+    profile.vllm_version: profile
+    for profile in (
+        VLLM_0_22,
+        VLLM_0_33,
+    )
+}
 """By the version of vLLM whose decisions they reproduce, the oldest first."""
 
 *_, NEWEST = PROFILES.values()
