@@ -51,17 +51,16 @@ def measured(machine: LatencyModel, some: list[StepShape], *, ahead: bool = Fals
     ]
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_terms_are_all_that_a_step_takes(name: str) -> None:
-    spec = MODELS[name]
-    tp = next(size for size in (8, 4, 2, 1) if _splits(spec, size))
-    parallel = Parallelism(tensor=tp, expert=spec.has_experts)
-    for latency in (CalibratedLatency(spec, named_gpu("h200"), parallel=parallel, context_ranks=1),):
+def test_terms_are_all_that_a_step_takes() -> None:
+    for name, spec in MODELS.items():
+        tp = next(size for size in (8, 4, 2, 1) if _splits(spec, size))
+        parallel = Parallelism(tensor=tp, expert=spec.has_experts)
+        latency = CalibratedLatency(spec, named_gpu("h200"), parallel=parallel, context_ranks=1)
         for each in shapes(20):
             terms = latency.terms(latency.work_of(each))
-            assert min(terms.values()) >= -1e-12
-            assert sum(terms.values()) == pytest.approx(latency.step_seconds(each), rel=1e-9)
-            assert terms[HOST] == latency.host_seconds
+            assert min(terms.values()) >= -1e-12, name
+            assert sum(terms.values()) == pytest.approx(latency.step_seconds(each), rel=1e-9), name
+            assert terms[HOST] == latency.host_seconds, name
 
 
 def _splits(spec: Any, size: int) -> bool:
