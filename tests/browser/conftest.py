@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 REPO = Path(__file__).resolve().parent.parent.parent
-COMMITTED = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
+COMMITTED = REPO / "src" / "tokenyard" / "web" / "static" / "viewer.html"
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
