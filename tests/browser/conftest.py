@@ -42,7 +42,7 @@ def viewer_html() -> Path:
     """The page under test."""
     page = Path(os.environ.get("TOKENYARD_VIEWER_HTML") or COMMITTED)
     if not page.is_file():
-        pytest.skip(f"no viewer page at {page}: build it with `npm run build` in viewer/")
+        pytest.fail(f"no viewer page at {page}: it is committed; build it with `npm run build` in viewer/")
     return page
 
 

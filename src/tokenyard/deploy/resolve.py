@@ -23,6 +23,7 @@ from tokenyard.deploy.vllm_serve.defaults import (
     BatchLimits,
     batch_limits,
     batches_experts,
+    captures_no_graphs,
     is_on,
     known_version,
     schedules_ahead,
@@ -180,6 +181,8 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
     _require_numbers(scheduler)
     parallel = _parallel(flags, model, num_speculative_tokens)
+    hardware = _with_graphs_where_they_run(flags, parallel, model)
+    flags = replace(flags, hardware=hardware)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or scheduler.max_model_len == AUTO
@@ -278,6 +281,9 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) 
     )
     check_model(model, version)
     check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
+    if model.max_encoder_tokens and flags.launch.asked.says(("enable_prefix_caching",)):
+        fix = f"leave it out: vLLM starts {model.name} with it, and then every request fails"
+        raise ConfigError("enable_prefix_caching", True, fix)
     if not parallel.enable_expert_parallel:
         check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
     if adapters.enable_lora:
@@ -366,6 +372,18 @@ def _limits(flags: DeploymentSettings, gpu: GPU, version: Planner, max_model_len
             enable_expert_parallel=parallel.enable_expert_parallel,
         ),
     )
+
+
+def _with_graphs_where_they_run(
+    flags: DeploymentSettings, parallel: ParallelSettings, model: ModelSpec
+) -> HardwareSettings:
+    """Eager, as if that were asked, where vLLM turns CUDA graphs off by itself."""
+    eager = captures_no_graphs(
+        str(flags.launch.asked.value("all2all-backend")),
+        data_parallel_size=parallel.data_parallel_size,
+        has_experts=model.has_experts,
+    )
+    return replace(flags.hardware, enforce_eager=True) if eager else flags.hardware
 
 
 def _graphs(

@@ -398,3 +398,23 @@ def test_a_draft_model_is_said_to_take_nothing() -> None:
         each.why for each in setup(f"vllm serve llama-3.1-8b {NGRAM}").deployment.assumed if each.name == "drafting"
     ]
     assert said == ["drafts take neither time nor memory here"]
+
+
+@pytest.mark.parametrize(
+    ("words", "eager"),
+    [
+        ("gpt-oss-20b -dp 2 --all2all-backend deepep_high_throughput", True),
+        ("gpt-oss-20b --all2all-backend deepep_high_throughput", False),
+        ("llama-3.1-8b -dp 2 --all2all-backend deepep_high_throughput", False),
+        ("gpt-oss-20b -dp 2 --all2all-backend deepep_low_latency", False),
+    ],
+)
+def test_graphs_are_off_where_experts_are_reached_by_kernels_that_no_graph_takes(words: str, eager: bool) -> None:
+    settled = setup(f"vllm serve {words}", "--ignore-unmodelled").settled
+    assert (settled.hardware.enforce_eager, not settled.cudagraph_capture_sizes) == (eager, eager)
+
+
+def test_prefixes_of_an_encoder_decoder_cannot_be_cached() -> None:
+    with pytest.raises(ConfigError, match="enable_prefix_caching.*every request fails"):
+        setup("vllm serve whisper-large-v3 --enable-prefix-caching")
+    assert not setup("vllm serve whisper-large-v3").settled.scheduler.enable_prefix_caching

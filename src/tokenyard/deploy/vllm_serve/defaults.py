@@ -25,6 +25,7 @@ __all__ = [
     "BatchLimits",
     "batch_limits",
     "batches_experts",
+    "captures_no_graphs",
     "is_on",
     "known_version",
     "schedules_ahead",
@@ -77,6 +78,8 @@ _LARGEST_BUDGET = 16_384
 _BATCHED_EXPERTS_BUDGET = 256
 _BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 """Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
+_NOT_IN_GRAPHS = ("deepep_high_throughput", "moonep")
+"""Exchanges of tokens between experts that cannot be part of a CUDA graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,11 @@ def batch_limits(
 def batches_experts(all2all_backend: str | None, *, data_parallel_size: int, enable_expert_parallel: bool) -> bool:
     """Whether engines that share experts exchange batches of a fixed size, which have to be small."""
     return all2all_backend in _BATCHED_EXPERTS and data_parallel_size > 1 and enable_expert_parallel
+
+
+def captures_no_graphs(all2all_backend: str | None, *, data_parallel_size: int, has_experts: bool) -> bool:
+    """Whether vLLM turns CUDA graphs off, whatever was asked: engines share experts by kernels that no graph takes."""
+    return all2all_backend in _NOT_IN_GRAPHS and data_parallel_size > 1 and has_experts
 
 
 def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
