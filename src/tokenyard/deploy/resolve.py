@@ -197,10 +197,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
     length = given or model.max_model_len
     limits = _limits(flags, gpu, version, length)
-    if speculative is not None:
-        check_draft_room(speculative, limits.max_num_batched_tokens, version)
-        if flags.adapters.enable_lora:
-            check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
+    _check_drafts(flags, speculative, limits, version)
     async_scheduling = schedules_ahead(
         version=version,
         asked=_asked_ahead(scheduler),
@@ -288,6 +285,17 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) 
         check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
     if adapters.enable_lora:
         check_adapters(adapters.max_loras, adapters.max_cpu_loras)
+
+
+def _check_drafts(
+    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: Planner
+) -> None:
+    """Raise NoStartError for drafts that the limits of a step leave no room for."""
+    if speculative is None:
+        return
+    check_draft_room(speculative, limits.max_num_batched_tokens, version)
+    if flags.adapters.enable_lora:
+        check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
 
 
 def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_tokens: int) -> ParallelSettings:

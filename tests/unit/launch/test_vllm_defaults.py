@@ -415,6 +415,6 @@ def test_graphs_are_off_where_experts_are_reached_by_kernels_that_no_graph_takes
 
 
 def test_prefixes_of_an_encoder_decoder_cannot_be_cached() -> None:
-    with pytest.raises(ConfigError, match="enable_prefix_caching.*every request fails"):
+    with pytest.raises(ConfigError, match="every request fails"):
         setup("vllm serve whisper-large-v3 --enable-prefix-caching")
     assert not setup("vllm serve whisper-large-v3").settled.scheduler.enable_prefix_caching
