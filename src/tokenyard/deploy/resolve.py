@@ -20,6 +20,7 @@ from tokenyard.deploy.vllm_serve.defaults import (
     BLOCK_SIZE,
     RAY_V2_EXECUTOR,
     V2_MODEL_RUNNER,
+    WORKER_METHOD,
     BatchLimits,
     batch_limits,
     batches_experts,
@@ -27,6 +28,7 @@ from tokenyard.deploy.vllm_serve.defaults import (
     is_on,
     known_version,
     schedules_ahead,
+    variable,
 )
 from tokenyard.deploy.vllm_serve.models import (
     check_activations,
@@ -48,6 +50,7 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_limits,
     check_local_engines,
     check_media_cache,
+    check_media_transport,
     check_model,
     check_room,
     check_spreading,
@@ -275,6 +278,13 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) 
         model,
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
         cache_type=asked.value("mm-processor-cache-type"),
+    )
+    check_media_transport(
+        model,
+        asked.value("mm-tensor-ipc"),
+        num_gpus=parallel.data_parallel_size * parallel.pipeline_parallel_size * flags.hardware.tensor_parallel_size,
+        starts_workers=variable(WORKER_METHOD, asked.environment),
+        version=version,
     )
     check_model(model, version)
     check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)

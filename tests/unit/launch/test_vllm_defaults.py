@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -418,3 +419,22 @@ def test_prefixes_of_an_encoder_decoder_cannot_be_cached() -> None:
     with pytest.raises(ConfigError, match="every request fails"):
         setup("vllm serve whisper-large-v3 --enable-prefix-caching")
     assert not setup("vllm serve whisper-large-v3").settled.scheduler.enable_prefix_caching
+
+
+SHARED = "vllm serve qwen2.5-vl-7b --mm-tensor-ipc torch_shm"
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "refused"),
+    [
+        (SHARED, "0.33", "VLLM_WORKER_MULTIPROC_METHOD=spawn"),
+        (SHARED, "0.22", None),
+        (f"VLLM_WORKER_MULTIPROC_METHOD=spawn {SHARED}", "0.33", None),
+        (f"VLLM_WORKER_MULTIPROC_METHOD=spawn {SHARED} -tp 2", "0.33", "is for one GPU, this takes 2"),
+        (f"{SHARED} -dp 2", "0.22", "is for one GPU, this takes 2"),
+        (SHARED.replace("qwen2.5-vl-7b", "qwen3-8b"), "0.33", None),
+    ],
+)
+def test_images_in_shared_memory(line: str, version: str, refused: str | None) -> None:
+    with pytest.raises(NoStartError, match=refused) if refused else contextlib.nullcontext():
+        setup(line, "--ignore-unmodelled", version=version)

@@ -22,6 +22,7 @@ __all__ = [
     "OBEYED",
     "RAY_V2_EXECUTOR",
     "V2_MODEL_RUNNER",
+    "WORKER_METHOD",
     "BatchLimits",
     "batch_limits",
     "batches_experts",
@@ -29,6 +30,7 @@ __all__ = [
     "is_on",
     "known_version",
     "schedules_ahead",
+    "variable",
 ]
 
 
@@ -38,17 +40,24 @@ __all__ = [
 ALLOW_LONG_MAX_MODEL_LEN = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 V2_MODEL_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 RAY_V2_EXECUTOR = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
+WORKER_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 OBEYED: dict[str, tuple[str, ...]] = {
     ALLOW_LONG_MAX_MODEL_LEN: ("0.22", "0.33"),
     V2_MODEL_RUNNER: ("0.33",),
     RAY_V2_EXECUTOR: ("0.22",),
+    WORKER_METHOD: ("0.33",),
 }
 """Each with the versions of vLLM in which it is read and modelled."""
 
 
-def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+def variable(name: str, given: Mapping[str, str]) -> str | None:
     """What a variable says, in front of a pasted line, else in the environment of this very command."""
-    text = given.get(name, os.environ.get(name))
+    return given.get(name, os.environ.get(name))
+
+
+def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+    """Whether a variable says yes."""
+    text = variable(name, given)
     return default if text is None else text.strip().lower() in ("1", "true")
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_limits",
     "check_local_engines",
     "check_media_cache",
+    "check_media_transport",
     "check_model",
     "check_room",
     "check_spreading",
@@ -132,6 +133,24 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
         raise NoStartError(
             f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
             "--mm-processor-cache-type shm, or leave it out"
+        )
+
+
+def check_media_transport(
+    model: ModelSpec, transport: object, *, num_gpus: int, starts_workers: str | None, version: str
+) -> None:
+    """Raise NoStartError for images handed over in shared memory where vLLM does not do that.
+
+    ``starts_workers``: how, as VLLM_WORKER_MULTIPROC_METHOD says.
+    """
+    if not model.supports_multimodal or transport != "torch_shm":
+        return
+    if num_gpus > 1:
+        raise NoStartError(f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc")
+    if version != "0.22" and starts_workers != "spawn":
+        raise NoStartError(
+            "mm_tensor_ipc = 'torch_shm' needs VLLM_WORKER_MULTIPROC_METHOD=spawn, in the environment or in front of a "
+            "--serve line: set it, or use direct_rpc"
         )
 
 
