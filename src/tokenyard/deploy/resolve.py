@@ -288,7 +288,8 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) 
     )
     check_model(model, version)
     check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
-    if model.max_encoder_tokens and flags.launch.asked.says(("enable_prefix_caching",)):
+    caches = flags.scheduler.enable_prefix_caching and asked.says(("enable_prefix_caching",))
+    if model.max_encoder_tokens and caches:
         fix = f"leave it out: vLLM starts {model.name} with it, and then every request fails"
         raise ConfigError("enable_prefix_caching", True, fix)
     if not parallel.enable_expert_parallel:
