@@ -438,3 +438,8 @@ SHARED = "vllm serve qwen2.5-vl-7b --mm-tensor-ipc torch_shm"
 def test_images_in_shared_memory(line: str, version: str, refused: str | None) -> None:
     with pytest.raises(NoStartError, match=refused) if refused else contextlib.nullcontext():
         setup(line, "--ignore-unmodelled", version=version)
+
+
+def test_an_encoder_decoder_runs_in_no_pipeline() -> None:
+    with pytest.raises(NoStartError, match="runs in no pipeline"):
+        setup("vllm serve whisper-large-v3 -pp 4")

@@ -251,10 +251,11 @@ def check_spreading(
     num_layers: int,
     engines_share_experts: bool,
     has_drafts: bool,
+    reads_encoder: bool = False,
 ) -> None:
     """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages.
 
-    ``num_gpus`` are those of all engines.
+    ``num_gpus`` are those of all engines; ``reads_encoder``: the model is an encoder and a decoder.
     """
     stages = pipeline_parallel_size
     require_int("nnodes", nnodes, 1, MOST_NODES)
@@ -265,6 +266,8 @@ def check_spreading(
         raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
     if stages > 1 and backend == "uni":
         raise NoStartError(f"distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
+    if stages > 1 and reads_encoder:
+        raise NoStartError(f"pipeline_parallel_size = {stages}: an encoder-decoder model runs in no pipeline: use 1")
     problem = None
     if stages > 1 and engines_share_experts:
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
