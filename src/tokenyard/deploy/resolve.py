@@ -57,7 +57,7 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
@@ -115,7 +115,7 @@ _NOTABLE_GIB = 0.1
 class Settled:
     """What is served, on what, within which limits; nothing is left to a default."""
 
-    version: Planner
+    version: str
     """vLLM's, whose defaults were taken."""
     gpu: GPU
     model: ModelSpec
@@ -271,7 +271,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     )
 
 
-def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) -> None:
+def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a model that vLLM does not run like that."""
     parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
     check_media_cache(
@@ -376,7 +376,7 @@ def _adapter_bytes(flags: DeploymentSettings, model: ModelSpec) -> int:
     return size
 
 
-def _limits(flags: DeploymentSettings, gpu: GPU, version: Planner, max_model_len: int) -> BatchLimits:
+def _limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
     scheduler, parallel = flags.scheduler, flags.parallel
     return batch_limits(
         gpu,
@@ -407,7 +407,7 @@ def _with_graphs_where_they_run(
 
 
 def _graphs(
-    flags: DeploymentSettings, gpu: GPU, version: Planner, model: ModelSpec, limits: BatchLimits, drafts: int
+    flags: DeploymentSettings, gpu: GPU, version: str, model: ModelSpec, limits: BatchLimits, drafts: int
 ) -> tuple[int, ...]:
     """Sizes of the CUDA graphs, ascending."""
     hardware = flags.hardware
