@@ -299,7 +299,7 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
 
 
 def _check_drafts(
-    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: Planner
+    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: str
 ) -> None:
     """Raise NoStartError for drafts that the limits of a step leave no room for."""
     if speculative is None:
