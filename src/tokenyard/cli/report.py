@@ -6,9 +6,10 @@ import re
 from io import StringIO
 from pathlib import Path
 
-from tokenyard.cli.support.console import PlainConsole, print_json, results
+from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Report
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report as FullReport
 from tokenyard.explain.report.slo import read_slos

@@ -18,7 +18,7 @@ from tokenyard.cli.support.flags import Split
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.explain.report.report import Report
-from tokenyard.questions.run import Recordings
+from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.variants import sides_of
 from tokenyard.sim.split import SplitResult, replay_split
 from tokenyard.trace.start import Deployment

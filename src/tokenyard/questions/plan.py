@@ -51,7 +51,7 @@ from tokenyard.questions.planning.answer import (
     value_of,
 )
 from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.run import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
+from tokenyard.questions.scenario import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
 from tokenyard.questions.subjects import RecordedSubject
 from tokenyard.questions.sweeping.measuring import Measuring
 from tokenyard.questions.sweeping.rows import Row, Settings

@@ -26,7 +26,7 @@ from tokenyard.questions.kept import (
     say_idle_policies,
     subject_of,
 )
-from tokenyard.questions.run import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
+from tokenyard.questions.scenario import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet
 from tokenyard.questions.sweeping.variants import Job, measured, measured_on_ray, read_variants
 from tokenyard.workload.record import Workload

@@ -14,7 +14,7 @@ from tokenyard.questions.recorded.ask import Baseline, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
-from tokenyard.questions.run import Bars, OnProgress, bars_of
+from tokenyard.questions.scenario import Bars, OnProgress, bars_of
 from tokenyard.questions.sweeping.rows import quoted, word_of
 from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
 from tokenyard.redaction import plain

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tokenyard
-from tokenyard import ConfigError, Deployment, KeyedPolicy, Policy, Request, Workload, load_workload
+from tokenyard import (
+    ConfigError,
+    Deployment,
+    KeyedPolicy,
+    KVTransferConfig,
+    Policy,
+    Request,
+    StepObserver,
+    Workload,
+    load_workload,
+)
 from tokenyard.cli.main import main
 from tokenyard.explain.report.summary import summarize
+from tokenyard.sim.routers import EngineState, Router
 from tokenyard.sim.traffic import Progress
+from tokenyard.sim.transfers import KVTransfer
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=4, max_model_len=4096)
 WORDS = ["--model", "llama-3.2-1b", "--gpu", "l4", "--max-num-seqs", "4", "--max-model-len", "4096"]
@@ -105,6 +118,74 @@ def test_a_policy_by_name_class_or_instance() -> None:
         tokenyard.run("random", SMALL, policy=3, **few)  # type: ignore[arg-type]
     several = tokenyard.run("random", SMALL.with_(data_parallel_size=2), policy=Shortest, **few)
     assert several.report.requests_finished == 12
+
+
+@pytest.mark.parametrize("engines", [{}, {"data_parallel_size": 2}, {"replicas": "2"}], ids=str)
+def test_a_run_has_rows(engines: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The same that a replay of the same configuration has; of several engines with the engine of each."""
+    deployment = SMALL.with_(**engines)
+    few = {**FEW, "request_rate": 20.0}
+    found = deployment.replay("random", policy=Shortest, warmup=0.1, until=0.5, progress=True, **few)
+    assert "8 of 12 requests, 0.5 s" in capsys.readouterr().err
+    assert set(found.requests["engine"].tolist()) == ({0, 1} if engines else {0})
+    assert (found.requests["arrival_s"] >= 0.1).all()
+    assert found.steps["start_s"].max() < 0.5
+    assert len(found.requests) == found.report.requests
+    assert len(found.result.unfinished) > 0
+    assert found.report.header.policy == "Shortest"
+    assert "under way" in repr(found)
+    assert "partial" not in str(found), "a run that was to end is whole"
+    assert "<table>" in found._repr_html_()
+    request_id = found.requests["request_id"][0]
+    assert found.why(request_id).request_id == request_id
+    assert len(found.token_gaps(request_id)) == found.requests["output_tokens"][0] - 1
+    spec = SMALL.resolve()
+    if not engines:
+        rows = tokenyard.replay(
+            found.workload, spec.scheduler, spec.cache, spec.latency, policy=Shortest, warmup=0.1, until=0.5, rows=True
+        ).rows
+        assert rows is not None
+        for mine, theirs in ((found.requests, rows.requests), (found.steps, rows.steps), (found.waits, rows.waits)):
+            assert mine.to_arrow().equals(theirs.to_arrow())
+    with pytest.raises(ConfigError, match="run it with rows=True"):
+        _ = deployment.replay("random", rows=False, **FEW).requests
+
+
+class Last(Router):
+    """Everything to the last engine."""
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        return len(engines) - 1
+
+
+class Arrivals(StepObserver):
+    """Counts who comes."""
+
+    reads_tokens = False
+    count = 0
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self.count += 1
+
+
+def test_a_run_takes_routers_observers_and_connectors() -> None:
+    several, seen = SMALL.with_(data_parallel_size=2), Arrivals()
+    found = several.replay("random", router=Last, observer=[seen], **FEW)
+    assert set(found.requests["engine"].tolist()) == {1}
+    assert seen.count == 12
+    again = several.replay("random", router="round-robin", **FEW)
+    assert set(again.requests["engine"].tolist()) == {0, 1}
+    config = KVTransferConfig(kv_connector="OffloadingConnector", kv_connector_extra_config={"cpu_bytes_to_use": 2**30})
+    size = SMALL.resolve().plan.bytes_per_block
+    moved = SMALL.replay("random", kv_transfer=KVTransfer(config=config, bytes_per_block=size), **FEW)
+    assert moved.result.steps > SMALL.replay("random", **FEW).result.steps, "it stores what it has computed"
+    stopped = SMALL.replay("random", progress=lambda _: "stop", **FEW)
+    assert stopped.result.ended_by == "on_progress"
+    for wrong in ({"warmup": 1}, {"router": Last()}):
+        with pytest.raises(ConfigError, match=r"advice|proposals"):
+            SMALL.replay("random", advice=True, **wrong, **FEW)
+    with pytest.raises(ConfigError, match="until"):
+        SMALL.replay("random", until=0, **FEW)
 
 
 def test_proposals_are_tried_with_the_policy_that_ran() -> None:

@@ -9,7 +9,7 @@ from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import Compare, Plan, Replay, Run, Split, Sweep
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.questions.run import Scenario, prepared
+from tokenyard.questions.scenario import Scenario, prepared
 from tokenyard.workload.record import Workload
 
 __all__ = ["prepare", "say_overwritten", "scenario_of"]

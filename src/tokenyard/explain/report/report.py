@@ -6,6 +6,7 @@ import msgspec
 
 from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.held_back import Disagreements
+from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
@@ -345,8 +346,10 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the run, by rank, whose traces are not there."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """How a run went."""
+
+    printer = "tokenyard.explain.render.report:print_report"
 
     report_version: int = REPORT_VERSION
     """Raised when a field changes its meaning."""
@@ -433,6 +436,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tried_on: str | None = None
     """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""
 
+    def summary(self) -> str:
+        came, done = self.requests, self.requests_finished or 0
+        finished = "" if came is None else f"{done:,} of {came:,} requests finished, "
+        return f"{finished}{self.steps:,} steps, {self.header.policy}"
+
     def _repr_html_(self) -> str:
-        """For a notebook."""
         return report_html(self)

@@ -49,6 +49,14 @@ class RowsOfEngine:
         self.observer: StepObserver = Observers(self.recorder, TraceRecorder(None, sink, start=start))
         """Both, as one observer."""
 
+    @classmethod
+    def with_report(cls, builder: ReportBuilder, fills: StepObserver) -> RowsOfEngine:
+        """The rows beside a report that is made already: by ``builder``, which ``fills`` fills."""
+        made = cls.__new__(cls)
+        made.recorder, made.builder = RowRecorder(), builder
+        made.observer = Observers(made.recorder, fills)
+        return made
+
     def beside(self, other: StepObserver | None) -> StepObserver:
         """The same, with an observer that somebody has given."""
         return self.observer if other is None else Observers(self.observer, other)

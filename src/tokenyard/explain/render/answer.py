@@ -1,0 +1,44 @@
+"""What every answer of a question can do: be printed, be shown in a notebook, become a dictionary."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib import import_module
+from typing import Any, ClassVar
+
+import msgspec
+
+from tokenyard.explain.render.console import printed
+
+__all__ = ["Answer"]
+
+
+class Answer:
+    """Mixed into answers, in front of ``msgspec.Struct``: ``print`` shows what the command line prints.
+
+    ``repr`` is one line, so that an answer at the end of a cell or of a line in a terminal says what it is.
+    """
+
+    __slots__ = ()
+    printer: ClassVar[str]
+    """Prints it on a console: ``module:function``, loaded when somebody looks."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as ``--json`` prints it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def summary(self) -> str:
+        """What ``repr`` says besides the name of the class."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary()}>"
+
+    def __str__(self) -> str:
+        module, _, name = self.printer.partition(":")
+        show = getattr(import_module(module), name)
+        return printed(lambda console: show(self, console))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
