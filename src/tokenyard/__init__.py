@@ -30,6 +30,7 @@ __all__ = [
     "ModelOutput",
     "Policy",
     "Reason",
+    "Recording",
     "Report",
     "ReportBuilder",
     "Request",
@@ -55,7 +56,7 @@ __all__ = [
     "WorkloadRequest",
     "__version__",
     "compare",
-    "compare_traces",
+    "compare_recordings",
     "decision_profile",
     "describe_run",
     "load_latency",
@@ -66,8 +67,9 @@ __all__ = [
     "print_report",
     "replay",
     "replay_split",
+    "report",
     "run",
-    "summarize",
+    "standstills",
     "sweep",
     "whatif",
     "why",
@@ -137,12 +139,12 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.trace.reader": ("TraceReader",),
     },
     "Answers from traces": {
+        "tokenyard.questions.recording": ("Recording", "report", "why", "compare_recordings"),
         "tokenyard.explain.report.builder": ("ReportBuilder",),
-        "tokenyard.explain.report.summary": ("summarize",),
         "tokenyard.explain.report.report": ("Report",),
         "tokenyard.explain.render.report": ("print_report",),
-        "tokenyard.explain.why.why": ("why", "Why"),
-        "tokenyard.explain.compare.comparison": ("compare_traces",),
+        "tokenyard.explain.why.why": ("Why",),
+        "tokenyard.explain.why.stuck": ("standstills",),
     },
     "Errors": {
         "tokenyard.errors": ("TokenyardError", "ConfigError", "RequestError"),
@@ -181,16 +183,16 @@ if TYPE_CHECKING:
     from tokenyard.deploy.deployment import Deployment
     from tokenyard.deploy.spec import ResolvedDeployment
     from tokenyard.errors import ConfigError, RequestError, TokenyardError
-    from tokenyard.explain.compare.comparison import compare_traces
     from tokenyard.explain.render.report import print_report
     from tokenyard.explain.report.builder import ReportBuilder
     from tokenyard.explain.report.report import Report
-    from tokenyard.explain.report.summary import summarize
-    from tokenyard.explain.why.why import Why, why
+    from tokenyard.explain.why.stuck import standstills
+    from tokenyard.explain.why.why import Why
     from tokenyard.policies.named import policy_maker
     from tokenyard.policies.simple import KeyedPolicy
     from tokenyard.questions.compare import compare
     from tokenyard.questions.plan import plan
+    from tokenyard.questions.recording import Recording, compare_recordings, report, why
     from tokenyard.questions.run import RunResult, run
     from tokenyard.questions.sweep import sweep
     from tokenyard.questions.whatif import whatif

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Accuracy as Flags
@@ -17,7 +15,7 @@ from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import model_spec
-from tokenyard.questions.accuracy.comparison import AccuracyReport, Errors, Row, predict, row_of, row_of_run, together
+from tokenyard.questions.accuracy.comparison import AccuracyReport, Row, predict, row_of, row_of_run, together
 from tokenyard.questions.accuracy.measured_run import compare_run, read_run
 from tokenyard.questions.accuracy.points import (
     HOW_TO_GET,
@@ -29,13 +27,11 @@ from tokenyard.questions.accuracy.points import (
     read_bench_result,
     read_points,
 )
-from tokenyard.steptime.constants import Constants, shipped_constants
+from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy
+from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.formula import Parallelism
-from tokenyard.steptime.known_error import LEFT_OUT
 
 __all__ = ["compare_files", "execute"]
-
-_MOST_SHOWN = 5
 
 
 def execute(flags: Flags) -> int:
@@ -49,7 +45,7 @@ def execute(flags: Flags) -> int:
     if flags.json:
         print_json(accuracy)
     else:
-        _show(accuracy, results())
+        print_accuracy(accuracy, results())
     return 0
 
 
@@ -62,24 +58,12 @@ def _tell_what_ships(flags: Flags) -> int:
     console = results()
     console.print(f"No file is named, and {PACKAGE} is not installed. These errors were found when the constants")
     console.print("were fitted, on points that the fit had not seen (docs/accuracy.md):\n")
-    console.print(_left_out_table(constants))
+    console.print(left_out_table(constants))
     console.print(f"\nStep times: {escape(constants.provenance)}", soft_wrap=True)
     console.print("\nTo compare with the public points, row by row:", highlight=False)
     for line in HOW_TO_GET:
         console.print(f"  {escape(line)}", soft_wrap=True, highlight=False)
     return 0
-
-
-def _left_out_table(constants: Constants) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("left out of the fit", no_wrap=True)
-    for column in ("points", "TPOT p50", "p90", "TTFT p50", "p90"):
-        table.add_column(column, justify="right")
-    tpot, ttft = constants.errors("tpot"), constants.errors("ttft")
-    for kind in tpot:
-        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90")]
-        table.add_row(LEFT_OUT[kind], f"{tpot[kind]['n']:.0f}", *cells)
-    return table
 
 
 def compare_files(flags: Flags) -> AccuracyReport:
@@ -129,58 +113,3 @@ def _engine(flags: Flags) -> Engine:
         max_num_batched_tokens=flags.max_num_batched_tokens,
         kv_cache_dtype=None if flags.kv_cache_dtype == "auto" else flags.kv_cache_dtype,
     )
-
-
-def _show(accuracy: AccuracyReport, console: Console) -> None:
-    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.")
-    console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
-    for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
-        _show_table(name, groups, console)
-    for row in accuracy.rows:
-        if row.users is None:
-            _show_run(row, console)
-    if accuracy.not_compared:
-        console.print(f"\n{len(accuracy.not_compared)} rows are not compared:")
-        for problem in accuracy.not_compared[:_MOST_SHOWN]:
-            console.print(f"  {escape(problem)}", soft_wrap=True)
-    console.print(f"\n[dim]Step times: {escape(accuracy.source)}[/]", soft_wrap=True)
-
-
-def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
-    both = {"tpot": accuracy.tpot, "ttft": accuracy.ttft}
-    return {name: errors for name, errors in both.items() if errors is not None}
-
-
-def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
-    """Of all points with p99, which needs more points than most groups have."""
-    shares = ("median", "p90") if name != "all" else ("median", "p90", "p99")
-    table = Table(box=None, pad_edge=False)
-    table.add_column(name)
-    titles = ("p50", *shares[1:], "in range")
-    for column in ("points", f"TPOT {titles[0]}", *titles[1:], f"TTFT {titles[0]}", *titles[1:]):
-        table.add_column(column, justify="right")
-    for group, both in groups.items():
-        cells = [str(both["tpot"].n)]
-        for found in (both["tpot"], both["ttft"]):
-            cells += [f"{getattr(found, share):.1%}" for share in shares] + [f"{found.covered:.0%}"]
-        table.add_row(escape(group), *cells)
-    console.print(table)
-    console.print()
-
-
-def _show_run(row: Row, console: Console) -> None:
-    """Means and percentiles, and how far every request is off by itself."""
-    console.print(f"{escape(row.name)}: {row.load}")
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "measured, ms", "predicted", "error", "each request: p50", "p90", "p99"):
-        table.add_column(column, justify="right" if column else "left")
-    for name, mean in (("TTFT", row.ttft), ("TPOT", row.tpot), ("E2E", row.e2e)):
-        if mean is None:
-            continue
-        own = row.of_requests.get(name.lower())
-        for title, each in {"mean": mean, **row.percentiles.get(name.lower(), {})}.items():
-            cells = [f"{each.measured:,.1f}", f"{each.predicted:,.1f}", f"{each.error:+.1%}"]
-            if title == "mean" and own is not None:
-                cells += [f"{own.median:.1%}", f"{own.p90:.1%}", f"{own.p99:.1%}"]
-            table.add_row(f"{name} {title}", *cells)
-    console.print(table)

@@ -12,6 +12,8 @@ import msgspec
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO
@@ -188,8 +190,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Requests refused and turns left out after them, all seeds together."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells by load, then by policy; the first policy is the baseline."""
+class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """Policies side by side: cells by load, then by policy; the first policy is the baseline."""
+
+    printer = "tokenyard.questions.printing.policies:print_policies"
 
     workload: str
     policies: tuple[str, ...]
@@ -199,8 +203,33 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     header: Deployment | None = None
     """What is served, and what was assumed; None if the caller does not say."""
 
+    def summary(self) -> str:
+        loads = ", ".join(f"{load:g}" for load in self.loads)
+        return f"{', '.join(self.policies)} on {self.workload} at load {loads}, {len(self.seeds)} seeds"
+
+    def as_table(self) -> RowTable:
+        """One row per load and policy: ``load``, ``policy``, ``speedup`` and every metric's mean, each with half the
+        width of its interval of 95 % (``speedup_half`` ...; missing with one seed).
+        """
+        return table_from(
+            "cells",
+            [
+                {"load": cell.load, "policy": cell.policy, "refused": cell.refused}
+                | dict(
+                    part
+                    for name, value in {"speedup": cell.speedup, **cell.metrics}.items()
+                    for part in ((name, value.mean), (f"{name}_half", value.half))
+                )
+                for cell in self.cells
+            ],
+        )
+
+    def _repr_html_(self) -> str:
+        return f"{draw(self)}{super()._repr_html_()}"
+
     @property
     def baseline(self) -> str:
+        """The policy that speedups are of."""
         return self.policies[0]
 
     @property

@@ -22,6 +22,7 @@ from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
 from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.why.why import Why
@@ -54,7 +55,6 @@ from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
-from tokenyard.sim.rows.table import RowTable
 from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.load import busiest_part, turn_orders
 from tokenyard.workload.record import Workload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -20,11 +21,14 @@ from tokenyard.workload.record import Workload
 
 __all__ = [
     "Bars",
+    "Counting",
+    "OnCount",
     "OnProgress",
     "SLOs",
     "Say",
     "Scenario",
     "bars_of",
+    "counting_of",
     "nothing",
     "prepared",
     "slo_texts",
@@ -56,6 +60,35 @@ def bars_of(progress: OnProgress | bool | None) -> Bars:
     def bar(total: int, _: str) -> Iterator[OnProgress | None]:
         with shown_progress(told, total, shown=progress is True) as tells:
             yield tells
+
+    return bar
+
+
+OnCount = Callable[[int, int], object]
+"""Called with the number of variants that are done, and how many there are."""
+Counting = Callable[[int, int], AbstractContextManager[Callable[[], None]]]
+"""Number of variants, and of those that are done -> what to call with each that was finished."""
+
+
+def counting_of(progress: OnCount | bool | None) -> Counting:
+    """Counts for ``progress``; True: for a line on standard error."""
+
+    @contextmanager
+    def bar(total: int, done: int) -> Iterator[Callable[[], None]]:
+        finished = done
+
+        def advance() -> None:
+            nonlocal finished
+            finished += 1
+            if callable(progress):
+                progress(finished, total)
+            elif progress:
+                sys.stderr.write(f"\r{finished:,} of {total:,} variants\x1b[K")
+                sys.stderr.flush()
+
+        yield advance
+        if progress is True and finished > done:
+            sys.stderr.write("\n")
 
     return bar
 

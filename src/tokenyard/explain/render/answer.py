@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from tokenyard.explain.render.console import printed
+from tokenyard.explain.render.table import RowTable
 
 __all__ = ["Answer"]
 
@@ -31,6 +32,22 @@ class Answer:
     def summary(self) -> str:
         """What ``repr`` says besides the name of the class."""
         raise NotImplementedError
+
+    def as_table(self) -> RowTable:
+        """Its figures as a table, whose rows and columns the class names."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> Any:
+        """:meth:`as_table` as a ``pyarrow.Table``."""
+        return self.as_table().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """:meth:`as_table` as a ``pandas.DataFrame``."""
+        return self.as_table().to_pandas()
+
+    def to_polars(self) -> Any:
+        """:meth:`as_table` as a ``polars.DataFrame``."""
+        return self.as_table().to_polars()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.held_back import Disagreements
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
@@ -440,6 +442,11 @@ class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
         came, done = self.requests, self.requests_finished or 0
         finished = "" if came is None else f"{done:,} of {came:,} requests finished, "
         return f"{finished}{self.steps:,} steps, {self.header.policy}"
+
+    def as_table(self) -> RowTable:
+        """One row per latency: ``latency`` (queue, ttft, tpot, itl, e2e), and its statistics in milliseconds."""
+        names = ("queue", "ttft", "tpot", "itl", "e2e")
+        return table_from("latencies", [{"latency": name, **asdict(getattr(self, f"{name}_ms"))} for name in names])
 
     def _repr_html_(self) -> str:
         return report_html(self)

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens
@@ -222,8 +225,10 @@ class Row(msgspec.Struct, kw_only=True, frozen=True):
     """The same -> errors of every request beside itself."""
 
 
-class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
-    """All that a comparison says."""
+class AccuracyReport(Answer, msgspec.Struct, kw_only=True, frozen=True):
+    """Predictions beside what was measured."""
+
+    printer = "tokenyard.questions.printing.accuracy:print_accuracy"
 
     source: str
     vllm_version: str
@@ -234,6 +239,30 @@ class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
     """Grouping -> group -> quantity -> errors."""
     rows: list[Row]
     not_compared: list[str]
+
+    def summary(self) -> str:
+        said = [
+            f"{name} within {errors.median:.1%} (half), {errors.p90:.1%} (nine of ten)"
+            for name, errors in (("TPOT", self.tpot), ("TTFT", self.ttft))
+            if errors is not None
+        ]
+        return f"{len(self.rows):,} points; {', '.join(said)}"
+
+    def as_table(self) -> RowTable:
+        """One row per point and latency: what it is of; ``measured``, ``predicted``, ``low``, ``high`` in milliseconds,
+        ``error`` (predicted over measured, less 1).
+        """
+        about = ("file", "name", "model", "gpu", "dtype", "version", "tensor_parallel_size", "load", "familiarity")
+        return table_from(
+            "points",
+            [
+                {each: getattr(row, each) for each in about}
+                | {"latency": name, **asdict(quantity), "error": quantity.error}
+                for row in self.rows
+                for name, quantity in (("tpot", row.tpot), ("ttft", row.ttft), ("e2e", row.e2e))
+                if quantity is not None
+            ],
+        )
 
 
 def row_of(file: str, prediction: Prediction) -> Row:
