@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-import msgspec
-
-from tokenyard.cli.support.asking import prepare
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn
 from tokenyard.cli.support.flags import Compare
 from tokenyard.core.config import require_int
-from tokenyard.deploy.header import with_idle_policies, with_oracles
-from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.explain.compare.comparison import compare_traces
+from tokenyard.errors import ConfigError
+from tokenyard.explain.recorded import compare_recordings
 from tokenyard.explain.render.comparison import print_comparison
-from tokenyard.explain.report.slo import read_slos
-from tokenyard.questions.compare import Comparison, compare, draw
+from tokenyard.questions.compare import Comparison, ask, draw
 from tokenyard.questions.printing.policies import print_policies
 from tokenyard.sim.replay import Progress
-from tokenyard.workload.record import Workload
 
 __all__ = ["execute"]
 
@@ -31,42 +24,23 @@ _MOST_SEEDS = 1000
 def execute(flags: Compare) -> int:
     """Compare, draw and print; always 0 if it ends."""
     if flags.other is not None:
-        return _compare_traces(Path(flags.workload), flags.other, flags)
+        traces = compare_recordings(flags.workload, flags.other, align=flags.align, slo=flags.slo)
+        print_json(traces) if flags.json else print_comparison(traces, results())
+        return 0
     comparison = _compare(flags)
-    if comparison.cells[0].metrics["output_tokens_per_s"].mean == 0:
-        fix = "--skip-refused leaves none of its requests; without it, the first one's problem is named"
-        raise WorkloadError(flags.workload, 0, fix)
     if flags.plot is not None:
         _write(flags.plot, draw(comparison))
     refused = comparison.cells[0].refused
     if refused:
         were = "requests were refused or came after refused ones" if refused > 1 else "request was refused"
         warn(f"{refused:,} {were}, under every policy the same")
-    if flags.json:
-        print_json(comparison)
-    else:
-        print_policies(comparison, results())
-    return 0
-
-
-def _compare_traces(a: Path, b: Path, flags: Compare) -> int:
-    comparison = compare_traces(a, b, flags.align, slos=read_slos(flags.slo))
-    print_json(comparison) if flags.json else print_comparison(comparison, results())
+    print_json(comparison) if flags.json else print_policies(comparison, results())
     return 0
 
 
 def _compare(flags: Compare) -> Comparison:
     require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
-    if flags.arrivals.client_timeout is not None:
-        fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
-        raise ConfigError("client_timeout", flags.arrivals.client_timeout, fix)
     policies, loads = _names(flags.policies), _loads(flags.loads)
-    slos = read_slos(flags.slo)
-    if slos and all(slo.statistic == "mean" or slo.figure == "itl" for slo in slos):
-        fix = "policies are compared by requests within bounds: give one that a request can hold, for example ttft:500"
-        raise ConfigError("slo", ", ".join(map(str, slos)), fix)
-    setup = _prepare(flags, flags.arrivals.seed)
-    say_notes(setup.workload)
     runs = len(policies) * len(loads) * flags.seeds
     seen: set[tuple[str, float, int]] = set()
     with errors().status("") as status:
@@ -75,26 +49,9 @@ def _compare(flags: Compare) -> Comparison:
             seen.add((policy, load, seed))
             status.update(f"run {len(seen)} of {runs}: {policy}, load {load:g}, {progress.num_done:,} requests done")
 
-        comparison = compare(
-            policies,
-            lambda seed: _workload(flags, setup, seed),
-            setup.replays(skip_refused=flags.arrivals.skip_refused),
-            loads=loads,
-            seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
-            slos=slos,
-            on_progress=show,
-        )
-    header = with_idle_policies(with_oracles(setup.deployment, policies), policies, setup.workload)
-    return msgspec.structs.replace(comparison, header=header)
-
-
-def _workload(flags: Compare, setup: ReplaySpec, seed: int) -> Workload:
-    return setup.workload if seed == flags.arrivals.seed else _prepare(flags, seed).workload
-
-
-def _prepare(flags: Compare, seed: int) -> ReplaySpec:
-    """The same as for a single run."""
-    return prepare(replace(flags, arrivals=replace(flags.arrivals, seed=seed), slo=()))
+        first = flags.arrivals.seed
+        seeds = range(first, first + flags.seeds)
+        return ask(scenario_of(flags), policies, loads=loads, seeds=seeds, on_read=say_notes, on_progress=show)
 
 
 def _names(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
+from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
     COSTLY,
     Space,
@@ -51,17 +52,7 @@ from tokenyard.questions.planning.answer import (
     value_of,
 )
 from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.scenario import (
-    Counting,
-    OnCount,
-    Say,
-    Scenario,
-    SLOs,
-    counting_of,
-    nothing,
-    slo_texts,
-    traffic_by_name,
-)
+from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.subjects import RecordedSubject
 from tokenyard.questions.sweeping.measuring import Measuring
 from tokenyard.questions.sweeping.rows import Row, Settings

@@ -25,6 +25,7 @@ from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
@@ -32,11 +33,9 @@ from tokenyard.questions.scenario import (
     OnProgress,
     Say,
     Scenario,
-    SLOs,
     bars_of,
     nothing,
     prepared,
-    slo_texts,
     traffic_by_name,
     without_trace,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -24,14 +24,12 @@ __all__ = [
     "Counting",
     "OnCount",
     "OnProgress",
-    "SLOs",
     "Say",
     "Scenario",
     "bars_of",
     "counting_of",
     "nothing",
     "prepared",
-    "slo_texts",
     "traffic_by_name",
     "without_trace",
 ]
@@ -70,7 +68,7 @@ Counting = Callable[[int, int], AbstractContextManager[Callable[[], None]]]
 """Number of variants, and of those that are done -> what to call with each that was finished."""
 
 
-def counting_of(progress: OnCount | bool | None) -> Counting:
+def counting_of(progress: OnCount | bool | None, what: str = "variants") -> Counting:
     """Counts for ``progress``; True: for a line on standard error."""
 
     @contextmanager
@@ -83,7 +81,7 @@ def counting_of(progress: OnCount | bool | None) -> Counting:
             if callable(progress):
                 progress(finished, total)
             elif progress:
-                sys.stderr.write(f"\r{finished:,} of {total:,} variants\x1b[K")
+                sys.stderr.write(f"\r{finished:,} of {total:,} {what}\x1b[K")
                 sys.stderr.flush()
 
         yield advance
@@ -169,20 +167,3 @@ def traffic_by_name(given: dict[str, Any]) -> TrafficSettings:
 def without_trace(scenario: Scenario) -> Scenario:
     """The same, for a replay beside the one that was asked for."""
     return replace(scenario, trace=TraceSettings())
-
-
-SLOs = Mapping[str, str | float] | str | None
-"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``."""
-
-
-def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
-    """Bounds as texts. ConfigError for what is none comes when they are read."""
-    if slo is None:
-        return ()
-    if isinstance(slo, str):
-        return (tuple(slo.split()),)
-    return (tuple(f"{name}{'=' if '_' in name else ':'}{_time(value)}" for name, value in slo.items()),)
-
-
-def _time(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value}ms"

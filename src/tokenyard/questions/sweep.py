@@ -18,6 +18,7 @@ from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
     Space,
     Subject,
@@ -28,17 +29,7 @@ from tokenyard.questions.kept import (
     say_idle_policies,
     subject_of,
 )
-from tokenyard.questions.scenario import (
-    Counting,
-    OnCount,
-    Say,
-    Scenario,
-    SLOs,
-    counting_of,
-    nothing,
-    slo_texts,
-    traffic_by_name,
-)
+from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
 from tokenyard.workload.record import Workload

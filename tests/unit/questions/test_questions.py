@@ -16,12 +16,14 @@ from tokenyard import (
     KeyedPolicy,
     KVTransferConfig,
     Policy,
+    Recording,
     Request,
     StepObserver,
     Workload,
     load_workload,
 )
 from tokenyard.cli.main import main
+from tokenyard.errors import TraceError
 from tokenyard.explain.report.summary import summarize
 from tokenyard.sim.routers import EngineState, Router
 from tokenyard.sim.traffic import Progress
@@ -178,7 +180,7 @@ def test_a_run_takes_routers_observers_and_connectors() -> None:
     config = KVTransferConfig(kv_connector="OffloadingConnector", kv_connector_extra_config={"cpu_bytes_to_use": 2**30})
     size = SMALL.resolve().plan.bytes_per_block
     moved = SMALL.replay("random", kv_transfer=KVTransfer(config=config, bytes_per_block=size), **FEW)
-    assert moved.result.steps > SMALL.replay("random", **FEW).result.steps, "it stores what it has computed"
+    assert moved.report.steps > SMALL.replay("random", **FEW).report.steps, "it stores what it has computed"
     stopped = SMALL.replay("random", progress=lambda _: "stop", **FEW)
     assert stopped.result.ended_by == "on_progress"
     for wrong in ({"warmup": 1}, {"router": Last()}):
@@ -288,3 +290,89 @@ def test_a_line_that_is_recommended_has_every_flag_that_was_typed(capsys: pytest
     words = ("--no-async-scheduling", "--set", "max_num_seqs=4", "--no-largest-load")
     told = printed(capsys, "plan", "random", *FEW_WORDS, *WORDS, *words)
     assert "--no-async-scheduling" in told["serve"]
+
+
+def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--policies", "fcfs,bypass", "--loads", "1,2", "--seeds", "2", "--slo", "ttft:200")
+    told = printed(capsys, "compare", "random", *FEW_WORDS, *WORDS, *words)
+    seen: list[tuple[str, float, int]] = []
+    found = tokenyard.compare(
+        "random",
+        SMALL,
+        ["fcfs", "bypass"],
+        loads=[1, 2],
+        seeds=[0, 1],
+        slo="ttft:200",
+        progress=lambda policy, load, seed, _: seen.append((policy, load, seed)),
+        **FEW,
+    )
+    assert plain(found.to_dict()) == told
+    assert len(set(seen)) == 8
+    assert found.as_table()["policy"].tolist() == ["fcfs", "bypass"] * 2
+    assert "speedup" in str(found)
+    assert found._repr_html_().startswith("<svg")
+    workload, long = load_workload("chat", limit=5), SMALL.with_(max_model_len=32768)
+    by_class = tokenyard.compare(lambda _: workload, long, {"mine": Shortest, "fcfs": "fcfs"})
+    assert by_class.policies == ("mine", "fcfs")
+    with pytest.raises(ConfigError, match="client_timeout"):
+        tokenyard.compare("random", SMALL, ["fcfs"], client_timeout="1s", **FEW)
+    with pytest.raises(ConfigError, match="ttft:500"):
+        tokenyard.compare("random", SMALL, ["fcfs"], slo={"ttft_mean": "1s"}, **FEW)
+
+
+def test_prefill_and_decode_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = printed(capsys, "split", "random", *FEW_WORDS, *WORDS, "--split", "2+1")
+    found = tokenyard.split("random", SMALL, "2+1", trace=tmp_path, **FEW)
+    own = plain(found.to_dict())
+    for side in (own["prefill"], own["decode"]):
+        side["header"]["source"] = None
+        for rank in side["ranks"]:
+            rank["source"] = None
+    assert own == told
+    assert (tmp_path / "prefill").is_dir()
+    assert "2 prefill engines" in str(found)
+    assert "2 + 1 engines" in repr(found)
+
+
+def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It answers what the functions and the commands do."""
+    run = SMALL.replay("random", trace=tmp_path / "a", **FEW)
+    SMALL.with_(max_num_seqs=2).replay("random", trace=tmp_path / "b", **FEW)
+    a = Recording(tmp_path / "a")
+    assert plain(a.report().to_dict()) == printed(capsys, "report", str(tmp_path / "a"))
+    assert plain(a.report(slo="ttft_p90=1s").to_dict())["goodput"]["met"] is True
+    request_id = run.requests["request_id"][5]
+    told = plain(a.why(request_id).to_dict())
+    assert told == printed(capsys, "why", str(tmp_path / "a"), request_id)
+    assert told["reasons"] == plain(run.why(request_id).to_dict())["reasons"]
+    everybody = a.why()
+    assert plain(everybody.to_dict()) == printed(capsys, "why", str(tmp_path / "a"))
+    assert everybody.as_table()["seconds"].sum() == pytest.approx(run.waits["seconds"].sum())
+    assert plain(a.compare(Recording(tmp_path / "b")).to_dict()) == printed(
+        capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b")
+    )
+    assert a.standstills().places == []
+    named = a.whatif({"few": {"max_num_seqs": 2}, "h100": SMALL.with_(gpu="h100")})
+    assert [each.name for each in named.variants] == ["few", "h100"]
+    table = named.as_table()
+    (mean,) = table["then"][(table["variant"] == "few") & (table["figure"] == "ttft_ms.mean")]
+    assert mean == tokenyard.whatif(tmp_path / "a", {"max_num_seqs": 2}).variants[0].figures[0].variant
+    for answer in (a, a.report(), everybody, a.why(request_id), named, a.compare(tmp_path / "b"), a.standstills()):
+        assert len(repr(answer).splitlines()) == 1
+        assert str(answer) != repr(answer)
+        assert answer._repr_html_().startswith(("<pre>", "<div>"))
+    with pytest.raises(TraceError):
+        Recording(tmp_path / "none")
+
+
+def test_plans_in_processes_are_those_of_one() -> None:
+    space, slo = {"max_num_seqs": [1, 2, 4], "gpu": ["l4", "h100"]}, {"ttft_p90": "300ms"}
+    asked: dict[str, Any] = {"space": space, "slo": slo, "minimize": "cost", "price": {"h100": 2.5, "l4": 1}}
+    one = SMALL.plan("random", largest_load=False, **asked, **FEW)
+    two = SMALL.plan("random", largest_load=False, jobs=2, **asked, **FEW)
+    assert one.recommended is not None
+    assert two.recommended == one.recommended
+    assert (two.serve, two.value, two.front) == (one.serve, one.value, one.front)
+    assert len(two.as_table()) == len(two.rows) == 6
+    with pytest.raises(ConfigError, match="processes = 0"):
+        SMALL.plan("random", jobs=0, **asked, **FEW)

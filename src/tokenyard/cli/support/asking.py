@@ -24,7 +24,9 @@ def scenario_of(flags: Replay) -> Scenario:
     scenario = Scenario(workload=command.workload, arrivals=command.arrivals, slo=command.slo, **groups)
     if not isinstance(command, Compare):
         scenario = replace(scenario, more=command.more)
-    if isinstance(command, Run | Split):
+    if isinstance(command, Split):
+        return replace(scenario, trace=command.output, apart=command.apart)
+    if isinstance(command, Run):
         return replace(scenario, trace=command.output)
     if isinstance(command, Plan):
         return replace(scenario, apart=SplitSettings(kv_link_gb_per_s=command.kv_link_gb_per_s))

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from tokenyard.explain.render.console import printed
 from tokenyard.explain.render.table import RowTable
 
 __all__ = ["Answer"]
@@ -55,7 +54,9 @@ class Answer:
     def __str__(self) -> str:
         module, _, name = self.printer.partition(":")
         show = getattr(import_module(module), name)
-        return printed(lambda console: show(self, console))
+        printed = import_module("tokenyard.explain.render.console").printed  # rich is loaded where something is printed
+        text: str = printed(lambda console: show(self, console))
+        return text
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tokenyard.questions.accuracy.comparison import AccuracyReport, Errors, Row
+from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors
 from tokenyard.steptime.constants import Constants
 from tokenyard.steptime.known_error import LEFT_OUT
 
@@ -66,7 +66,7 @@ def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Consol
     console.print()
 
 
-def _show_run(row: Row, console: Console) -> None:
+def _show_run(row: AccuracyRow, console: Console) -> None:
     """Means and percentiles, and how far every request is off by itself."""
     console.print(f"{escape(row.name)}: {row.load}")
     table = Table(box=None, pad_edge=False)
