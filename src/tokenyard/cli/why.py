@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import Why
+from tokenyard.cli.support.flags import Why as Flags
 from tokenyard.errors import ConfigError
+from tokenyard.explain.recorded import why
 from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
-from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.stuck import standstills
-from tokenyard.explain.why.why import JobNamedError, why
+from tokenyard.explain.why.why import Why
 
 __all__ = ["execute"]
 
 
-def execute(flags: Why) -> int:
+def execute(flags: Flags) -> int:
     """Explain; always 0 if the trace can be read and holds the request, or the job."""
     if flags.stuck:
         if flags.request is not None:
@@ -21,15 +21,11 @@ def execute(flags: Why) -> int:
         found = standstills(flags.trace)
         print_json(found) if flags.json else print_stuck(found, results())
         return 0
-    job = None
-    if flags.request is not None:
-        try:
-            answer = why(flags.trace, flags.request)
-        except JobNamedError:
-            job = flags.request
-        else:
-            print_json(answer) if flags.json else print_why(answer, results())
-            return 0
-    several = waiting(flags.trace, job)
-    print_json(several) if flags.json else print_waiting(several, results(), of_job=job)
+    answer = why(flags.trace, flags.request)
+    if flags.json:
+        print_json(answer)
+    elif isinstance(answer, Why):
+        print_why(answer, results())
+    else:
+        print_waiting(answer, results(), of_job=flags.request)
     return 0

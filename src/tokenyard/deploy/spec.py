@@ -39,6 +39,7 @@ from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
@@ -207,7 +208,7 @@ class ReplaySpec:
     """The one that ``scheduler`` names."""
     cache: CacheConfig
     latency: LatencyModel
-    kv_transfer: KVTransfer | None
+    kv_transfer: ConnectorChoice | None
     speculation: SimulatedSpeculation | None
     trace: TraceConfig
     start: TraceStart

@@ -33,7 +33,7 @@ from tokenyard.questions.recorded.variants import (
     split_settings,
     variant_with,
 )
-from tokenyard.questions.run import Scenario, prepared
+from tokenyard.questions.scenario import Scenario, prepared
 from tokenyard.questions.sweeping.measuring import DecodeSide
 from tokenyard.questions.sweeping.rows import Setting, Settings
 from tokenyard.redaction import hidden_setting
