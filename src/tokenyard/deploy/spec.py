@@ -104,8 +104,8 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: Settled, workload
     budget = max(scheduler.max_num_batched_tokens, largest)
     if scheduler.disable_chunked_mm_input and largest > scheduler.max_num_batched_tokens:
         raise NoStartError(
-            f"max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
-            f"largest image of {model.name}, and disable_chunked_mm_input forbids to cut it: raise the one or leave "
+            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
+            f"largest image of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one or leave "
             "the other out"
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
@@ -421,7 +421,7 @@ def _check_transfer(
         kv_transfer.make(cache, VirtualClock(), latency)
     except ConfigError as error:
         if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.marked_fix) from None
         raise
 
 
