@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
-from tokenyard.core.profiles import decision_profile
+from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.deploy.header import (
     describe_deployment,
     with_idle_policies,
@@ -26,7 +26,13 @@ from tokenyard.deploy.header import (
 )
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import Settled, settle
-from tokenyard.deploy.settings import DeploymentSettings, ParallelSettings, TraceSettings, TransferSettings
+from tokenyard.deploy.settings import (
+    DeploymentSettings,
+    ParallelSettings,
+    SchedulerSettings,
+    TraceSettings,
+    TransferSettings,
+)
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
@@ -436,13 +442,19 @@ def _scheduler(
             speculative, profile, settled.max_num_batched_tokens, settled.max_num_seqs
         ),
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
-        "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
+        "profile": replace(profile, **_switches(flags)),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
         "pipeline_parallel_size": settled.parallel.pipeline_parallel_size,
     }
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
+
+
+def _switches(flags: SchedulerSettings) -> dict[str, Any]:
+    """Switches of the profile that are settings as well, and that somebody has set: None and True leave them alone."""
+    given = settings_for(DecisionProfile, asdict(flags))
+    return {name: value for name, value in given.items() if value is not None and value is not True}
 
 
 def _cache(settled: Settled) -> CacheConfig:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
-from typing import Any, Literal
+from typing import Any
 
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
+from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError
 from tokenyard.models.layers import (
     Attends,
@@ -28,7 +29,6 @@ __all__ = [
     "KVCachePlan",
     "LayerCache",
     "LayerGroup",
-    "Planner",
     "group_layers",
     "kv_element_bytes",
     "layer_caches",
@@ -61,7 +61,6 @@ SPARSE_FP8_BYTES = 656
 KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
 """Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
 
-Planner = Literal["0.22", "0.33"]
 _HOPPER, _BLACKWELL = 9, 10
 """Compute capabilities; that of the RTX Blackwells is 12."""
 
@@ -87,7 +86,7 @@ class CacheSettings:
     num_speculative_tokens: int = 0
     compute_capability: tuple[int, int] = (9, 0)
     """CUDA's, of the GPUs: by it vLLM chooses kernels, and they want blocks of different sizes."""
-    planner: Planner = "0.33"
+    planner: str = NEWEST.vllm_version
     """The version whose planner is followed."""
 
     def __post_init__(self) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_COUNT, require_int
+from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.spec import ModelSpec
@@ -48,7 +49,7 @@ _INTERACTIVE = 32
 def capture_sizes(
     gpu: GPU,
     *,
-    version: Planner,
+    version: str,
     max_num_seqs: int,
     max_num_batched_tokens: int,
     num_speculative_tokens: int = 0,
@@ -262,7 +263,7 @@ def kv_cache_bytes(
         pipeline_parallel_size=pipeline_parallel_size,
         cudagraph_capture_sizes=capture_sizes(
             gpu,
-            version="0.33",
+            version=NEWEST.vllm_version,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             architecture=model.architecture,

@@ -25,6 +25,7 @@ __all__ = [
     "check_limits",
     "check_local_engines",
     "check_media_cache",
+    "check_media_transport",
     "check_model",
     "check_room",
     "check_spreading",
@@ -135,6 +136,24 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
         )
 
 
+def check_media_transport(
+    model: ModelSpec, transport: object, *, num_gpus: int, starts_workers: str | None, version: str
+) -> None:
+    """Raise NoStartError for images handed over in shared memory where vLLM does not do that.
+
+    ``starts_workers``: how, as VLLM_WORKER_MULTIPROC_METHOD says.
+    """
+    if not model.supports_multimodal or transport != "torch_shm":
+        return
+    if num_gpus > 1:
+        raise NoStartError(f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc")
+    if version != "0.22" and starts_workers != "spawn":
+        raise NoStartError(
+            "mm_tensor_ipc = 'torch_shm' needs VLLM_WORKER_MULTIPROC_METHOD=spawn, in the environment or in front of a "
+            "--serve line: set it, or use direct_rpc"
+        )
+
+
 def check_model(model: ModelSpec, version: str) -> None:
     """Raise NoStartError for weights or a dtype that this version of vLLM does not run.
 
@@ -232,10 +251,11 @@ def check_spreading(
     num_layers: int,
     engines_share_experts: bool,
     has_drafts: bool,
+    reads_encoder: bool = False,
 ) -> None:
     """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages.
 
-    ``num_gpus`` are those of all engines.
+    ``num_gpus`` are those of all engines; ``reads_encoder``: the model is an encoder and a decoder.
     """
     stages = pipeline_parallel_size
     require_int("nnodes", nnodes, 1, MOST_NODES)
@@ -246,6 +266,8 @@ def check_spreading(
         raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
     if stages > 1 and backend == "uni":
         raise NoStartError(f"§distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
+    if stages > 1 and reads_encoder:
+        raise NoStartError(f"§pipeline_parallel_size = {stages}: an encoder-decoder model runs in no pipeline: use 1")
     problem = None
     if stages > 1 and engines_share_experts:
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"

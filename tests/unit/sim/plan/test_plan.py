@@ -91,13 +91,28 @@ def test_the_front_by_cost_and_by_distance() -> None:
 def test_nobody_beats_the_front_and_the_best_is_not_far_from_it(points: list[tuple[int, int, float]]) -> None:
     rows = [row(str(i), value, cost=cost, tight=tight) for i, (value, cost, tight) in enumerate(points)]
     front = front_of(rows, Goal.GOODPUT)
-    assert all(is_feasible(each) for each in front)
+    assert {each.settings["name"] for each in front} == _front_by_hand(rows)
     best = best_of(rows, Goal.GOODPUT)
     assert (best is None) == (not front)
     if best is not None:
         assert (
             max(each.figures["goodput.requests_per_s"] or 0 for each in front) == best.figures["goodput.requests_per_s"]
         )
+
+
+def _front_by_hand(rows: list[Row]) -> set[object]:
+    """By the definition: within the bounds, and nobody is as good in both and better in one."""
+    within = [each for each in rows if each.met]
+    costs_differ = len({each.cost_per_hour for each in within}) > 1
+    points = [
+        (-(each.figures["goodput.requests_per_s"] or 0), (each.cost_per_hour if costs_differ else each.tightness) or 0)
+        for each in within
+    ]
+    return {
+        each.settings["name"]
+        for each, (a, b) in zip(within, points, strict=True)
+        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in points)
+    }
 
 
 # ---- which are tried
@@ -143,7 +158,8 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
     assert len(tried) == len(set(tried)) == len(found.rows) <= 80  # of 800
     best = best_of(found.rows, Goal.GOODPUT)
     assert best is not None
-    assert (best.figures["goodput.requests_per_s"] or 0) >= 0.98 * 600
+    # Five of 800 are so near: three times 80 draws find one of them each time in one case of sixteen.
+    assert (best.figures["goodput.requests_per_s"] or 0) >= 599
     again = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed)
     assert again.rows == found.rows
     three = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed, at_once=3)
