@@ -208,7 +208,7 @@ class ReplaySpec:
     """The one that ``scheduler`` names."""
     cache: CacheConfig
     latency: LatencyModel
-    kv_transfer: ConnectorChoice | None
+    kv_transfer: KVTransfer | None
     speculation: SimulatedSpeculation | None
     trace: TraceConfig
     start: TraceStart
@@ -223,6 +223,8 @@ class ReplaySpec:
     """What goodput is counted by."""
     autoscaling: Autoscaling | None = None
     """How many replicas of the deployment there are; None: it is one."""
+    connector: ConnectorChoice | None = None
+    """What keeps KV elsewhere in the place of ``kv_transfer``, where somebody has given it."""
 
     @property
     def num_engines(self) -> int:
@@ -243,7 +245,7 @@ class ReplaySpec:
             self.cache,
             self.latency,
             skip_refused,
-            self.kv_transfer,
+            self.kv_transfer if self.connector is None else self.connector,
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
