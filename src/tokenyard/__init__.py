@@ -76,6 +76,7 @@ __all__ = [
     "split",
     "standstills",
     "sweep",
+    "waiting",
     "whatif",
     "why",
 ]
@@ -147,12 +148,12 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Answers from traces": {
         "tokenyard.questions.recording": ("Recording",),
-        "tokenyard.explain.recorded": ("report", "why", "compare_recordings"),
+        "tokenyard.explain.recorded": ("report", "compare_recordings"),
         "tokenyard.explain.report.builder": ("ReportBuilder",),
         "tokenyard.explain.report.report": ("Report",),
         "tokenyard.explain.render.report": ("print_report",),
-        "tokenyard.explain.why.why": ("Why",),
-        "tokenyard.explain.why.longest_waits": ("Waiting",),
+        "tokenyard.explain.why.why": ("why", "Why"),
+        "tokenyard.explain.why.longest_waits": ("waiting", "Waiting"),
         "tokenyard.explain.why.stuck": ("standstills", "Standstills"),
         "tokenyard.explain.compare.comparison": ("TraceComparison",),
     },
@@ -194,13 +195,13 @@ if TYPE_CHECKING:
     from tokenyard.deploy.spec import ResolvedDeployment
     from tokenyard.errors import ConfigError, RequestError, TokenyardError
     from tokenyard.explain.compare.comparison import TraceComparison
-    from tokenyard.explain.recorded import compare_recordings, report, why
+    from tokenyard.explain.recorded import compare_recordings, report
     from tokenyard.explain.render.report import print_report
     from tokenyard.explain.report.builder import ReportBuilder
     from tokenyard.explain.report.report import Report
-    from tokenyard.explain.why.longest_waits import Waiting
+    from tokenyard.explain.why.longest_waits import Waiting, waiting
     from tokenyard.explain.why.stuck import Standstills, standstills
-    from tokenyard.explain.why.why import Why
+    from tokenyard.explain.why.why import Why, why
     from tokenyard.policies.named import policy_maker
     from tokenyard.policies.simple import KeyedPolicy
     from tokenyard.questions.accuracy.ask import accuracy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Why as Flags
 from tokenyard.errors import ConfigError
-from tokenyard.explain.recorded import why
 from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
+from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.stuck import standstills
-from tokenyard.explain.why.why import Why
+from tokenyard.explain.why.why import JobNamedError, why
 
 __all__ = ["execute"]
 
@@ -21,11 +21,15 @@ def execute(flags: Flags) -> int:
         found = standstills(flags.trace)
         print_json(found) if flags.json else print_stuck(found, results())
         return 0
-    answer = why(flags.trace, flags.request)
-    if flags.json:
-        print_json(answer)
-    elif isinstance(answer, Why):
-        print_why(answer, results())
-    else:
-        print_waiting(answer, results(), of_job=flags.request)
+    job = None
+    if flags.request is not None:
+        try:
+            answer = why(flags.trace, flags.request)
+        except JobNamedError:
+            job = flags.request
+        else:
+            print_json(answer) if flags.json else print_why(answer, results())
+            return 0
+    several = waiting(flags.trace, job)
+    print_json(several) if flags.json else print_waiting(several, results(), of_job=job)
     return 0

@@ -429,7 +429,7 @@ def _graphs(
 def _asked_ahead(flags: SchedulerSettings) -> bool | None:
     """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
     if flags.async_scheduling and flags.no_async_scheduling:
-        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
+        raise ConfigError("async_scheduling", True, "§no_async_scheduling says the opposite: give one of them")
     return True if flags.async_scheduling else False if flags.no_async_scheduling else None
 
 
@@ -504,9 +504,9 @@ def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits
         if memory.least is None:
             raise
         sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
-        problem = error.reason
-        takes = f", and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
-        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as kv_cache_memory_bytes"
+        problem = error.marked_reason
+        takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
+        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"
         raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
 
 

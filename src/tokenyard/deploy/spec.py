@@ -110,8 +110,8 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: Settled, workload
     budget = max(scheduler.max_num_batched_tokens, largest)
     if scheduler.disable_chunked_mm_input and largest > scheduler.max_num_batched_tokens:
         raise NoStartError(
-            f"max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
-            f"largest image of {model.name}, and disable_chunked_mm_input forbids to cut it: raise the one or leave "
+            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
+            f"largest image of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one or leave "
             "the other out"
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
@@ -208,7 +208,7 @@ class ReplaySpec:
     """The one that ``scheduler`` names."""
     cache: CacheConfig
     latency: LatencyModel
-    kv_transfer: ConnectorChoice | None
+    kv_transfer: KVTransfer | None
     speculation: SimulatedSpeculation | None
     trace: TraceConfig
     start: TraceStart
@@ -223,6 +223,8 @@ class ReplaySpec:
     """What goodput is counted by."""
     autoscaling: Autoscaling | None = None
     """How many replicas of the deployment there are; None: it is one."""
+    connector: ConnectorChoice | None = None
+    """What keeps KV elsewhere in the place of ``kv_transfer``, where somebody has given it."""
 
     @property
     def num_engines(self) -> int:
@@ -243,7 +245,7 @@ class ReplaySpec:
             self.cache,
             self.latency,
             skip_refused,
-            self.kv_transfer,
+            self.kv_transfer if self.connector is None else self.connector,
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
@@ -427,7 +429,7 @@ def _check_transfer(
         kv_transfer.make(cache, VirtualClock(), latency)
     except ConfigError as error:
         if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.marked_fix) from None
         raise
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a trace alone: how a run went, why requests waited, how two runs differ."""
+"""What is asked of traces alone: how a run went, how two runs differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from tokenyard.explain.compare.first_difference import Alignment
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.report.summary import summarize
-from tokenyard.explain.why.longest_waits import Waiting, waiting
-from tokenyard.explain.why.why import JobNamedError, Why
-from tokenyard.explain.why.why import why as why_of_request
 
-__all__ = ["compare_recordings", "report", "why"]
+__all__ = ["compare_recordings", "report"]
 
 
 def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
@@ -24,19 +21,6 @@ def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     step in it, or traces of different runs.
     """
     return summarize(Path(trace), slos=read_slos(slo_texts(slo)))
-
-
-def why(trace: str | PathLike[str], request_id: str | None = None) -> Why | Waiting:
-    """Why one request of a trace waited; of a job, or of all where none is named, who waited longest, and for what.
-
-    Raises TraceError for an id that the trace does not have.
-    """
-    if request_id is None:
-        return waiting(Path(trace))
-    try:
-        return why_of_request(Path(trace), request_id)
-    except JobNamedError:
-        return waiting(Path(trace), request_id)
 
 
 def compare_recordings(

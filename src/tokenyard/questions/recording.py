@@ -10,12 +10,12 @@ from pathlib import Path
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.first_difference import Alignment
-from tokenyard.explain.recorded import compare_recordings, report, why
+from tokenyard.explain.recorded import compare_recordings, report
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs
-from tokenyard.explain.why.longest_waits import Waiting
+from tokenyard.explain.why.longest_waits import Waiting, waiting
 from tokenyard.explain.why.stuck import Standstills, standstills
-from tokenyard.explain.why.why import Why
+from tokenyard.explain.why.why import Why, why
 from tokenyard.questions.recorded.answer import WhatIf
 from tokenyard.questions.scenario import OnProgress
 from tokenyard.questions.whatif import Changes, whatif
@@ -61,9 +61,13 @@ class Recording:
         """How it went: see :func:`tokenyard.report`."""
         return self._report if slo is None else report(self.path, slo=slo)
 
-    def why(self, request_id: str | None = None) -> Why | Waiting:
-        """Why one request waited, or who waited longest: see :func:`tokenyard.why`."""
+    def why(self, request_id: str) -> Why:
+        """Why one request waited: see :func:`tokenyard.why`."""
         return why(self.path, request_id)
+
+    def waiting(self, job_id: str | None = None) -> Waiting:
+        """Who waited longest, and for what, of all requests or of one job: see :func:`tokenyard.waiting`."""
+        return waiting(self.path, job_id)
 
     def standstills(self) -> Standstills:
         """Where it did not move although requests waited."""

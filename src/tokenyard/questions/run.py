@@ -340,7 +340,7 @@ class Chosen(NamedTuple):
             spec = replace(spec, policy=policy_maker_of(policy, spec.scheduler), start=start)
         if router is not None:
             spec = replace(spec, router=partial(router_of, router))
-        return spec if self.kv_transfer is None else replace(spec, kv_transfer=self.kv_transfer)
+        return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
 
 
 def ask(

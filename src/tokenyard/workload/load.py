@@ -375,7 +375,7 @@ def _doubts(moments: Sequence[float]) -> list[Remark]:
 def _check_session_rate(rate: float | None, kind: str) -> None:
     if rate is not None and kind not in STARTS_ARE_DRAWN:
         fix = (
-            f"{kind} says itself when requests arrive, so leave it out or use rate_scale; it is for "
+            f"{kind} says itself when requests arrive, so leave it out or use §rate_scale; it is for "
             f"{', '.join(STARTS_ARE_DRAWN[:-1])} and {STARTS_ARE_DRAWN[-1]}, whose sessions start at random"
         )
         raise ConfigError("session_rate", rate, fix)

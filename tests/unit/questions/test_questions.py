@@ -345,7 +345,7 @@ def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     told = plain(a.why(request_id).to_dict())
     assert told == printed(capsys, "why", str(tmp_path / "a"), request_id)
     assert told["reasons"] == plain(run.why(request_id).to_dict())["reasons"]
-    everybody = a.why()
+    everybody = a.waiting()
     assert plain(everybody.to_dict()) == printed(capsys, "why", str(tmp_path / "a"))
     assert everybody.as_table()["seconds"].sum() == pytest.approx(run.waits["seconds"].sum())
     assert plain(a.compare(Recording(tmp_path / "b")).to_dict()) == printed(

@@ -181,7 +181,7 @@ def schedules_ahead(
     else:
         problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
     if asked and problem is not None:
-        raise NoStartError(f"async_scheduling does not go with {problem}: leave it out")
+        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out")
     return problem is None
 
 

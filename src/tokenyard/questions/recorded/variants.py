@@ -17,8 +17,8 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.sweeping.rows import quoted, read_values
-from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation
+from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.carried import Ratios, ScaledLatency, StretchedLatency, ratios
 from tokenyard.steptime.known_error import KnownError
@@ -77,7 +77,7 @@ class Variant:
     extremes: tuple[LatencyModel, LatencyModel] | None = None
     """Where ``latency`` is modelled: as short, and as long, as steps may be by what is known of the model's error."""
     speculation: SimulatedSpeculation | None
-    kv_transfer: ConnectorChoice | None = None
+    kv_transfer: KVTransfer | None = None
     """KV kept elsewhere too."""
     notes: tuple[str, ...] = ()
     """Sentences on what the answer rests on besides the trace."""
@@ -229,8 +229,8 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
     needed = 1 + sum(-(-longest // each) for group, each in sizes if group.kind is GroupKind.FULL)
     if blocks < needed:
         fix = (
-            f"vLLM would not start: a request of max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
-            f" one block is never given out: give at least {needed:,} blocks, or a smaller max_model_len"
+            f"vLLM would not start: a request of §max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
+            f" one block is never given out: give at least {needed:,} blocks, or a smaller §max_model_len"
         )
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
 
@@ -272,7 +272,7 @@ class PlannedDeployment:
     """Somebody said how many blocks there are, or how many bytes they have."""
     latency: LatencyModel
     speculation: SimulatedSpeculation | None
-    kv_transfer: ConnectorChoice | None
+    kv_transfer: KVTransfer | None
 
     @property
     def name(self) -> str:
