@@ -39,6 +39,7 @@ from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
@@ -109,8 +110,8 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: Settled, workload
     budget = max(scheduler.max_num_batched_tokens, largest)
     if scheduler.disable_chunked_mm_input and largest > scheduler.max_num_batched_tokens:
         raise NoStartError(
-            f"max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
-            f"largest image of {model.name}, and disable_chunked_mm_input forbids to cut it: raise the one or leave "
+            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
+            f"largest image of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one or leave "
             "the other out"
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
@@ -222,6 +223,8 @@ class ReplaySpec:
     """What goodput is counted by."""
     autoscaling: Autoscaling | None = None
     """How many replicas of the deployment there are; None: it is one."""
+    connector: ConnectorChoice | None = None
+    """What keeps KV elsewhere in the place of ``kv_transfer``, where somebody has given it."""
 
     @property
     def num_engines(self) -> int:
@@ -242,7 +245,7 @@ class ReplaySpec:
             self.cache,
             self.latency,
             skip_refused,
-            self.kv_transfer,
+            self.kv_transfer if self.connector is None else self.connector,
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
@@ -426,7 +429,7 @@ def _check_transfer(
         kv_transfer.make(cache, VirtualClock(), latency)
     except ConfigError as error:
         if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.marked_fix) from None
         raise
 
 

@@ -368,7 +368,7 @@ def _with_page(cache: LayerCache, page_bytes: int) -> LayerCache:
         if page_bytes % cache.page_bytes == 0:
             return with_block_size(cache, page_bytes // cache.page_bytes)
         if cache.is_latent:
-            fix = "vLLM cannot make its latent pages as large as the other layers': use another block_size"
+            fix = "vLLM cannot make its latent pages as large as the other layers': use another §block_size"
             raise ConfigError("block_size", cache.block_size, fix)
     return replace(cache, page_bytes=page_bytes)
 
@@ -464,10 +464,10 @@ def plan_kv_cache(
         require_int("num_gpu_blocks_override", num_gpu_blocks, 2, MAX_BLOCKS)
         available_bytes = num_gpu_blocks * bytes_per_block
     elif available_bytes is None or available_bytes <= 0:
-        fix = "leaves no memory for the KV cache: raise gpu_memory_utilization, or use more or larger GPUs"
+        fix = "leaves no memory for the KV cache: raise §gpu_memory_utilization, or use more or larger GPUs"
         raise ConfigError("kv_cache_memory_bytes", available_bytes, fix)
     if must_start:
-        more = "use more or larger GPUs" if num_gpu_blocks is None else "raise num_gpu_blocks_override"
+        more = "use more or larger GPUs" if num_gpu_blocks is None else "raise §num_gpu_blocks_override"
         _check_fits(chosen, groups, bytes_per_block, available_bytes, more)
     per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
     attention = [group.first.block_size for group in groups if group.first.kind is not GroupKind.MAMBA]

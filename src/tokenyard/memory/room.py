@@ -102,11 +102,11 @@ def _of_decodes(max_num_seqs: int, query: int, ceiling: int) -> list[int]:
 
 def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
     if not sizes:
-        raise ConfigError("cudagraph_capture_sizes", sizes, "give one that is no larger than max_num_batched_tokens")
+        raise ConfigError("cudagraph_capture_sizes", sizes, "give one that is no larger than §max_num_batched_tokens")
     if most is not None and most != sizes[-1]:
         raise NoStartError(
-            f"max_cudagraph_capture_size = {most} is not the largest of cudagraph_capture_sizes, which is {sizes[-1]}: "
-            "give one of the two"
+            f"§max_cudagraph_capture_size = {most} is not the largest of §cudagraph_capture_sizes, which is "
+            f"{sizes[-1]}: give one of the two"
         )
     return sizes
 
@@ -326,7 +326,7 @@ def _no_room(
         "gpu",
         gpu.name,
         f"{model.name} needs {_gb(weights)} for weights and {_gb(activations)} to run, and {_gb(memory)} are "
-        f"usable: raise tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
+        f"usable: raise §tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
     )
 
 

@@ -21,12 +21,15 @@ __all__ = [
     "OBEYED",
     "RAY_V2_EXECUTOR",
     "V2_MODEL_RUNNER",
+    "WORKER_METHOD",
     "BatchLimits",
     "batch_limits",
     "batches_experts",
+    "captures_no_graphs",
     "is_on",
     "known_version",
     "schedules_ahead",
+    "variable",
 ]
 
 
@@ -36,17 +39,24 @@ __all__ = [
 ALLOW_LONG_MAX_MODEL_LEN = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 V2_MODEL_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 RAY_V2_EXECUTOR = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
+WORKER_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 OBEYED: dict[str, tuple[str, ...]] = {
     ALLOW_LONG_MAX_MODEL_LEN: tuple(PROFILES),
     V2_MODEL_RUNNER: tuple(version for version in PROFILES if version != "0.22"),
     RAY_V2_EXECUTOR: ("0.22",),
+    WORKER_METHOD: ("0.33",),
 }
 """Each with the versions of vLLM in which it is read and modelled."""
 
 
-def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+def variable(name: str, given: Mapping[str, str]) -> str | None:
     """What a variable says, in front of a pasted line, else in the environment of this very command."""
-    text = given.get(name, os.environ.get(name))
+    return given.get(name, os.environ.get(name))
+
+
+def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+    """Whether a variable says yes."""
+    text = variable(name, given)
     return default if text is None else text.strip().lower() in ("1", "true")
 
 
@@ -76,6 +86,8 @@ _LARGEST_BUDGET = 16_384
 _BATCHED_EXPERTS_BUDGET = 256
 _BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 """Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
+_NOT_IN_GRAPHS = ("deepep_high_throughput", "moonep")
+"""Exchanges of tokens between experts that cannot be part of a CUDA graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +142,11 @@ def batches_experts(all2all_backend: str | None, *, data_parallel_size: int, ena
     return all2all_backend in _BATCHED_EXPERTS and data_parallel_size > 1 and enable_expert_parallel
 
 
+def captures_no_graphs(all2all_backend: str | None, *, data_parallel_size: int, has_experts: bool) -> bool:
+    """Whether vLLM turns CUDA graphs off, whatever was asked: engines share experts by kernels that no graph takes."""
+    return all2all_backend in _NOT_IN_GRAPHS and data_parallel_size > 1 and has_experts
+
+
 def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
     if version != "0.22" and gpu.memory_bytes >= _LARGEST:
         return _LARGE_SEQS, _LARGEST_BUDGET
@@ -164,7 +181,7 @@ def schedules_ahead(
     else:
         problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
     if asked and problem is not None:
-        raise NoStartError(f"async_scheduling does not go with {problem}: leave it out")
+        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out")
     return problem is None
 
 

@@ -150,7 +150,7 @@ def _read(
     except ConfigError as error:
         if where in error.field:
             raise
-        raise ConfigError(f"{where}: {error.field}", error.value, error.fix) from None
+        raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
 def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:

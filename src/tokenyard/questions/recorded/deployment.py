@@ -73,7 +73,7 @@ def recorded_deployment(run: RecordedRun, told: Told) -> RecordedDeployment:
     except ConfigError as error:
         if is_told:
             raise
-        fix = error.fix if _HOW in error.fix else f"{error.fix} (the deployment of the trace; {_HOW})"
+        fix = error.marked_fix if _HOW in error.fix else f"{error.marked_fix} (the deployment of the trace; {_HOW})"
         return RecordedDeployment(problem=ConfigError(error.field, error.value, fix))
     except TokenyardError as error:
         if is_told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from random import Random
@@ -127,12 +128,16 @@ def hill(settings: Settings) -> Row:
     return msgspec.structs.replace(row("x", value), settings=dict(settings))
 
 
+def hills(several: Sequence[Settings]) -> list[Row]:
+    return [hill(each) for each in several]
+
+
 def test_a_small_space_is_tried_whole() -> None:
     tried: list[Settings] = []
 
-    def evaluate(each: Settings) -> Row:
-        tried.append(each)
-        return row("x", 1.0)
+    def evaluate(several: Sequence[Settings]) -> list[Row]:
+        tried.extend(several)
+        return [row("x", 1.0) for _ in several]
 
     found = search(Grid([("a", (1, 2)), ("b", (1, 2))]), evaluate, Goal.GOODPUT, replays=4)
     assert found.is_whole
@@ -144,9 +149,9 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
     pytest.importorskip("optuna", reason="Optuna is not installed (extra plan)")
     tried: list[str] = []
 
-    def evaluate(each: Settings) -> Row:
-        tried.append(key_of(each))
-        return hill(each)
+    def evaluate(several: Sequence[Settings]) -> list[Row]:
+        tried.extend(map(key_of, several))
+        return hills(several)
 
     found = search(GRID, evaluate, Goal.GOODPUT, replays=80, seed=seed)
     assert not found.is_whole
@@ -155,8 +160,13 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
     assert best is not None
     # Five of 800 are so near: three times 80 draws find one of them each time in one case of sixteen.
     assert (best.figures["goodput.requests_per_s"] or 0) >= 599
-    again = search(GRID, hill, Goal.GOODPUT, replays=80, seed=seed)
+    again = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed)
     assert again.rows == found.rows
+    three = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed, at_once=3)
+    assert len({key_of(each.settings) for each in three.rows}) == len(three.rows) <= 80
+    best = best_of(three.rows, Goal.GOODPUT)
+    assert best is not None
+    assert (best.figures["goodput.requests_per_s"] or 0) >= 0.98 * 600
 
 
 def test_without_optuna_a_large_space_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +175,7 @@ def test_without_optuna_a_large_space_names_the_extra(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(searching, "import_module", absent)
     with pytest.raises(MissingExtraError, match=r"tokenyard\[plan\]"):
-        search(GRID, hill, Goal.GOODPUT, replays=80)
+        search(GRID, hills, Goal.GOODPUT, replays=80)
 
 
 # ---- the load
@@ -320,7 +330,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
     slos = read_slos([["ttft_p50=50ms", *(f"{figure}_{statistic}={bound}ms" for figure, statistic, bound in bounds)]])
     job = Measuring(subject=Steady(workload(24, every=every)), slos=slos)
     trying = Trying(job, Goal.GOODPUT, has_rivals=False)
-    rows = [trying.evaluate({"max_num_seqs": number}) for number in seats]
+    rows = [row for number in seats for row in trying.evaluate([{"max_num_seqs": number}])]
     assert all(each.stopped is not None and each.tightness is None for each in rows)
     found = nearest(rows, trying.run_on)
     measured = [job({"max_num_seqs": number}) for number in seats]
