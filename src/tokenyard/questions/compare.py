@@ -21,6 +21,7 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO, SLOs, read_slos, slo_texts
@@ -214,7 +215,7 @@ class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
 
     def summary(self) -> str:
         loads = ", ".join(f"{load:g}" for load in self.loads)
-        return f"{', '.join(self.policies)} on {self.workload} at load {loads}, {len(self.seeds)} seeds"
+        return f"{', '.join(self.policies)} on {self.workload} at load {loads}, {count_of(len(self.seeds), 'seed')}"
 
     def as_table(self) -> RowTable:
         """One row per load and policy: ``load``, ``policy``, ``speedup`` and every metric's mean, each with half the
