@@ -20,7 +20,7 @@ from tokenyard.explain.render.units import count, gigabytes, milliseconds, perce
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.run import Recordings
 from tokenyard.questions.variants import sides_of
-from tokenyard.sim.split import SplitResult, replay_split
+from tokenyard.sim.replay import ReplayResult, replay_split
 from tokenyard.trace.start import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
@@ -106,7 +106,7 @@ def _run(flags: Split) -> _Outcome:
     return _Outcome(report, setup.trace.path, problems[0] if problems else None)
 
 
-def _use(result: SplitResult) -> BusyShares:
+def _use(result: ReplayResult) -> BusyShares:
     seconds = result.seconds or 1.0
     return BusyShares(
         prefill=result.prefill.busy_seconds / seconds,

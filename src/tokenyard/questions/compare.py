@@ -18,8 +18,8 @@ from tokenyard.explain.report.slo import SLO
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
-from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
+from tokenyard.sim.replay import Progress, replay_engines
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.start import Deployment
 from tokenyard.workload.record import Workload
 

@@ -31,9 +31,7 @@ from tokenyard.questions.traffic import applied, workload_from
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.engines import RankUse
-from tokenyard.sim.parallel import ParallelResult
-from tokenyard.sim.replay import ReplayResult
-from tokenyard.sim.settings import replay_engines
+from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.sim.traffic import Progress
 from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.load import busiest_part, turn_orders
@@ -256,7 +254,7 @@ class Engines:
     ) -> None:
         self._setup = setup
         self._recordings = Recordings(setup, stack, turns, on_overwritten)
-        self._result: ReplayResult | ParallelResult | None = None
+        self._result: ReplayResult | None = None
 
     @property
     def problem(self) -> str | None:
@@ -268,9 +266,7 @@ class Engines:
         """Whether traces are wanted, and everything so far is in them."""
         return self._recordings.is_trace_whole
 
-    def replay(
-        self, *, skip_refused: bool, on_progress: Callable[[Progress], None] | None
-    ) -> ReplayResult | ParallelResult:
+    def replay(self, *, skip_refused: bool, on_progress: Callable[[Progress], None] | None) -> ReplayResult:
         """Run the workload to its end."""
         setup, recorders = self._setup, self._recordings.recorders
         result = replay_engines(
@@ -286,13 +282,12 @@ class Engines:
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
         result = self._result
-        if isinstance(result, ParallelResult):
-            report = self._recordings.report(result.ranks, result.seconds)
-        else:
-            report = self._recordings.report()
-        if result is not None and result.clients is not None:
+        if result is None:
+            return self._recordings.report()
+        report = self._recordings.report(result.ranks, result.seconds)
+        if result.clients is not None:
             report = msgspec.structs.replace(report, clients=result.clients)
-        if isinstance(result, ParallelResult) and result.replicas is not None:
+        if result.replicas is not None:
             replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
             report = msgspec.structs.replace(report, replicas=replicas)
         return report
@@ -436,7 +431,7 @@ class RunResult:
 
     report: Report
     """What held requests back, latencies, throughput; with advice where that was asked for."""
-    result: ReplayResult | ParallelResult
+    result: ReplayResult
     """Counts of the replay, and whom it refused."""
     deployment: Header
     """What was served, on what, and how far that is known."""

@@ -71,27 +71,22 @@ __all__ = [
 OFFERED = {
     "tokenyard.sim.replay": (
         "ReplayResult",
+        "EngineUse",
         "RefusedRequest",
         "Progress",
+        "replay_parallel",
+        "ParallelResult",
+        "SplitResult",
     ),
     "tokenyard.sim.extent": ("EndedBy",),
     "tokenyard.sim.choices": ("MakesConnector",),
     "tokenyard.sim.rows.rows": ("ReplayRows",),
     "tokenyard.sim.rows.table": ("RowTable",),
-    "tokenyard.sim.split": (
-        "KVLink",
-        "SplitResult",
-        "EngineUse",
-    ),
     "tokenyard.sim.replicas": ("Autoscaling",),
     "tokenyard.explain.report.report": (
         "ReplicaChange",
         "ReplicaFigures",
         "ClientFigures",
-    ),
-    "tokenyard.sim.parallel": (
-        "replay_parallel",
-        "ParallelResult",
     ),
     "tokenyard.sim.engines": ("RankUse",),
     "tokenyard.sim.routers": (
@@ -101,7 +96,10 @@ OFFERED = {
         "router_maker",
         "Fleet",
     ),
-    "tokenyard.sim.settings": ("ReplaySettings",),
+    "tokenyard.sim.settings": (
+        "ReplaySettings",
+        "KVLink",
+    ),
     "tokenyard.steptime.model": (
         "LatencyModel",
         "StepShape",
@@ -158,14 +156,20 @@ if TYPE_CHECKING:
     from tokenyard.sim.engines import RankUse
     from tokenyard.sim.executor import SimulatedSpeculation
     from tokenyard.sim.extent import EndedBy
-    from tokenyard.sim.parallel import ParallelResult, replay_parallel
-    from tokenyard.sim.replay import Progress, RefusedRequest, ReplayResult
+    from tokenyard.sim.replay import (
+        EngineUse,
+        ParallelResult,
+        Progress,
+        RefusedRequest,
+        ReplayResult,
+        SplitResult,
+        replay_parallel,
+    )
     from tokenyard.sim.replicas import Autoscaling
     from tokenyard.sim.routers import EngineReport, EngineState, Fleet, Router, router_maker
     from tokenyard.sim.rows.rows import ReplayRows
     from tokenyard.sim.rows.table import RowTable
-    from tokenyard.sim.settings import ReplaySettings
-    from tokenyard.sim.split import EngineUse, KVLink, SplitResult
+    from tokenyard.sim.settings import KVLink, ReplaySettings
     from tokenyard.sim.transfers import KVTransfer, Link, SimulatedConnector, SimulatedTransfers
     from tokenyard.steptime.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
     from tokenyard.steptime.pace import Pace, VirtualClock

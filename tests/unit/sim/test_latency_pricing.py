@@ -16,8 +16,7 @@ from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
 from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.errors import LatencyError
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import replay
+from tokenyard.sim.replay import replay, replay_parallel
 from tokenyard.sim.routers import RoundRobin
 from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.carried import ScaledLatency, StretchedLatency

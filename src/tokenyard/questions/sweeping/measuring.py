@@ -23,10 +23,9 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
-from tokenyard.sim.parallel import ParallelResult
-from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
-from tokenyard.sim.split import KVLink, SplitResult, replay_split
+from tokenyard.sim.replay import Progress, ReplayResult, replay_engines, replay_split
+from tokenyard.sim.settings import KVLink, ReplaySettings
+from tokenyard.sim.traffic import STOP, OnProgress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.workload.load import turn_orders
@@ -58,25 +57,14 @@ __all__ = [
 _PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
 
 
-class Decided(Exception):  # noqa: N818 - it ends a replay, and nothing is wrong
-    """How a replay ends is certain."""
+class Decided(NamedTuple):
+    """How a replay ends for certain, before it has."""
 
-    def __init__(
-        self,
-        why: str,
-        *,
-        met: bool | None = None,
-        at_least: float | None = None,
-        bound: str | None = None,
-        was_replayed: bool = True,
-    ) -> None:
-        super().__init__(why)
-        self.why = why
-        self.met = met
-        self.at_least = at_least
-        """More than so many times its bound is what the figure of ``bound`` would be at the end."""
-        self.bound = bound
-        self.was_replayed = was_replayed
+    why: str
+    met: bool | None = None
+    at_least: float | None = None
+    """More than so many times its bound is what the figure of ``bound`` would be at the end."""
+    bound: str | None = None
 
 
 class Rival(NamedTuple):
@@ -119,6 +107,8 @@ class SLOWatch(StepObserver):
         """Requests that have ended beyond each bound."""
         self._bad = 0
         """Requests that have ended beyond any bound."""
+        self.decided: Decided | None = None
+        """What is certain, since :meth:`decide` has seen it."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
         self._live[request.request_id] = request
@@ -133,8 +123,12 @@ class SLOWatch(StepObserver):
             self._beyond[slo] += 1
         self._bad += bool(beyond)
 
-    def decide(self, now: float, rivals: Iterable[Rival] = ()) -> None:
-        """Raise Decided if a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
+    def decide(self, now: float, rivals: Iterable[Rival] = ()) -> Decided | None:
+        """Whether a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
+        self.decided = self.decided or self._decided(now, rivals)
+        return self.decided
+
+    def _decided(self, now: float, rivals: Iterable[Rival]) -> Decided | None:
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
             late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
@@ -146,12 +140,13 @@ class SLOWatch(StepObserver):
             if number > allowed:
                 times = "" if self._slack == 1 else f" by more than {self._slack:.4g} times"
                 why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
-                raise Decided(why, met=False, at_least=self._slack, bound=slo.name)
+                return Decided(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
             most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
             for rival in rivals:
                 if most.get(rival.figure, inf) < rival.value:
-                    raise Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
+                    return Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
+        return None
 
     def _allowed(self, slo: SLO) -> float:
         """Requests that may be beyond a bound while it can still hold."""
@@ -241,14 +236,14 @@ def replayed(
     variant: Prepared,
     slos: Sequence[SLO],
     watch: StepObserver | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
     *,
     traces: Path | None = None,
 ) -> Outcome:
     """Replay a variant; ``watch`` sees what clients wait for: the decode engines of a split, else all engines.
 
-    ``traces``: a folder that gets its traces, as far as they can be written. Raises TokenyardError where it cannot be
-    replayed, and whatever ``on_progress`` raises.
+    ``traces``: a folder that gets its traces, as far as they can be written. If ``on_progress`` ends the replay, the
+    outcome is that of the part that was replayed. Raises TokenyardError where it cannot be replayed.
     """
     with ExitStack() as stack:
         engines = _Engines(variant, traces, stack)
@@ -299,7 +294,7 @@ def _together(
     engines: _Engines,
     slos: Sequence[SLO],
     watch: StepObserver | None,
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: OnProgress | None,
 ) -> Outcome:
     """Every engine prefills and decodes."""
     builders = [ReportBuilder(slos) for _ in range(variant.replays.fleet.num_engines)]
@@ -310,8 +305,7 @@ def _together(
         policies=[variant.policy() for _ in builders],
         on_progress=on_progress,
     )
-    replicas = result.replicas if isinstance(result, ParallelResult) else None
-    report = msgspec.structs.replace(_report(builders), clients=result.clients, replicas=replicas)
+    report = msgspec.structs.replace(_report(builders), clients=result.clients, replicas=result.replicas)
     return Outcome(
         report=report,
         refused=len(result.refused) + result.num_left_out,
@@ -325,7 +319,7 @@ def _apart(
     engines: _Engines,
     slos: Sequence[SLO],
     watch: StepObserver | None,
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: OnProgress | None,
 ) -> Outcome:
     """Some engines prefill, others decode."""
     settings, decode = variant.replays, variant.decode
@@ -366,7 +360,7 @@ def _report(builders: Sequence[ReportBuilder]) -> Report:
     return whole.report()
 
 
-def _busy(result: SplitResult) -> Iterator[tuple[str, float]]:
+def _busy(result: ReplayResult) -> Iterator[tuple[str, float]]:
     """Shares of the run, each of one engine on average, as ``tokenyard split`` has them."""
     seconds = result.seconds or 1.0
     yield "split.prefill", result.prefill.busy_seconds / seconds
@@ -435,29 +429,34 @@ class Measuring:
         watch = SLOWatch(self.slos, workload, slack=slack) if stops else None
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
-        try:
-            if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
-                raise Decided("costs more than one that is within every bound: not replayed", was_replayed=False)
-            beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
-            listener = _listener(watch, beaten, on_progress)
-            folder = None if self.traces is None else self.traces / folder_of(settings)
-            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
-        except TokenyardError as error:
-            return Row(settings=dict(settings), load=load, problem=str(error))
-        except Decided as decided:
+
+        def stopped(decided: Decided, *, was_replayed: bool) -> Row:
             return Row(
                 settings=dict(settings),
                 load=load,
                 stopped=decided.why,
                 met=decided.met,
-                requests=len(workload) if decided.was_replayed else 0,
+                requests=len(workload) if was_replayed else 0,
                 gpu=variant.gpu,
                 gpus=variant.gpus,
                 cost_per_hour=cost,
                 tightness_above=decided.at_least,
                 tightest=decided.bound,
-                replays=int(decided.was_replayed),
+                replays=int(was_replayed),
             )
+
+        if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
+            why = "costs more than one that is within every bound: not replayed"
+            return stopped(Decided(why), was_replayed=False)
+        beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
+        folder = None if self.traces is None else self.traces / folder_of(settings)
+        try:
+            listener = _listener(watch, beaten, on_progress)
+            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
+        except TokenyardError as error:
+            return Row(settings=dict(settings), load=load, problem=str(error))
+        if watch is not None and watch.decided is not None:
+            return stopped(watch.decided, was_replayed=True)
         gpus = variant.gpus
         replicas = outcome.report.replicas
         if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
@@ -478,16 +477,15 @@ def folder_of(settings: Settings) -> str:
     return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
 
 
-def _listener(
-    watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: Callable[[Progress], None] | None
-) -> Callable[[Progress], None] | None:
+def _listener(watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: OnProgress | None) -> OnProgress | None:
+    """Ends the replay once its end is certain."""
     if watch is None:
         return on_progress
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: Progress) -> object:
         if on_progress is not None:
             on_progress(progress)
-        watch.decide(progress.now, rivals)
+        return None if watch.decide(progress.now, rivals) is None else STOP
 
     return listen
 

@@ -12,7 +12,7 @@ from tests.unit.sim.test_replay import CACHE, CONFIG, SECOND, Recorder, request,
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.sim.engines import STEPS_BETWEEN_QUESTIONS
-from tokenyard.sim.parallel import ParallelResult, replay_parallel
+from tokenyard.sim.replay import ParallelResult, replay_parallel
 from tokenyard.sim.routers import EngineState, PrefixAffinity, RoundRobin, Router
 from tokenyard.steptime import ConstantLatency
 from tokenyard.steptime.model import StepShape, TransferDirection

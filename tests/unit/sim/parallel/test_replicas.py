@@ -11,7 +11,7 @@ from tests.support.examples import examples
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
-from tokenyard.sim.parallel import ParallelResult, replay_parallel
+from tokenyard.sim.replay import ParallelResult, replay_parallel
 from tokenyard.sim.replicas import Autoscaler, Autoscaling
 from tokenyard.sim.routers import LeastLoaded
 from tokenyard.steptime.model import ConstantLatency
