@@ -20,7 +20,7 @@ from tokenyard.explain.render.units import count, gigabytes, milliseconds, perce
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.run import Recordings
 from tokenyard.questions.variants import sides_of
-from tokenyard.sim.replay import ReplayResult, replay_split
+from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.trace.start import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
@@ -75,18 +75,12 @@ def _run(flags: Split) -> _Outcome:
         sides = [Recordings(each, stack, None, say_overwritten) for each in split.recorded]
         on_progress = stack.enter_context(replay_bar(len(setup.workload)))
         settings = setup.replays(skip_refused=flags.arrivals.skip_refused)
-        result = replay_split(
+        result = replay_engines(
             setup.workload,
-            settings.scheduler,
-            settings.cache,
-            settings.latency,
-            split.link,
-            fleet=settings.fleet,
-            router=settings.router,
-            decode=split.decode.replays(skip_refused=settings.skip_refused),
-            observers=(sides[0].recorders, sides[1].recorders),
+            settings,
+            decode=split.decode_side(skip_refused=settings.skip_refused),
+            observers=[*sides[0].recorders, *sides[1].recorders],
             policy=setup.policy,
-            skip_refused=settings.skip_refused,
             on_progress=on_progress,
         )
     if result.refused:

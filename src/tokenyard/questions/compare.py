@@ -289,7 +289,7 @@ def _run(
         workload,
         settings,
         observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
-        policies=[make() for _ in builders],
+        policy=make,
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)

@@ -273,7 +273,7 @@ class Engines:
             setup.workload,
             setup.replays(skip_refused=skip_refused),
             observers=recorders,
-            policies=[setup.policy() for _ in recorders],
+            policy=setup.policy,
             on_progress=on_progress,
         )
         self._result = result

@@ -35,7 +35,6 @@ __all__ = [
     "MakesConnector",
     "ModelSpec",
     "Pace",
-    "ParallelResult",
     "Progress",
     "RandomOptions",
     "RankUse",
@@ -53,7 +52,6 @@ __all__ = [
     "SimulatedConnector",
     "SimulatedSpeculation",
     "SimulatedTransfers",
-    "SplitResult",
     "Stamp",
     "StepShape",
     "StreamTokens",
@@ -75,8 +73,6 @@ OFFERED = {
         "RefusedRequest",
         "Progress",
         "replay_parallel",
-        "ParallelResult",
-        "SplitResult",
     ),
     "tokenyard.sim.extent": ("EndedBy",),
     "tokenyard.sim.choices": ("MakesConnector",),
@@ -146,6 +142,8 @@ OFFERED = {
     ),
 }
 
+_FORMER = {"ParallelResult": "ReplayResult", "SplitResult": "ReplayResult"}
+
 if TYPE_CHECKING:
     from tokenyard.explain.report.figures import LatencyFigures
     from tokenyard.explain.report.report import ClientFigures, ReplicaChange, ReplicaFigures
@@ -158,11 +156,9 @@ if TYPE_CHECKING:
     from tokenyard.sim.extent import EndedBy
     from tokenyard.sim.replay import (
         EngineUse,
-        ParallelResult,
         Progress,
         RefusedRequest,
         ReplayResult,
-        SplitResult,
         replay_parallel,
     )
     from tokenyard.sim.replicas import Autoscaling
@@ -189,4 +185,13 @@ if TYPE_CHECKING:
         seed_of,
     )
 else:
-    __getattr__, __dir__ = lazy_names(__name__, OFFERED)
+    _load, __dir__ = lazy_names(__name__, OFFERED)
+
+    def __getattr__(name: str) -> object:
+        """What is offered, and by its former name what is called otherwise now."""
+        if name in _FORMER:
+            import warnings  # noqa: PLC0415 - for few
+
+            warnings.warn(f"{__name__}.{name} is {_FORMER[name]} now", DeprecationWarning, stacklevel=2)
+            return _load(_FORMER[name])
+        return _load(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,20 +38,18 @@ from tokenyard.sim.numbering import NumberedBlocks
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
-from tokenyard.sim.settings import MOST_ENGINES, KVLink, ReplaySettings
+from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings
 from tokenyard.sim.traffic import OnProgress, Progress, RefusedRequest, Traffic, require_patience, require_settled
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
-from tokenyard.steptime.pace import Pace, PacedLatency, VirtualClock
+from tokenyard.steptime.pace import Pace, VirtualClock, paced
 from tokenyard.workload.record import Workload
 
 __all__ = [
     "EngineUse",
-    "ParallelResult",
     "Progress",
     "RefusedRequest",
     "ReplayResult",
-    "SplitResult",
     "prefill_seconds",
     "replay",
     "replay_engines",
@@ -73,11 +71,6 @@ class EngineUse(NamedTuple):
     """Of one engine, on average."""
     ranks: tuple[RankUse, ...]
     """What each of its engines did."""
-
-    @classmethod
-    def of(cls, ranks: Sequence[RankUse]) -> EngineUse:
-        """That of some engines."""
-        return cls(sum(use.steps for use in ranks), sum(use.busy_seconds for use in ranks) / len(ranks), tuple(ranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +123,7 @@ class ReplayResult(Unfinished):
     @property
     def busy_seconds(self) -> float:
         """Of ``seconds``, time in steps; of several engines, that of one on average."""
-        return EngineUse.of(self.ranks).busy_seconds
+        return _use_of(self.ranks).busy_seconds
 
     @property
     def prefill(self) -> EngineUse:
@@ -143,8 +136,9 @@ class ReplayResult(Unfinished):
         return self.groups[-1]
 
 
-ParallelResult = SplitResult = ReplayResult
-"""Earlier names of what is one now."""
+def _use_of(ranks: Sequence[RankUse]) -> EngineUse:
+    busy = sum(use.busy_seconds for use in ranks) / len(ranks)
+    return EngineUse(sum(use.steps for use in ranks), busy, tuple(ranks))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -203,7 +197,7 @@ def replay(
     how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
     clock = VirtualClock()
     if pace is not None:
-        latency = PacedLatency(latency, pace, clock)
+        latency = paced(latency, pace, clock)
     engine = ReplaySettings(config, cache_config, latency, kv_transfer=kv_transfer, speculation=speculation)
     making = _Making(how, clock, 1)
     return making.replayed([making.group(engine, alone=True, leaps=leaps)])
@@ -257,18 +251,23 @@ def replay_engines(
     workload: Workload,
     settings: ReplaySettings,
     *,
+    decode: DecodeSide | None = None,
     observers: Sequence[StepObserver | None],
-    policies: Sequence[Policy | None],
+    policy: PolicyChoice,
     on_progress: OnProgress | None = None,
 ) -> ReplayResult:
-    """Run the workload on the engines of ``settings.fleet``; an observer and a policy for each.
+    """Run the workload on the engines of ``settings``, or where there is a ``decode`` side on those of both.
 
-    Errors are those of :func:`replay` for one engine, and of :func:`replay_parallel` for several.
+    ``observers``: one for each engine, those that prefill first. Errors are those of :func:`replay` for one engine, of
+    :func:`replay_parallel` for several, of :func:`replay_split` for two sides.
     """
-    alone = settings.fleet.num_engines == 1 and settings.autoscaling is None
-    how = _How(workload, None, None, settings.skip_refused, on_progress, False, Extent(), False)
-    making = _Making(how, VirtualClock(), settings.fleet.num_engines)
-    return making.replayed([making.group(settings, observers=observers, policies=policies, alone=alone, leaps=alone)])
+    how = _How(workload, None, policy, settings.skip_refused, on_progress, False, Extent(), False)
+    size = settings.fleet.num_engines
+    if decode is not None:
+        return _replayed_apart(how, settings, decode, (observers[:size], observers[size:]))
+    alone = size == 1 and settings.autoscaling is None
+    making = _Making(how, VirtualClock(), size)
+    return making.replayed([making.group(settings, observers=observers, alone=alone, leaps=alone)])
 
 
 def replay_split(
@@ -307,29 +306,35 @@ def replay_split(
     """
     check_arguments(workload, config, cache_config, latency)
     how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
-    require_patience(workload)
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
-    decode = prefill if decode is None else decode._replace(kv_transfer=None, speculation=None, autoscaling=None)
-    if decode.router is prefill.router and isinstance(prefill.router, Router):
+    return _replayed_apart(how, prefill, DecodeSide(decode or prefill, link), observers or (None, None))
+
+
+def _replayed_apart(
+    how: _How,
+    prefill: ReplaySettings,
+    decode: DecodeSide,
+    observers: tuple[Sequence[ObserverChoice | None] | None, Sequence[ObserverChoice | None] | None],
+) -> ReplayResult:
+    require_patience(how.workload)
+    sides = [side._replace(kv_transfer=None, speculation=None, autoscaling=None) for side in (prefill, decode.engines)]
+    if sides[0].router is sides[1].router and isinstance(prefill.router, Router):
         name = type(prefill.router).__name__
         raise ConfigError("router", name, "each side needs one of its own: give the class, a function, or a name")
-    clock = VirtualClock()
-    wires = [Link(link.seconds_of) for _ in range(prefill.fleet.num_engines)]
+    clock, sizes = VirtualClock(), [side.fleet.num_engines for side in sides]
+    wires = [Link(decode.link.seconds_of) for _ in range(sizes[0])]
     sources = {f"prefill-{rank}": PrefillTransfers(clock.now, wire) for rank, wire in enumerate(wires)}
     targets = {
-        f"decode-{rank}": DecodeTransfers(clock.now, link.bytes_per_block, sources)
-        for rank in range(decode.fleet.num_engines)
+        f"decode-{rank}": DecodeTransfers(clock.now, decode.link.bytes_per_block, sources) for rank in range(sizes[1])
     }
-    making = _Making(how, clock, len(sources) + len(targets))
-    watched = observers or (None, None)
+    making = _Making(how, clock, sum(sizes))
 
-    def side(engines: ReplaySettings, transfers: dict[str, WorkerTransfers], number: int) -> EngineGroup:
-        connectors = [
-            (PrefillDecodeConnector(engines.cache, name, clock.now), each) for name, each in transfers.items()
-        ]
-        return making.group(engines, observers=watched[number], connectors=connectors)
+    def group(number: int, transfers: Mapping[str, WorkerTransfers]) -> EngineGroup:
+        cache = sides[number].cache
+        connectors = [(PrefillDecodeConnector(cache, name, clock.now), each) for name, each in transfers.items()]
+        return making.group(sides[number], observers=observers[number], connectors=connectors)
 
-    return making.replayed([side(prefill, {**sources}, 0), side(decode, {**targets}, 1)], wires)
+    return making.replayed([group(0, sources), group(1, targets)], wires)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -479,7 +484,7 @@ class _Making:
         rows = ReplayRows(self._recorded, warmup=warmup, leave_out=len(wires)) if self._how.rows else None
         return ReplayResult(
             seconds=now,
-            groups=tuple(EngineUse.of([rank.use for rank in group.ranks]) for group in groups),
+            groups=tuple(_use_of([rank.use for rank in group.ranks]) for group in groups),
             num_finished=traffic.num_finished,
             refused=tuple(traffic.refused),
             num_left_out=traffic.num_left_out,

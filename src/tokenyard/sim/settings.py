@@ -12,7 +12,7 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, VLLMBalancing
 from tokenyard.steptime.model import LatencyModel
 
-__all__ = ["MOST_ENGINES", "KVLink", "ReplaySettings"]
+__all__ = ["MOST_ENGINES", "DecodeSide", "KVLink", "ReplaySettings"]
 
 MOST_ENGINES = 1024
 """Of one group."""
@@ -58,3 +58,10 @@ class KVLink(NamedTuple):
     def seconds_of(self, num_bytes: int) -> float:
         """To send so many bytes."""
         return num_bytes / (self.gb_per_s * 1e9)
+
+
+class DecodeSide(NamedTuple):
+    """What a split has besides its prefill engines."""
+
+    engines: ReplaySettings
+    link: KVLink

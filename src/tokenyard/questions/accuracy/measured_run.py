@@ -151,7 +151,7 @@ def replay_run(run: MeasuredRun, latency: RanksLatency) -> RequestTimes:
         Workload(run.name, requests),
         ReplaySettings(run.scheduler, run.cache, latency, fleet=fleet),
         observers=[ended] * fleet.num_engines,
-        policies=[None] * fleet.num_engines,
+        policy=run.scheduler.policy,
     )
     arrived, first, last = ended.moments
     return RequestTimes(first - arrived, (last - first) / np.maximum(run.output_tokens[order] - 1, 1), last - arrived)

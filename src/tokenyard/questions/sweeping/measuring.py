@@ -23,8 +23,8 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
-from tokenyard.sim.replay import Progress, ReplayResult, replay_engines, replay_split
-from tokenyard.sim.settings import KVLink, ReplaySettings
+from tokenyard.sim.replay import Progress, ReplayResult, replay_engines
+from tokenyard.sim.settings import DecodeSide, ReplaySettings
 from tokenyard.sim.traffic import STOP, OnProgress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
@@ -33,7 +33,6 @@ from tokenyard.workload.record import Workload
 
 __all__ = [
     "Decided",
-    "DecodeSide",
     "EngineRecord",
     "HeldBy",
     "Measuring",
@@ -171,13 +170,6 @@ class SLOWatch(StepObserver):
 # One replay of a variant, on one engine, on several, or with prefill and decode apart, and what came of it.
 
 
-class DecodeSide(NamedTuple):
-    """What a split has besides its prefill engines."""
-
-    engines: ReplaySettings
-    link: KVLink
-
-
 class EngineRecord(NamedTuple):
     """How the trace of one engine is written."""
 
@@ -245,11 +237,36 @@ def replayed(
     ``traces``: a folder that gets its traces, as far as they can be written. If ``on_progress`` ends the replay, the
     outcome is that of the part that was replayed. Raises TokenyardError where it cannot be replayed.
     """
+    decode = variant.decode
+    prefills = 0 if decode is None else variant.replays.fleet.num_engines
+    others = variant.replays.fleet.num_engines if decode is None else decode.engines.fleet.num_engines
+    builders = [ReportBuilder(slos) for _ in range(prefills + others)]
     with ExitStack() as stack:
         engines = _Engines(variant, traces, stack)
-        run = _together if variant.decode is None else _apart
-        outcome = run(variant, engines, slos, watch, on_progress)
-    return replace(outcome, traces=engines.written())
+        recorders = engines.recorders(builders)
+        watchers = _watched(recorders[prefills:], watch)
+        result = replay_engines(
+            variant.workload,
+            variant.replays,
+            decode=decode,
+            observers=[*recorders[:prefills], *watchers],
+            policy=variant.policy,
+            on_progress=on_progress,
+        )
+        report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        if decode is None:
+            seconds, held = report.duration_s, _held(report)
+        else:
+            seconds = _report(builders).duration_s
+            held = [*_held(_report(builders[:prefills]), "prefill"), *_held(report, "decode")]
+    return Outcome(
+        report=report,
+        refused=len(result.refused) + result.num_left_out,
+        seconds=seconds,
+        held=_most(held),
+        figures={} if decode is None else dict(_busy(result)),
+        traces=engines.written(),
+    )
 
 
 class _Engines:
@@ -260,11 +277,11 @@ class _Engines:
         self._turns = turn_orders(variant.workload) if folder is not None else None
         self._writers = [_writer(each, folder, stack) for each in variant.records] if folder is not None else []
 
-    def recorders(self, builders: Sequence[ReportBuilder], first: int = 0) -> list[TraceRecorder]:
-        """For so many engines, from the ``first`` on."""
+    def recorders(self, builders: Sequence[ReportBuilder]) -> list[TraceRecorder]:
+        """For each engine."""
         if not self._writers:
             return [TraceRecorder(None, builder) for builder in builders]
-        chosen = zip(self._writers[first:], self._variant.records[first:], builders, strict=False)
+        chosen = zip(self._writers, self._variant.records, builders, strict=True)
         return [
             TraceRecorder(writer, builder, start=record.start, turns=self._turns) for writer, record, builder in chosen
         ]
@@ -289,69 +306,8 @@ def _writer(record: EngineRecord, folder: Path, stack: ExitStack) -> TraceWriter
     return writer
 
 
-def _together(
-    variant: Prepared,
-    engines: _Engines,
-    slos: Sequence[SLO],
-    watch: StepObserver | None,
-    on_progress: OnProgress | None,
-) -> Outcome:
-    """Every engine prefills and decodes."""
-    builders = [ReportBuilder(slos) for _ in range(variant.replays.fleet.num_engines)]
-    result = replay_engines(
-        variant.workload,
-        variant.replays,
-        observers=_watched(engines.recorders(builders), watch),
-        policies=[variant.policy() for _ in builders],
-        on_progress=on_progress,
-    )
-    report = msgspec.structs.replace(_report(builders), clients=result.clients, replicas=result.replicas)
-    return Outcome(
-        report=report,
-        refused=len(result.refused) + result.num_left_out,
-        seconds=report.duration_s,
-        held=_most(_held(report)),
-    )
-
-
-def _apart(
-    variant: Prepared,
-    engines: _Engines,
-    slos: Sequence[SLO],
-    watch: StepObserver | None,
-    on_progress: OnProgress | None,
-) -> Outcome:
-    """Some engines prefill, others decode."""
-    settings, decode = variant.replays, variant.decode
-    assert decode is not None
-    sizes = settings.fleet.num_engines, decode.engines.fleet.num_engines
-    first, second = ([ReportBuilder(slos) for _ in range(size)] for size in sizes)
-    result = replay_split(
-        variant.workload,
-        settings.scheduler,
-        settings.cache,
-        settings.latency,
-        decode.link,
-        fleet=settings.fleet,
-        router=settings.router,
-        decode=decode.engines,
-        observers=(engines.recorders(first), _watched(engines.recorders(second, sizes[0]), watch)),
-        policy=variant.policy,
-        skip_refused=settings.skip_refused,
-        on_progress=on_progress,
-    )
-    prefill, report = _report(first), _report(second)
-    return Outcome(
-        report=report,
-        refused=len(result.refused) + result.num_left_out,
-        seconds=_report([*first, *second]).duration_s,
-        held=_most([*_held(prefill, "prefill"), *_held(report, "decode")]),
-        figures=dict(_busy(result)),
-    )
-
-
-def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> list[StepObserver]:
-    return [each if watch is None else Observers(each, watch) for each in recorders]
+def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> Sequence[StepObserver]:
+    return recorders if watch is None else [Observers(each, watch) for each in recorders]
 
 
 def _report(builders: Sequence[ReportBuilder]) -> Report:

@@ -12,7 +12,7 @@ from tests.unit.sim.test_replay import CACHE, CONFIG, SECOND, Recorder, request,
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.sim.engines import STEPS_BETWEEN_QUESTIONS
-from tokenyard.sim.replay import ParallelResult, replay_parallel
+from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import EngineState, PrefixAffinity, RoundRobin, Router
 from tokenyard.steptime import ConstantLatency
 from tokenyard.steptime.model import StepShape, TransferDirection
@@ -41,7 +41,7 @@ class To(Router):
 
 def parallel(
     *requests: WorkloadRequest, size: int = 2, router: Router | None = None, **options: Any
-) -> tuple[ParallelResult, list[Recorder]]:
+) -> tuple[ReplayResult, list[Recorder]]:
     recorders = [Recorder() for _ in range(size)]
     arguments: dict[str, Any] = {"config": CONFIG, "cache_config": CACHE, "latency": SECOND, **options}
     result = replay_parallel(
