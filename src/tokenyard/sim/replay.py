@@ -255,13 +255,16 @@ def replay_engines(
     observers: Sequence[StepObserver | None],
     policy: PolicyChoice,
     on_progress: OnProgress | None = None,
+    warmup: float = 0.0,
+    until: float | None = None,
 ) -> ReplayResult:
     """Run the workload on the engines of ``settings``, or where there is a ``decode`` side on those of both.
 
     ``observers``: one for each engine, those that prefill first. Errors are those of :func:`replay` for one engine, of
     :func:`replay_parallel` for several, of :func:`replay_split` for two sides.
     """
-    how = _How(workload, None, policy, settings.skip_refused, on_progress, False, Extent(), False)
+    extent = Extent.of(warmup, until)
+    how = _How(workload, None, policy, settings.skip_refused, on_progress, False, extent, False)
     size = settings.fleet.num_engines
     if decode is not None:
         return _replayed_apart(how, settings, decode, (observers[:size], observers[size:]))
