@@ -269,15 +269,15 @@ class Loop:
     def _next_event(self) -> Event | None:
         """None: nothing will happen. Where somebody waits for what never comes, the schedulers know who."""
         traffic, now = self._traffic, self._clock.now()
-        arrival = traffic.next_moment
-        has_work = any(group.has_work for group in self._groups)
-        if arrival is None and not has_work:
-            return None
+        arrival, leaving = traffic.next_moment, traffic.next_abort
+        if (arrival is None or leaving is not None) and not any(group.has_work for group in self._groups):
+            if arrival is None:
+                return None
+            leaving = None
         events = [event for number, group in enumerate(self._groups) for event in group.events(number)]
         if arrival is not None:
             events.append(Event(max(arrival, now), _ARRIVAL))
-        leaving = traffic.next_abort
-        if leaving is not None and has_work:
+        if leaving is not None:
             events.append(Event(max(leaving, now), _HANGING_UP))
         return min(events, default=None)
 

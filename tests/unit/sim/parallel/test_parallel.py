@@ -190,3 +190,10 @@ def test_a_router_that_fails_is_named() -> None:
 def test_the_number_of_engines_is_checked() -> None:
     with pytest.raises(ConfigError, match="data_parallel_size = 0"):
         parallel(request("0a"), size=0)
+
+
+def test_who_arrived_while_the_last_steps_ran_has_arrived() -> None:
+    result, (first, _) = parallel(request("0a", 10, 9), request("0b", 10, 3, arrival_time=1.5), until=1.75)
+    assert result.unfinished == ("0a", "0b")
+    assert list(first.requests) == ["0a", "0b"]
+    assert result.ranks[0].steps == 2
