@@ -12,7 +12,7 @@ from tokenyard.models.named import MODELS, named_model
 from tokenyard.questions.recorded.recorded_run import fitted_to_model
 from tokenyard.steptime import load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency
-from tokenyard.steptime.carried import Ratios, ScaledLatency, ratios
+from tokenyard.steptime.carried import Ratios, ratios, scaled
 from tokenyard.steptime.fitted import (
     FittedLatency,
     MeasuredStep,
@@ -167,9 +167,9 @@ def test_the_host_is_carried_over_by_itself() -> None:
         ConstantLatency(seconds=0.018, host_seconds=0.002),
     )
     machine = ConstantLatency(seconds=0.018, host_seconds=0.002)
-    scaled = ScaledLatency(machine, before, after)
+    latency = scaled(machine, before, after)
     each = shapes(1)[0]
-    assert scaled.host_seconds == 0.002
-    assert scaled.step_seconds(each) - scaled.host_seconds == pytest.approx(0.016 * 2)
+    assert latency.host_seconds == 0.002
+    assert latency.step_seconds(each) - latency.host_seconds == pytest.approx(0.016 * 2)
     assert tuple(ratios(before, after)) == pytest.approx((1.8, 1.8))
     assert not ratios(ConstantLatency(seconds=1.0), ConstantLatency(seconds=1.0, host_seconds=0.5)).are_one

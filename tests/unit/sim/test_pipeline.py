@@ -13,8 +13,7 @@ from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import ReplayResult
+from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import RoundRobin
 from tokenyard.steptime import ConstantLatency
 from tokenyard.workload import Workload
