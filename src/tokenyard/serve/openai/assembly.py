@@ -102,7 +102,7 @@ def assembled(core: EngineCore, names: Sequence[str], front: FrontSettings, *, e
 
 
 def _grammars(llm: AsyncLLM, source: GrammarSource) -> GrammarCompiler | None:
-    """None without the library, a tokenizer or an end-of-sequence token: whoever asks for a grammar is told."""
+    """None without the library, a tokenizer or an end-of-sequence token: requests for a grammar are told."""
     if llm.tokenizer is None:
         return None
     try:

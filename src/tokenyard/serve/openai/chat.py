@@ -162,7 +162,7 @@ class ChatCompletions:
 
 
 class _Answer:
-    """Of one request: its pieces as chunks, or as one object."""
+    """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _Answer:
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """Of a stream."""
+        """The chunks of a stream."""
         head = {**self._head, "object": "chat.completion.chunk"}
         usage, options = Usage(), self._request.stream_options
         begun: set[int] = set()

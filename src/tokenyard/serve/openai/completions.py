@@ -70,7 +70,7 @@ class Completions:
 
 
 class _Answer:
-    """Of one request: its pieces as chunks, or as one object."""
+    """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
         self._context = context
@@ -83,7 +83,7 @@ class _Answer:
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """Of a stream."""
+        """The chunks of a stream."""
         usage, options = Usage(), self._request.stream_options
         async with aclosing(together):
             async for piece in together:

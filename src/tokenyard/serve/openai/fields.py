@@ -296,7 +296,7 @@ class EmbeddingRequest(_Fields, kw_only=True):
     request_id: str | None = None
     # ours
     pooling_type: Literal["LAST", "CLS", "MEAN"] = "LAST"
-    """Of which tokens' states a vector is made."""
+    """Which tokens' states a vector is made of."""
 
 
 class TokenizeRequest(_Fields, kw_only=True):

@@ -53,13 +53,13 @@ __all__ = [
 # Clients that leave before they have their answer: what is being done for them ends.
 
 _GONE = 499
-"""Nobody reads it; it is what nginx writes into its log."""
+"""The client that left does not read it; it is what nginx writes into its log."""
 
 _Result = TypeVar("_Result")
 
 
 class GoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client does not wait for the answer any more."""
 
 
 def on_gone(_: Request, __: Exception) -> Response:
@@ -315,7 +315,7 @@ async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> 
             async with aclosing(stream):
                 async for output in stream:
                     await queue.put(Piece(number, output))
-        except Exception as error:  # noqa: BLE001 - raised again by whoever reads the queue
+        except Exception as error:  # noqa: BLE001 - raised again where the queue is read
             end = error
         await queue.put(end)
 
@@ -352,14 +352,14 @@ async def events_of(chunks: AsyncGenerator[dict[str, Any], None], prompt_field: 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# An answer to the client, at once or as a stream, for as long as there is somebody to take it.
+# An answer to the client, at once or as a stream, for as long as the client is there to take it.
 
 
 class Answer(Protocol):
     """How the pieces of an answer are told."""
 
     def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """Of a stream."""
+        """The chunks of a stream."""
 
     async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
         """At once."""

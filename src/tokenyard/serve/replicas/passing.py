@@ -24,7 +24,7 @@ _NEEDS_REPORTS = "vllm"
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one application: a model, how often it runs, and who gets a request."""
+    """Settings of one application: a model, how often it runs, and which replica gets a request."""
 
     model: str
     """Folder of a Hugging Face checkpoint, on every machine; ``demo`` makes a tiny one."""
@@ -152,7 +152,7 @@ class _Exchange:
 async def answered(app: ASGIApp, request: Carried) -> AsyncGenerator[Head | bytes, None]:
     """The head of the application's answer, then its body as it comes; what came together is one piece.
 
-    Whoever closes it early has left: the application is told, and waited for. Raises what it raises.
+    A caller that closes it early has left: the application is told, and waited for. Raises what it raises.
     """
     exchange = _Exchange(request)
     task = asyncio.ensure_future(app(exchange.scope, exchange.receive, exchange.send))

@@ -68,9 +68,9 @@ __all__ = [
 # How much memory the KV cache gets: what the engine may use, less the weights and the peak of a step, measured.
 
 GPU_SHARE = 0.9
-"""Of a GPU's memory, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
+"""Share of a GPU's memory that is used, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
 CPU_SHARE = 0.4
-"""Of the machine's memory, which others use too."""
+"""Share of the machine's memory, which others use too."""
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes of ``ru_maxrss``."""
@@ -104,7 +104,7 @@ def _left_of_gpu(torch: Any, device: str, share: float) -> int:
 
 
 def _machine_bytes() -> int:
-    """Of the machine, or of the container that this process lives in."""
+    """Bytes of memory of the machine, or of the container that this process lives in."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
     return min(machine, int(text)) if text.isdigit() else machine
@@ -218,7 +218,7 @@ class EngineParts:
 
     @property
     def cache_config(self) -> CacheConfig:
-        """Of the scheduler."""
+        """The scheduler's configuration of the KV cache."""
         return self._kv_plan.cache_config(prefix_caching_hash_algo=HashAlgo.SHA256)
 
     # ---- memory
@@ -370,7 +370,7 @@ def load_engine(
         "policy": policy if isinstance(policy, str) else "fcfs",
         # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
         "profile": replace(profile, windows_free_processed_only=True),
-        # vLLM 0.22 keeps blocks findable that nobody has written: tokens would be wrong.
+        # vLLM 0.22 keeps blocks findable that were never written: tokens would be wrong.
         "rolled_back_work_stays_cached": False,
     }
     for name, value in scheduler.items():

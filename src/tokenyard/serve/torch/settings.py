@@ -78,7 +78,7 @@ class EngineSettings:
     """Raises ConfigError for a value that cannot work."""
 
     dtype: str = "auto"
-    """Of weights and KV cache: the checkpoint's (bfloat16 where that is float32), or float32, float64 ..."""
+    """Format of weights and KV cache: the checkpoint's (bfloat16 where that is float32), or float32, float64 ..."""
     device: str | None = None
     """As torch names it; None: the first GPU, else the CPU."""
     max_model_len: int | None = None
@@ -95,7 +95,7 @@ class EngineSettings:
     """Memory of the KV cache; None: what is left of that share."""
     enable_prefix_caching: bool = True
     seed: int = 0
-    """Of the draws of requests without a seed of their own."""
+    """Seed of the draws of requests without one of their own."""
     speculation: Speculation | None = None
     kv_transfer: KVTransferConfig | None = None
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
