@@ -37,9 +37,9 @@ __all__ = [
 #     sent ── on its way ── left ── a step runs ── over ── on its way ── there ── nothing runs ── seen
 #
 # It was surely on its way until ``left``: the step before began without it. From ``left`` to ``over``, the end of
-# that step, nobody can tell whether it was on its way or there. An engine without work takes a request in at once, so
-# from ``over`` to ``there`` it was on its way again. An engine whose last request ended after this one was sent was
-# not without work for the whole way: the time until ``over`` stays untold.
+# that step, the trace cannot tell whether it was on its way or there. An engine without work takes a request in at
+# once, so from ``over`` to ``there`` it was on its way again. An engine whose last request ended after this one
+# was sent was not without work for the whole way: the time until ``over`` stays untold.
 
 
 class WayIn(NamedTuple):
@@ -62,7 +62,7 @@ def way_in(sent: int, seen: int, *, before: int | None, over: int | None, taken_
 
     ``before`` and ``over`` are begin and end of the step before: ``before`` is None if there is none, and ``over`` is
     None if the trace does not record its end. ``taken_in`` is when an engine without work got the request, and None
-    where somebody ran (`taken_in_at_once`). All are microseconds on one clock.
+    where a request ran (`taken_in_at_once`). All are microseconds on one clock.
     """
     sent = min(sent, seen)
     left = sent if before is None else min(max(before, sent), seen)
@@ -72,7 +72,7 @@ def way_in(sent: int, seen: int, *, before: int | None, over: int | None, taken_
 
 
 def taken_in_at_once(arrived: RequestArrived, snapshot: StepSnapshot | None) -> int | None:
-    """When the scheduler got a request, in microseconds, if the step that sees it first found nobody running."""
+    """When the scheduler got a request, in microseconds, if the step that sees it first found no request running."""
     if arrived.ts is None or snapshot is None or snapshot.num_running != 0:
         return None
     return micros(arrived.ts)
@@ -231,7 +231,7 @@ class _Beginning(NamedTuple):
     trace: RankTrace
     start: TraceStart | None
     first_ts: float | None
-    """Of its first step."""
+    """Time of its first step, in seconds."""
 
 
 def find_ranks(path: Path | str) -> list[RankTrace]:
