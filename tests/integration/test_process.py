@@ -23,7 +23,9 @@ COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
 
 def test_python_m_is_the_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "tokenyard", "--version"]
-    assert subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.startswith("tokenyard ")
+    assert subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.startswith(
+        "tokenyard "
+    )
 
 
 def test_version_and_help(tmp_path: Path) -> None:

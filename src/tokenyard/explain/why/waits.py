@@ -97,7 +97,7 @@ class OpenWait:
         self._close(moment, step)
 
     def end_unrecorded(self, moment: int) -> None:
-        """The wait was over at ``moment``, earlier than now: nobody recorded it when it happened."""
+        """The wait was over at ``moment``, earlier than now: it was not recorded when it happened."""
         self.own = Counter({NOT_RECORDED: moment - self.start_us})
         self._close(moment, None)
 
@@ -139,7 +139,7 @@ class OpenWait:
 # one cause (``explain/held_back/held_back.py``). Nearly all who wait share it, so it is added once to a common
 # account:
 #
-#     account[cause]      time so far that belongs to a cause, for whoever is not named
+#     account[cause]      time so far that belongs to a cause, for those that are not named
 #     parts of a wait     the account now - the account when the wait began + corrections where the request was named
 #
 # That costs a few additions a step however long the queue is, and needs no list of who waits: a bound on ids leaves
@@ -225,7 +225,7 @@ class WaitTracker:
             self._close(wait)
 
     def _advance(self, moment: int) -> None:
-        """Time passes until ``moment``: whoever waits has waited so much longer."""
+        """Time passes until ``moment``: all that wait have waited so much longer."""
         if not self._started:
             self._started, self._now = True, moment
         began, self._now = self._now, max(self._now, moment)
@@ -364,7 +364,7 @@ class WaitTracker:
         if step.outcome is not None:
             return HeldBack.of(step.outcome)
         if self._num_running >= len(self._open):
-            return HeldBack()  # nobody waits
+            return HeldBack()  # no request waits
         reason = classify(facts_of(step, self._block_size)).reason
         return HeldBack() if reason is None else HeldBack(Cause(reason.value, Place.GUESS))
 
