@@ -62,7 +62,7 @@ class Reach(NamedTuple):
         return all(ours <= _NEARLY * seen for ours, seen in zip(asked, self, strict=True))
 
     def beyond(self, most: Reach) -> Iterator[tuple[str, int, int]]:
-        """Of what ``most`` has more of: what that is, how many it has, and how many were seen."""
+        """What ``most`` has more of: its name, how many ``most`` has, and how many were seen."""
         for what, asked, seen in zip(("prompt tokens", "prefills", "decodes"), most, self, strict=True):
             if asked > _NEARLY * seen:
                 yield what, asked, seen
@@ -190,7 +190,7 @@ def _priced() -> Iterator[StepShape]:
 
 
 def _shape(parts: Sequence[tuple[int, int, int]]) -> StepShape:
-    """Of requests, the tokens that each computes, and those before them."""
+    """A step of requests: how many, the tokens that each computes, and those before them."""
     new = np.repeat([tokens for _, tokens, _ in parts], [count for count, _, _ in parts])
     computed = np.repeat([before for _, _, before in parts], [count for count, _, _ in parts])
     return StepShape(new, computed, len(new), int(new.sum()))

@@ -57,9 +57,9 @@ _NORMAL = 1.4826
 _ORDINARY = 1.5 * _NORMAL
 """Errors of a normal distribution, in medians, that count in full: one and a half standard deviations."""
 _LEAST_ORDINARY = 0.25
-"""Of a step: errors that always do."""
+"""Errors within this share of a step count in full whatever the median is."""
 _LEAST_SHARE = 1e-3
-"""Of the mean step: no prediction counts as shorter, or it alone would be fitted."""
+"""Share of the mean step: no prediction counts as shorter, or it alone would be fitted."""
 _LEAST_NOISE = 1e-3
 """Relative error of a step that is always reckoned with."""
 
@@ -72,7 +72,7 @@ class Prior(NamedTuple):
 
 
 def coefficients(features: Floats, seconds: Floats, *, is_prompt: npt.NDArray[np.bool_], prior: Prior | None) -> Floats:
-    """Of ``features`` (``[steps, n]``), so that their sum is ``seconds``.
+    """Coefficients of ``features`` (``[steps, n]``), so that their sum is ``seconds``.
 
     Errors count as shares of what is predicted, so that short steps count as much as long ones. (As shares of what was
     measured, a step that took long by chance would count less than one that was quick by chance, and all predictions be

@@ -67,7 +67,7 @@ class Parallelism:
     expert: bool = False
     """Whole experts are dealt out over tensor x data GPUs, not cut."""
     gpus_per_machine: int = 0
-    """Of one machine; 0: nobody says, and as many as machines with such GPUs usually have."""
+    """GPUs of one machine; 0: not given, and as many as machines with such GPUs usually have."""
 
     @property
     def num_gpus(self) -> int:
@@ -80,7 +80,7 @@ class Linear:
 
     weights: WeightFormat
     parameters: int
-    """On one GPU."""
+    """Their parameters, on one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +90,12 @@ class Experts:
     weights: WeightFormat
     layers: int
     num_experts: int
-    """Of one layer, on all GPUs."""
+    """Experts of one layer, on all GPUs."""
     num_local: int
-    """Of them, on one GPU, in whole or in part."""
+    """Those of them on one GPU, in whole or in part."""
     per_token: int
     parameters: int
-    """Of one expert, on one GPU."""
+    """Parameters of one expert, on one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class Amounts:
     """Layers whose MLP is a choice among experts."""
     all_reduces: int
     hidden_bytes: int
-    """Of one token."""
+    """Bytes of one token's hidden state."""
 
 
 def amounts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None) -> Amounts:
@@ -260,7 +260,7 @@ _FASTER = {
     "blackwell-rtx": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
 }
 GPUS_PER_MACHINE = 8
-"""Where nobody says: most machines with such GPUs have 8 of them."""
+"""GPUs of a machine where no setting says: most machines with such GPUs have 8 of them."""
 _NVLINK_DOMAINS = {"gb200": 72}
 """GPUs of several machines that one NVLink switch joins (NVL72)."""
 _KINDS = {"float8": "float8", "float8_e4m3fn": "float8", "float8_e5m2": "float8", "int8": "int8", "float4": "float4"}
@@ -284,7 +284,7 @@ def has_nvlink(gpu: GPU) -> bool:
 def gpus_together(gpu: GPU, gpus_per_machine: int = 0) -> int:
     """GPUs that are joined by their own links, not by a network: those of a machine, or of an NVLink domain.
 
-    ``gpus_per_machine``: 0 where nobody says: 8.
+    ``gpus_per_machine`` 0 stands for 8.
     """
     return max(_NVLINK_DOMAINS.get(gpu.name, 0), gpus_per_machine or GPUS_PER_MACHINE)
 
@@ -400,7 +400,7 @@ class StepFormula:
         return self._capture
 
     def seconds(self, work: Any, all_tokens: Number) -> Number:
-        """Of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all data-parallel ranks."""
+        """Seconds of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all ranks."""
         is_mixed = work.num_prefills > 0
         tokens = self._padded(work.num_tokens)
         seconds: Number = 0.0
@@ -503,7 +503,7 @@ class StepFormula:
         return seconds
 
     def _exchange_seconds(self, name: str, moved: Number, ranks: int, gpus: int) -> Number:
-        """Of bytes that ``ranks`` gather and scatter, each on ``gpus`` GPUs: within machines, and between them."""
+        """Seconds in which ``ranks``, each on ``gpus`` GPUs, exchange ``moved`` bytes, within and between machines."""
         machines = -(-ranks * gpus // self._together)
         inside = ranks if machines == 1 else max(1, self._together // gpus)
         seconds = self._constants[name] + 2.0 * (inside - 1) / inside * moved / self._link

@@ -82,9 +82,9 @@ class Term:
 
     name: str
     tpot_share: float
-    """Of the time of a step that decodes."""
+    """Its share of the time of a step that decodes."""
     ttft_share: float
-    """Of the time of a step that computes prompts."""
+    """Its share of the time of a step that computes prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Asked:
     parallel: Parallelism = field(default_factory=Parallelism)
     kv_cache_dtype: str | None = None
     version: str | None = None
-    """Of vLLM; None: whichever was measured."""
+    """Version of vLLM; None: whichever was measured."""
     terms: tuple[Term, ...] = ()
     load: Load = Load()
 
@@ -106,7 +106,7 @@ class Spread:
     """How far measured values lay from predictions."""
 
     median: float
-    """Of the absolute relative error."""
+    """Median of the absolute relative error."""
     low: float
     """Measured over predicted: 5 % of the points lay below."""
     high: float

@@ -24,7 +24,7 @@ __all__ = ["Pace", "PacedLatency", "VirtualClock"]
 
 
 class VirtualClock:
-    """Seconds that pass only when somebody says so; never backwards."""
+    """Seconds that pass only when its owner says so; never backwards."""
 
     __slots__ = ("_now",)
 
@@ -81,7 +81,7 @@ class PacedLatency:
         return host_seconds(self._model)
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Of a step that begins now."""
+        """Duration in seconds of a step that begins now."""
         return step_seconds(self._model, shape) * self._pace.at(self._clock.now())
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:

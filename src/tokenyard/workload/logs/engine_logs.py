@@ -75,7 +75,7 @@ class _Seen:
     max_tokens: int = 0
     output_tokens: int = 0
     text_tokens: int = 0
-    """Of its output's text, estimated."""
+    """Tokens of its output's text, estimated."""
     ends_by_length: bool = False
     adapter: str | None = None
     choices: int = 1
@@ -260,7 +260,7 @@ def _mend_cuts(requests: list[_Seen], log: _Log) -> None:
 def _from_room_left(requests: list[_Seen], cut: list[_Seen], model_length: int | None) -> int:
     """How many cut prompts got their length from ``max_tokens``: by default it is all that the prompt leaves.
 
-    Only where that holds for every prompt that is not cut, three at least: then nobody asks for less.
+    Only where that holds for every prompt that is not cut, three at least: then no client asks for less.
     """
     whole = [each for each in requests if each.prompt_tokens != cut[0].prompt_tokens]
     rooms = {each.prompt_tokens + each.max_tokens for each in whole}

@@ -1,4 +1,4 @@
-"""What a log's file holds, before anybody knows what it is: lines of text, lines of JSON, or one JSON document."""
+"""What a log's file holds, before it is known what it is: lines of text, lines of JSON, or one JSON document."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def decoded(text: bytes, nesting: int) -> object:
 
 
 class Source:
-    """One file. It is read again each time that somebody asks, but for a document, which is kept."""
+    """One file. It is read again each time that its lines are asked for, but for a document, which is kept."""
 
     def __init__(self, path: Path) -> None:
         """Raises WorkloadError if the file cannot be read or holds nothing."""
