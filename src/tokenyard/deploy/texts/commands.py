@@ -77,10 +77,10 @@ class Started:
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
     resolved: dict[str, Any] = field(default_factory=dict)
-    """Settings, by name, that vLLM logged as it settled them, though nobody gave them as flags."""
+    """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
     notes: tuple[Found, ...] = ()
-    """What was not read, and what the text leaves to whoever reads it."""
+    """What was not read, and what the text leaves to its reader."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -289,7 +289,7 @@ class _Writer:
 #
 #     containers: [{command: [...], args: [...], env: [...]}]      Kubernetes, at any depth
 #     services: {name: {command: ..., environment: ...}}           Compose
-#     args: [...], or the bare list, in YAML or JSON                what somebody copied out of either
+#     args: [...], or the bare list, in YAML or JSON                what a user copied out of either
 #
 # What stands there takes the place of an image's command, or follows its entry point (``vllm serve``).
 

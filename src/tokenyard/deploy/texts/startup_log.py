@@ -64,7 +64,7 @@ _AS_WITHOUT: dict[str, dict[str, Any]] = {
         "kv_port": ...,
     },
 }
-"""Fields that an object in a log has though nobody set them; ``...`` stands for any value."""
+"""Fields that an object in a log has though no flag set them; ``...`` stands for any value."""
 _GIB = 1 << 30
 
 

@@ -191,7 +191,7 @@ def _check_replaced(given: GivenFlag) -> None:
 
 
 def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
-    """The value; of a flag without effect whatever it says, a variable that nobody set or a place holder included."""
+    """The value; of a flag without effect whatever it says, a variable that is not set or a place holder included."""
     try:
         return read_value(flag, text, spelled)
     except ConfigError as error:
@@ -221,7 +221,7 @@ def words_of(flag: VLLMFlag, value: Any) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What somebody asked of vLLM: flags of the command line, of a pasted line and of a file, by what they do.
+# What a user asked of vLLM: flags of the command line, of a pasted line and of a file, by what they do.
 
 _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "HF_", "HUGGING", "NCCL_DEBUG", "VLLM_LOGGING", "VLLM_API_KEY", "PYTHON")
 """Beginnings of variables that change nothing in a replay."""
@@ -235,7 +235,7 @@ class Asked:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that stand in front of a pasted line."""
     named: frozenset[str] = frozenset()
-    """Settings that somebody gave, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
+    """Settings that were given, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
     found: tuple[Found, ...] = ()
     """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
     logged_kv_tokens: int | None = None
