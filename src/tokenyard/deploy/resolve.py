@@ -57,7 +57,7 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
@@ -115,7 +115,7 @@ _NOTABLE_GIB = 0.1
 class Settled:
     """What is served, on what, within which limits; nothing is left to a default."""
 
-    version: Planner
+    version: str
     """vLLM's, whose defaults were taken."""
     gpu: GPU
     model: ModelSpec
@@ -271,7 +271,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     )
 
 
-def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) -> None:
+def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a model that vLLM does not run like that."""
     parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
     check_media_cache(
@@ -299,7 +299,7 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) 
 
 
 def _check_drafts(
-    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: Planner
+    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: str
 ) -> None:
     """Raise NoStartError for drafts that the limits of a step leave no room for."""
     if speculative is None:
@@ -376,7 +376,7 @@ def _adapter_bytes(flags: DeploymentSettings, model: ModelSpec) -> int:
     return size
 
 
-def _limits(flags: DeploymentSettings, gpu: GPU, version: Planner, max_model_len: int) -> BatchLimits:
+def _limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
     scheduler, parallel = flags.scheduler, flags.parallel
     return batch_limits(
         gpu,
@@ -407,7 +407,7 @@ def _with_graphs_where_they_run(
 
 
 def _graphs(
-    flags: DeploymentSettings, gpu: GPU, version: Planner, model: ModelSpec, limits: BatchLimits, drafts: int
+    flags: DeploymentSettings, gpu: GPU, version: str, model: ModelSpec, limits: BatchLimits, drafts: int
 ) -> tuple[int, ...]:
     """Sizes of the CUDA graphs, ascending."""
     hardware = flags.hardware
@@ -429,7 +429,7 @@ def _graphs(
 def _asked_ahead(flags: SchedulerSettings) -> bool | None:
     """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
     if flags.async_scheduling and flags.no_async_scheduling:
-        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
+        raise ConfigError("async_scheduling", True, "§no_async_scheduling says the opposite: give one of them")
     return True if flags.async_scheduling else False if flags.no_async_scheduling else None
 
 
@@ -504,9 +504,9 @@ def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits
         if memory.least is None:
             raise
         sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
-        problem = error.reason
-        takes = f", and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
-        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as kv_cache_memory_bytes"
+        problem = error.marked_reason
+        takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
+        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"
         raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
 
 

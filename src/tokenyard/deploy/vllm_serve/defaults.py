@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
+from tokenyard.core.profiles import NEWEST, PROFILES, VLLM_0_22
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import Planner
 from tokenyard.models.gpus import GPU
 
 __all__ = [
@@ -42,8 +41,8 @@ V2_MODEL_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 RAY_V2_EXECUTOR = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
 WORKER_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 OBEYED: dict[str, tuple[str, ...]] = {
-    ALLOW_LONG_MAX_MODEL_LEN: ("0.22", "0.33"),
-    V2_MODEL_RUNNER: ("0.33",),
+    ALLOW_LONG_MAX_MODEL_LEN: tuple(PROFILES),
+    V2_MODEL_RUNNER: tuple(version for version in PROFILES if version != "0.22"),
     RAY_V2_EXECUTOR: ("0.22",),
     WORKER_METHOD: ("0.33",),
 }
@@ -67,11 +66,11 @@ def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool
 # Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
 # throughput. Since 0.28, 160 GiB and more mean a still larger budget.
 
-KNOWN_VERSIONS = ("0.22", "0.33")
+KNOWN_VERSIONS = tuple(PROFILES)
 """vLLM versions whose decisions and defaults are known."""
-DEFAULT_VERSION = "0.33"
+DEFAULT_VERSION = NEWEST.vllm_version
 """The newest: what is taken unless another is asked for, in the command line as in the library."""
-MEASURED_VERSION = "0.22"
+MEASURED_VERSION = VLLM_0_22.vllm_version
 """What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
 GPU_MEMORY_UTILIZATION = 0.92
 """In both versions."""
@@ -99,12 +98,12 @@ class BatchLimits:
     max_num_batched_tokens: int
 
 
-def known_version(version: str) -> Planner:
+def known_version(version: str) -> str:
     """``version`` as we name it (0.22.1 is 0.22), or ConfigError naming those that are known."""
     short = ".".join(version.removeprefix("v").split(".")[:2])
     if short not in KNOWN_VERSIONS:
         raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
-    return cast(Planner, short)
+    return short
 
 
 def batch_limits(
@@ -162,7 +161,7 @@ def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
 
 def schedules_ahead(
     *,
-    version: Planner,
+    version: str,
     asked: bool | None,
     speculative: SpeculativeConfig | None = None,
     backend: str | None = None,
@@ -182,7 +181,7 @@ def schedules_ahead(
     else:
         problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
     if asked and problem is not None:
-        raise NoStartError(f"async_scheduling does not go with {problem}: leave it out")
+        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out")
     return problem is None
 
 
