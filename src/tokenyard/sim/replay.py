@@ -33,7 +33,7 @@ from tokenyard.sim.numbering import NumberedBlocks, blank_tokens
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.traffic import STEPS_PER_REPORT, OnProgress, Progress, RefusedRequest, Traffic, require_settled
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
-from tokenyard.steptime.pace import Pace, PacedLatency, VirtualClock
+from tokenyard.steptime.pace import MachineSpeed, PacedLatency, VirtualClock
 from tokenyard.workload.record import Workload, WorkloadRequest
 
 __all__ = ["ClockedEngine", "Progress", "RefusedRequest", "ReplayResult", "prefill_seconds", "replay"]
@@ -174,7 +174,7 @@ def replay(
     cache_config: CacheConfig,
     latency: LatencyModel,
     *,
-    pace: Pace | None = None,
+    pace: MachineSpeed | None = None,
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     policy: PolicyChoice | None = None,
     kv_transfer: ConnectorChoice | None = None,

@@ -19,14 +19,14 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,
-    Amounts,
     Parallelism,
     StepFormula,
-    amounts,
+    WorkCounts,
     gpus_together,
     has_nvlink,
+    work_counts,
 )
-from tokenyard.steptime.known_error import Asked, KnownError, Load, Term, known_error, plain_kv_dtype
+from tokenyard.steptime.known_error import AskedDeployment, KnownError, Load, Term, known_error, plain_kv_dtype
 from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
 
 __all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
@@ -160,12 +160,12 @@ class CalibratedLatency:
         values = constants.of(spec, gpu, version) | others
         if lora:
             values["layer"] += LORA_LAYER_SECONDS
-        counted = amounts(spec, parallel, kv_cache_dtype)
+        counted = work_counts(spec, parallel, kv_cache_dtype)
         self._formula = StepFormula(counted, gpu, parallel, values, capture_size=capture_size, eager=eager)
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None
         if drafting is not None and drafting.spec is not None:
-            small: Amounts = amounts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
+            small: WorkCounts = work_counts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
             values = constants.of(drafting.spec, gpu, version) | {"step": values["layer"]} | others
             alone = replace(parallel, pipeline=1)
             self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
@@ -207,10 +207,10 @@ class CalibratedLatency:
         told = None if beside is None else beside.question(Load())
         return known_error(self.question(load or Load()), self._constants, told=told)
 
-    def question(self, load: Load) -> Asked:
+    def question(self, load: Load) -> AskedDeployment:
         """What is to be known of these step times."""
         asked = self._asked
-        return Asked(
+        return AskedDeployment(
             spec=asked.spec,
             gpu=asked.gpu,
             parallel=asked.parallel,

@@ -22,7 +22,7 @@ from tokenyard.steptime.model import (
     require_seconds,
     transfer_seconds,
 )
-from tokenyard.steptime.pace import Pace
+from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 
@@ -348,7 +348,7 @@ def predicted_by_features(model: FittedLatency, steps: Sequence[MeasuredStep]) -
     return seconds - model.host_seconds * np.array([step.ahead for step in steps])
 
 
-def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float) -> Pace | None:
+def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float) -> MachineSpeed | None:
     """How far stretches of measured steps are from what is ``predicted`` of them; None if the machine ran evenly.
 
     ``began``: the moment of the first arrival, on the clock of ``steps``.
@@ -363,7 +363,7 @@ def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float
     factors = np.divide(seconds, expected, out=np.ones(len(starts)), where=expected > 0)
     if np.abs(factors - 1).max() < _EVEN:
         return None
-    return Pace(np.array([steps[start].ts for start in starts.tolist()]) - began, factors)
+    return MachineSpeed(np.array([steps[start].ts for start in starts.tolist()]) - began, factors)
 
 
 class _Contexts:

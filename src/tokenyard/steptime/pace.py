@@ -16,7 +16,7 @@ from tokenyard.steptime.model import (
     transfer_seconds,
 )
 
-__all__ = ["Pace", "PacedLatency", "VirtualClock"]
+__all__ = ["MachineSpeed", "PacedLatency", "VirtualClock"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pace:
+class MachineSpeed:
     """Step times as multiples of what a latency model says, by stretches of time."""
 
     begins: Floats
@@ -71,7 +71,7 @@ class Pace:
 class PacedLatency:
     """A latency model on a machine that is faster at some moments than at others."""
 
-    def __init__(self, model: LatencyModel, pace: Pace, clock: VirtualClock) -> None:
+    def __init__(self, model: LatencyModel, pace: MachineSpeed, clock: VirtualClock) -> None:
         self._model = model
         self._pace = pace
         self._clock = clock

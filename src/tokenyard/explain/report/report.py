@@ -31,8 +31,8 @@ __all__ = [
     "ReplicaChange",
     "ReplicaFigures",
     "Report",
-    "Speculation",
     "SpeculationCounter",
+    "SpeculationFigures",
     "Throughput",
     "header_of",
     "infer_gpu",
@@ -156,13 +156,13 @@ class SpeculationCounter:
         """The steps of another engine, too."""
         self.add(Drafts(other._drafts, other._tokens, other._accepted))
 
-    def result(self, start: TraceStart | None) -> Speculation | None:
+    def result(self, start: TraceStart | None) -> SpeculationFigures | None:
         """The counts so far; None if nothing was drafted, and the trace's start does not say that drafts were on."""
         told = ((start.config if start is not None else None) or {}).get("speculation")
         if not self._drafts and not told:
             return None
         accepted = sum(self._accepted)
-        return Speculation(
+        return SpeculationFigures(
             num_drafts=self._drafts,
             num_draft_tokens=self._tokens,
             num_accepted_tokens=accepted,
@@ -176,7 +176,7 @@ def _ratio(count: int, total: int) -> float | None:
     return count / total if total else None
 
 
-class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+class SpeculationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Counts under vLLM's names, and their ratios; a ratio is None if nothing was drafted."""
 
     num_drafts: int
@@ -425,7 +425,7 @@ class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """What clients saw in a replay where they hang up and ask again: requests of the report are their attempts."""
     replicas: ReplicaFigures | None = None
     """How many replicas a replay had when."""
-    speculation: Speculation | None = None
+    speculation: SpeculationFigures | None = None
     """Drafts of a replay with speculative decoding; a trace does not record them."""
     reading: ReadingGaps
     """What could not be read, or was not recorded."""

@@ -16,7 +16,7 @@ from tokenyard.explain.held_back import (
     classify,
 )
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, PreemptionMoment, RequestTimeline, Wait, WaitPart, micros
-from tokenyard.trace.reader import WayIn, taken_in_at_once, way_in
+from tokenyard.trace.reader import Ingress, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision, StepSnapshot
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Place, WaitState
@@ -28,16 +28,16 @@ __all__ = ["Account", "OpenWait", "WaitTracker", "WaitWatcher", "until_seen"]
 # What a request waits for before the first step that sees it: its way to the scheduler, a step that runs, or none.
 
 
-def until_seen(way: WayIn) -> list[tuple[Cause, int, int]]:
+def until_seen(way: Ingress) -> list[tuple[Cause, int, int]]:
     """The time from its arrival to the first step that sees it, in microseconds, in pieces; some may be empty.
 
     Each piece has one cause. While a step ran, it waited for that step, whether it was on its way or there.
     """
     return [
-        (FRONT_END, way.sent, way.left),
-        (STEP_IN_PROGRESS, way.left, way.over),
-        (FRONT_END, way.over, way.there),
-        (BETWEEN_STEPS, way.there, way.seen),
+        (FRONT_END, way.sent, way.step_began),
+        (STEP_IN_PROGRESS, way.step_began, way.step_ended),
+        (FRONT_END, way.step_ended, way.received),
+        (BETWEEN_STEPS, way.received, way.seen),
     ]
 
 
@@ -299,7 +299,7 @@ class WaitTracker:
         else:
             over = start if self._step < 0 else self._completed
             taken_in = None if wait.arrived is None else taken_in_at_once(wait.arrived, snapshot)
-            pieces = until_seen(way_in(start, now, before=before, over=over, taken_in=taken_in))
+            pieces = until_seen(ingress_of(start, now, before=before, over=over, taken_in=taken_in))
         wait.unseen = False
         wait.begin(WaitState.QUEUED, number, start, self._account)
         for cause, begin, end in pieces:

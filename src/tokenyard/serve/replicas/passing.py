@@ -13,7 +13,7 @@ from tokenyard.errors import ConfigError, shown
 from tokenyard.serve.openai.assembly import FrontSettings
 from tokenyard.sim.routers import ROUTERS
 
-__all__ = ["Carried", "Head", "ReplicaSettings", "answered", "read_settings"]
+__all__ = ["Head", "ProxiedRequest", "ReplicaSettings", "answered", "read_settings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def read_settings(args: Mapping[str, Any]) -> ReplicaSettings:
 # An HTTP request, carried to an application in another process, and its answer, piece by piece.
 
 
-class Carried(NamedTuple):
+class ProxiedRequest(NamedTuple):
     """A request whose body was read."""
 
     method: str
@@ -100,7 +100,7 @@ class Head(NamedTuple):
 class _Exchange:
     """One request at one application."""
 
-    def __init__(self, request: Carried) -> None:
+    def __init__(self, request: ProxiedRequest) -> None:
         self._request = request
         self._is_read = False
         self._gone = asyncio.Event()
@@ -149,7 +149,7 @@ class _Exchange:
         self.told.set()
 
 
-async def answered(app: ASGIApp, request: Carried) -> AsyncGenerator[Head | bytes, None]:
+async def answered(app: ASGIApp, request: ProxiedRequest) -> AsyncGenerator[Head | bytes, None]:
     """The head of the application's answer, then its body as it comes; what came together is one piece.
 
     A caller that closes it early has left: the application is told, and waited for. Raises what it raises.

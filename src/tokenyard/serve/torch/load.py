@@ -55,8 +55,8 @@ from tokenyard.serve.torch.settings import EngineSettings, speculation_of, trans
 __all__ = [
     "CPU_SHARE",
     "GPU_SHARE",
+    "ConnectorHalves",
     "EngineParts",
-    "Transfers",
     "left_for_blocks",
     "load_engine",
     "make_transfers",
@@ -114,7 +114,7 @@ def _machine_bytes() -> int:
 # Both halves of a KV connector for an engine's own blocks.
 
 
-class Transfers(NamedTuple):
+class ConnectorHalves(NamedTuple):
     """A connector."""
 
     scheduler: KVConnector
@@ -128,24 +128,24 @@ def make_transfers(
     bytes_per_block: int,
     clock: Callable[[], float],
     exchange: OfferExchange | None,
-) -> Transfers:
+) -> ConnectorHalves:
     """The connector that ``config`` names, over ``memory``. ConfigError if it does not go with the cache."""
     if config.kv_connector == OFFLOADING:
         tier = cpu_tier(config, bytes_per_block)
         store_on, load_async = config.get("store_on", "finish"), config.get("load_async", True)
         connector = TieredConnector(cache, tier, store_on=store_on, load_async=load_async)
-        return Transfers(connector, TierWorker(memory, HostMemory(tier.num_blocks)))
+        return ConnectorHalves(connector, TierWorker(memory, HostMemory(tier.num_blocks)))
     if config.kv_connector == STORAGE:
         if "shared_storage_path" not in config.kv_connector_extra_config:
             raise ConfigError("shared_storage_path", None, "say in which folder the blocks are kept")
         files = BlockFiles(config.get("shared_storage_path", ""), config.get("namespace", "default"))
         connector = TieredConnector(cache, DiskTier(files), load_async=config.get("load_async", True))
-        return Transfers(connector, TierWorker(memory, files))
+        return ConnectorHalves(connector, TierWorker(memory, files))
     if exchange is None:
         fix = "prefill and decode need an exchange= that both engines are loaded with"
         raise ConfigError("kv_connector", config.kv_connector, fix)
     handing_over = PrefillDecodeConnector(cache, config.engine_id, clock)
-    return Transfers(handing_over, PrefillDecodeWorker(memory, exchange, config.engine_id, clock))
+    return ConnectorHalves(handing_over, PrefillDecodeWorker(memory, exchange, config.engine_id, clock))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -269,7 +269,9 @@ class EngineParts:
 
     # ---- around the model
 
-    def transfers(self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None) -> Transfers:
+    def transfers(
+        self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None
+    ) -> ConnectorHalves:
         """The connector that was asked for."""
         assert self._settings.kv_transfer is not None
         return make_transfers(self._settings.kv_transfer, cache, self.tensors, self._bytes_per_block, clock, exchange)

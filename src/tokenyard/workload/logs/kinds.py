@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Reading, View, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, View, normal, payload_of
 from tokenyard.workload.logs.records import (
     best_list,
     first_row,
@@ -99,7 +99,7 @@ def what_it_lacks(lines: Sequence[bytes]) -> str | None:
 # Each has fields that it needs. A file's first records are held against all of them; the one most of whose fields are
 # there is taken, and of equals the one that needs more.
 
-LogReader = Callable[[Source, Reading], Iterator[LoggedRequest]]
+LogReader = Callable[[Source, LogReading], Iterator[LoggedRequest]]
 
 LOGS: dict[str, Named[LogReader]] = {
     "burstgpt": Named(

@@ -25,8 +25,8 @@ __all__ = [
     "FieldPath",
     "Found",
     "LogOptions",
+    "LogReading",
     "LoggedRequest",
-    "Reading",
     "Stamp",
     "TimeUnit",
     "View",
@@ -288,7 +288,7 @@ def columns_from(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-class Reading:
+class LogReading:
     """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
 
     def __init__(self, path: Path, options: LogOptions, *, day_first: bool = False) -> None:
