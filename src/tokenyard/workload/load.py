@@ -245,7 +245,7 @@ GENERATORS: dict[str, Named[Callable[[ReadOptions], Workload]]] = {
         _agentic, "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run"
     ),
     "chat": Named(_chat, "Chats: a short shared system prompt, a few turns, a person who thinks between them"),
-    "completion": Named(_completion, "Code completion: editors that ask at every pause while somebody types"),
+    "completion": Named(_completion, "Code completion: editors that ask at every pause while their user types"),
     "rag": Named(_rag, "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer"),
     "random": Named(_random, "Random lengths, as vllm bench serve --dataset-name random draws them"),
 }
