@@ -82,7 +82,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
-    "Asked",
+    "GivenFlags",
     "Assumption",
     "Check",
     "Errors",

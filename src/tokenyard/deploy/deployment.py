@@ -17,7 +17,7 @@ from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
 from tokenyard.deploy.texts.commands import Found
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.redaction import hidden
@@ -187,7 +187,7 @@ class Deployment:
         try:
             said = msgspec.json.decode(text, type=_Written)
             given = tuple(_read_flag(*each) for each in said.given)
-            asked = Asked(
+            asked = GivenFlags(
                 given,
                 said.environment,
                 frozenset(said.named),

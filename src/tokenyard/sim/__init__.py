@@ -32,9 +32,9 @@ __all__ = [
     "ListedTokens",
     "LoadShape",
     "LogOptions",
+    "MachineSpeed",
     "MakesConnector",
     "ModelSpec",
-    "Pace",
     "Progress",
     "RandomOptions",
     "RankUse",
@@ -104,7 +104,7 @@ OFFERED = {
         "TransferDirection",
     ),
     "tokenyard.steptime.pace": (
-        "Pace",
+        "MachineSpeed",
         "VirtualClock",
     ),
     "tokenyard.models.gpus": ("GPU",),
@@ -168,7 +168,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.settings import KVLink, ReplaySettings
     from tokenyard.sim.transfers import KVTransfer, Link, SimulatedConnector, SimulatedTransfers
     from tokenyard.steptime.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
-    from tokenyard.steptime.pace import Pace, VirtualClock
+    from tokenyard.steptime.pace import MachineSpeed, VirtualClock
     from tokenyard.workload.builder import Session, Text
     from tokenyard.workload.generators import RandomOptions
     from tokenyard.workload.load import LoadShape

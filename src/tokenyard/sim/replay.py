@@ -42,7 +42,7 @@ from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySetti
 from tokenyard.sim.traffic import OnProgress, Progress, RefusedRequest, Traffic, require_patience, require_settled
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
-from tokenyard.steptime.pace import Pace, VirtualClock, paced
+from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
 from tokenyard.workload.record import Workload
 
 __all__ = [
@@ -151,7 +151,7 @@ def replay(
     cache_config: CacheConfig,
     latency: LatencyModel,
     *,
-    pace: Pace | None = None,
+    pace: MachineSpeed | None = None,
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     policy: PolicyChoice | None = None,
     kv_transfer: ConnectorChoice | None = None,

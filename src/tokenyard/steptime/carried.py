@@ -20,7 +20,7 @@ from tokenyard.steptime.model import (
     transfer_seconds,
 )
 
-__all__ = ["LeaningLatency", "Ratios", "Reach", "lean", "ratios", "scaled", "stretched"]
+__all__ = ["ExtrapolatedLatency", "Ratios", "Reach", "extrapolate", "ratios", "scaled", "stretched"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -61,14 +61,14 @@ class Reach(NamedTuple):
         asked = (work.prefill_tokens, work.num_prefills, work.num_decodes)
         return all(ours <= _NEARLY * seen for ours, seen in zip(asked, self, strict=True))
 
-    def beyond(self, most: Reach) -> Iterator[tuple[str, int, int]]:
-        """Of what ``most`` has more of: what that is, how many it has, and how many were seen."""
+    def uncovered(self, most: Reach) -> Iterator[tuple[str, int, int]]:
+        """What ``most`` has more of: its name, how many ``most`` has, and how many were seen."""
         for what, asked, seen in zip(("prompt tokens", "prefills", "decodes"), most, self, strict=True):
             if asked > _NEARLY * seen:
                 yield what, asked, seen
 
 
-class LeaningLatency:
+class ExtrapolatedLatency:
     """``fitted`` within ``reach``; beyond it, what ``model`` times ``scale`` has comes on top."""
 
     def __init__(self, fitted: FittedLatency, reach: Reach, model: LatencyModel, scale: float) -> None:
@@ -94,16 +94,16 @@ class LeaningLatency:
         return transfer_seconds(self.fitted, num_bytes, direction)
 
 
-class Leaning(NamedTuple):
+class Extrapolation(NamedTuple):
     """Step times, and how far their model is from the measured ones."""
 
-    latency: LeaningLatency
+    latency: ExtrapolatedLatency
     error: float
     """Half of the measured steps are within this share of what the scaled model says."""
 
 
-def lean(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyModel) -> Leaning | None:
-    """Have ``fitted``, the fit to ``steps``, lean on ``model``; None if the model is too far from them to be of use."""
+def extrapolate(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyModel) -> Extrapolation | None:
+    """``fitted``, the fit to ``steps``, and ``model`` for larger ones; None if the model is too far off to be used."""
     compared = steps[:: max(len(steps) // _COMPARED, 1)]
     measured = np.array([step.seconds for step in compared])
     modelled = np.array([step_seconds(model, _shape_like(step.features)) for step in compared])
@@ -111,7 +111,7 @@ def lean(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyMod
         return None
     scale = float(measured.sum() / modelled.sum())
     error = float(np.median(np.abs(measured / (modelled * scale) - 1)))
-    return Leaning(LeaningLatency(fitted, Reach.of(steps), model, scale), error) if error <= _CLOSE else None
+    return Extrapolation(ExtrapolatedLatency(fitted, Reach.of(steps), model, scale), error) if error <= _CLOSE else None
 
 
 def _largest_like(work: StepWork, reach: Reach) -> StepShape:
@@ -190,7 +190,7 @@ def _priced() -> Iterator[StepShape]:
 
 
 def _shape(parts: Sequence[tuple[int, int, int]]) -> StepShape:
-    """Of requests, the tokens that each computes, and those before them."""
+    """A step of requests: how many, the tokens that each computes, and those before them."""
     new = np.repeat([tokens for _, tokens, _ in parts], [count for count, _, _ in parts])
     computed = np.repeat([before for _, _, before in parts], [count for count, _, _ in parts])
     return StepShape(new, computed, len(new), int(new.sum()))

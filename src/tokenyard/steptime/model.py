@@ -167,7 +167,7 @@ class LatencyModel(Protocol):
 
     @property
     def host_seconds(self) -> float:
-        """Of every step's duration, seconds of work on the host before the GPU begins: input preparation, launch.
+        """Seconds of work on the host, in every step, before the GPU begins: input preparation, launch.
 
         With a further step in flight they pass while the GPU computes (async scheduling). 0 where it is not known.
         """
@@ -197,7 +197,7 @@ class TermedLatency(LatencyModel, Protocol):
 
 
 MOST_SECONDS = 1e9
-"""Of one step, some thirty years: moments in microseconds stay exact."""
+"""Longest time of one step, some thirty years: moments in microseconds stay exact."""
 
 
 def require_seconds(name: str, value: object) -> None:
@@ -233,8 +233,8 @@ class ConstantLatency:
 # ---------------------------------------------------------------------------------------------------------------------
 # What a latency model answers, asked by everybody who prices steps or transfers, and checked.
 #
-# A model that somebody wrote or learned may answer with anything. A negative time would let the clock of a replay run
-# backwards, and NaN would compare with nothing: either gives a result, and a wrong one. So nobody in ``sim`` asks a
+# A model of a user's, written or learned, may answer with anything. A negative time would let the clock of a replay run
+# backwards, and NaN would compare with nothing: either gives a result, and a wrong one. So ``sim`` asks no
 # model but through these functions; each raises LatencyError for an answer that is no finite number of seconds from 0
 # on.
 
@@ -248,7 +248,7 @@ class RanksLatency(LatencyModel, Protocol):
     """A latency model that knows what ranks cost each other."""
 
     def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """Duration of a step that all ranks take together; None: a rank that computes nothing for anybody."""
+        """Duration of a step that all ranks take together; None: a rank that computes nothing for any request."""
 
 
 def step_seconds(latency: LatencyModel, shape: StepShape, step: int | None = None) -> float:
@@ -276,7 +276,7 @@ def transfer_seconds(latency: LatencyModel, num_bytes: int, direction: TransferD
 def ranks_seconds(latency: LatencyModel, shapes: Sequence[StepShape | None]) -> float:
     """Seconds of a step that ranks take together: as the model says it of them, or as long as the slowest takes alone.
 
-    A rank that computes nothing for anybody (None) takes part with a dummy batch.
+    A rank that computes nothing for any request (None) takes part with a dummy batch.
     """
     together = getattr(latency, "ranks_seconds", None)
     if together is None:

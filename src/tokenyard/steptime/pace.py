@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tokenyard.steptime.model import LatencyModel, MappedLatency
 
-__all__ = ["Pace", "VirtualClock", "paced"]
+__all__ = ["MachineSpeed", "VirtualClock", "paced"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -17,7 +17,7 @@ __all__ = ["Pace", "VirtualClock", "paced"]
 
 
 class VirtualClock:
-    """Seconds that pass only when somebody says so; never backwards."""
+    """Seconds that pass only when its owner says so; never backwards."""
 
     __slots__ = ("_now",)
 
@@ -48,7 +48,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pace:
+class MachineSpeed:
     """Step times as multiples of what a latency model says, by stretches of time."""
 
     begins: Floats
@@ -61,6 +61,6 @@ class Pace:
         return float(self.factors[max(int(self.begins.searchsorted(moment, side="right")) - 1, 0)])
 
 
-def paced(model: LatencyModel, pace: Pace, clock: VirtualClock) -> LatencyModel:
+def paced(model: LatencyModel, pace: MachineSpeed, clock: VirtualClock) -> LatencyModel:
     """A latency model on a machine that is faster at some moments than at others; a step has the pace of its start."""
     return MappedLatency(model, lambda seconds, _: seconds * pace.at(clock.now()))

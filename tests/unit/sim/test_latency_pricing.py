@@ -21,7 +21,7 @@ from tokenyard.sim.routers import RoundRobin
 from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.carried import scaled, stretched
 from tokenyard.steptime.model import StepShape, TransferDirection, decode_seconds, step_seconds
-from tokenyard.steptime.pace import Pace
+from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 NO_DURATIONS = (-0.01, math.nan, math.inf, -math.inf, 1e10, None, "0.1", True, np.float64("nan"), 1j)
@@ -91,7 +91,7 @@ def staged(latency: Any) -> None:
 
 
 def paced(latency: Any) -> None:
-    replay(workload(), scheduler(), CACHE, latency, pace=Pace(np.array([0.0]), np.array([1.5])))
+    replay(workload(), scheduler(), CACHE, latency, pace=MachineSpeed(np.array([0.0]), np.array([1.5])))
 
 
 def carried(latency: Any) -> None:

@@ -144,7 +144,7 @@ class KnownModel(NamedTuple):
     """What a name of the hub stands for."""
 
     name: str
-    """Of the model whose shape it has."""
+    """Name of the model whose shape it has."""
     max_model_len: int | None = None
     """Its own, in tokens, where that is another than the known model's."""
 
@@ -336,7 +336,7 @@ def _kinds(model: ModelSpec) -> set[str]:
 
 
 def _count(kind: str, value: Any) -> int | None:
-    """How many are allowed: a number, or the ``count`` among sizes; None where nobody says."""
+    """How many are allowed: a number, or the ``count`` among sizes; None where no flag says."""
     count = value.get("count") if isinstance(value, dict) else value
     if count is not None and (type(count) is not int or count < 0):
         raise ConfigError(f"limit_mm_per_prompt.{kind}", value, "give a whole number from 0")

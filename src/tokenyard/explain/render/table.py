@@ -27,7 +27,7 @@ _SHOWN = 10
 _NAMED = 24
 """Columns that ``repr`` names."""
 _WIDTH = 110
-"""Of a terminal."""
+"""Characters of a line in a terminal."""
 
 
 class RowTable:

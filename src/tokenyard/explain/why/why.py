@@ -55,7 +55,7 @@ class ReasonShare(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     us: int
     share: float
-    """Of all its waiting time."""
+    """Share of all its waiting time."""
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -103,7 +103,7 @@ class Why(Answer, RequestMoments, kw_only=True):
     rank: int | None = None
     """The engine that served it, where there are several; step numbers are those of this engine."""
     partial: Partial | None = None
-    """Of a request that does not end in the trace: how the trace shows that the run went on after it."""
+    """How the trace shows that the run went on after it, for a request that does not end in the trace."""
 
     def summary(self) -> str:
         most = f", most for {self.reasons[0].reason}" if self.reasons else ""

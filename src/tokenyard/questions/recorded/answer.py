@@ -18,7 +18,7 @@ from tokenyard.steptime.model import (
     StepWork,
 )
 from tokenyard.trace.facts import micros
-from tokenyard.trace.reader import TraceReader, taken_in_at_once, way_in
+from tokenyard.trace.reader import TraceReader, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import RequestArrived
 from tokenyard.trace.steps import Step
 
@@ -297,7 +297,7 @@ class FrontEnd:
             return 0
         over = sent if self._before is None else self._over
         taken_in = taken_in_at_once(arrived, step.snapshot)
-        return way_in(sent, seen, before=self._before, over=over, taken_in=taken_in).on_its_way
+        return ingress_of(sent, seen, before=self._before, over=over, taken_in=taken_in).on_its_way
 
     @property
     def usual(self) -> float:
@@ -366,7 +366,7 @@ class StepWatch:
             return None
         larger = [
             f"up to {asked:,} {what} in one, the trace has at most {seen:,}"
-            for what, asked, seen in self._reach.beyond(self._most)
+            for what, asked, seen in self._reach.uncovered(self._most)
         ]
         source = "extrapolated from smaller ones" if leans_on is None else f"those of the model of {leans_on}, scaled"
         return (

@@ -117,7 +117,7 @@ class _Lines:
 
 
 def _bad_lines(source: Path) -> int:
-    """Of a Parquet source, the bad lines that its footer counts; of text, which is passed on as it is, none."""
+    """Bad lines that the footer of a Parquet source counts; text, which is passed on as it is, has none."""
     if not is_columnar(source):
         return 0
     with columnar_reader(source) as reader:

@@ -25,7 +25,7 @@
                       is_embed (which tokens are embeddings; default: all) and cross (an encoder-decoder model's input)
     lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
-    predicted_output_tokens  what somebody predicts that the answer will have, for policies (default: nobody does)
+    predicted_output_tokens  output tokens that are predicted, for policies (default: no prediction)
     meta              an object of your own fields, for policies, observers and the rows of a replay
 
 The first line may say what is about all of them: ``{"workload": {...}}`` with time_unit ("s"), max_concurrency, clients
