@@ -111,7 +111,8 @@ def test_weights_are_those_of_the_model_class(file: Path) -> None:
         model = MODELS[case["model"]]
         ours = (model.weight_bytes(case["tensor_parallel_size"]), model.dtype, model.max_model_len)
         weights = pytest.approx(case["rank_weight_bytes"], rel=LARGEST_WEIGHT_ERROR)
-        if ours != (weights, case["dtype"], case["max_model_len"]):
+        theirs: Any = (weights, case["dtype"], case["max_model_len"])
+        if ours != theirs:
             wrong.append(f"{_name(recorded, case)}: {ours}, vLLM says {case['rank_weight_bytes']}")
     assert not wrong, "\n".join(wrong)
 
