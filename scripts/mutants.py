@@ -118,7 +118,8 @@ def _decided_in(function: ast.FunctionDef) -> Iterator[ast.AST]:
             continue
         yield node
         annotation = getattr(node, "annotation", None)
-        below += [child for child in ast.iter_child_nodes(node) if child is not annotation]
+        children = [child for child in ast.iter_child_nodes(node) if child is not annotation]
+        below += [each for each in children if not (isinstance(each, ast.keyword) and each.arg == "strict")]
 
 
 def _changes_of(node: ast.AST) -> Iterator[_Change]:

@@ -29,8 +29,8 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.scenario import Scenario, prepared, traffic_by_name
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
-from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
+from tokenyard.sim.replay import Progress, replay_engines
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.record import Workload
 
@@ -416,7 +416,7 @@ def _run(
         workload,
         settings,
         observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
-        policies=[make() for _ in builders],
+        policy=make,
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from tokenyard.steptime.fitted import FEATURES, FittedLatency, MeasuredStep
 from tokenyard.steptime.model import (
     LatencyModel,
+    MappedLatency,
     StepShape,
     StepWork,
     TransferDirection,
@@ -20,7 +20,7 @@ from tokenyard.steptime.model import (
     transfer_seconds,
 )
 
-__all__ = ["LeaningLatency", "Ratios", "Reach", "ScaledLatency", "StretchedLatency", "lean", "ratios"]
+__all__ = ["LeaningLatency", "Ratios", "Reach", "lean", "ratios", "scaled", "stretched"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -196,53 +196,32 @@ def _shape(parts: Sequence[tuple[int, int, int]]) -> StepShape:
     return StepShape(new, computed, len(new), int(new.sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledLatency:
-    """``measured`` of a step, times what ``after`` takes for it over what ``before`` does.
+def scaled(measured: LatencyModel, before: LatencyModel, after: LatencyModel) -> LatencyModel:
+    """``measured`` of a step, times what ``after`` takes for it over what ``before`` does: ``before`` is the model of
+    the deployment that was measured, ``after`` that of the one that is asked about.
 
     What the host does before the GPU begins is carried over by itself: it is hidden where steps are prepared ahead.
     """
 
-    measured: LatencyModel
-    before: LatencyModel
-    """The model of the deployment that was measured."""
-    after: LatencyModel
-    """The model of the one that is asked about."""
+    def host(own: float) -> float:
+        was, now = host_seconds(before), host_seconds(after)
+        return own * now / was if own > 0 and was > 0 else now
 
-    @property
-    def host_seconds(self) -> float:
-        own, before, after = (host_seconds(each) for each in (self.measured, self.before, self.after))
-        return own * after / before if own > 0 and before > 0 else after
+    def change(seconds: float, shape: StepShape) -> float:
+        own = host_seconds(measured)
+        was = step_seconds(before, shape) - host_seconds(before)
+        now = step_seconds(after, shape) - host_seconds(after)
+        return max(seconds - own, 0.0) * (max(now, 0.0) / was if was > 0 else 1.0) + host(own)
 
-    def step_seconds(self, shape: StepShape) -> float:
-        device = step_seconds(self.measured, shape) - host_seconds(self.measured)
-        before = step_seconds(self.before, shape) - host_seconds(self.before)
-        after = step_seconds(self.after, shape) - host_seconds(self.after)
-        return max(device, 0.0) * (max(after, 0.0) / before if before > 0 else 1.0) + self.host_seconds
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self.after, num_bytes, direction)
+    return MappedLatency(measured, change, host, links=after)
 
 
-@dataclass(frozen=True, slots=True)
-class StretchedLatency:
-    """``modelled`` step times, if all of them are as far off as is said; a step in which any prompt is computed is told
-    from one that only decodes.
+def stretched(modelled: LatencyModel, *, prefill: float, decode: float) -> LatencyModel:
+    """``modelled`` step times, if all of them are as far off as is said: times ``prefill`` of a step in which any
+    prompt is computed, times ``decode`` of one that only decodes.
     """
 
-    modelled: LatencyModel
-    prefill: float
-    """Times as long as modelled, where a prompt is computed."""
-    decode: float
-    """Times as long as modelled, elsewhere."""
+    def change(seconds: float, shape: StepShape) -> float:
+        return seconds * (decode if shape.num_tokens == len(shape.num_new_tokens) else prefill)
 
-    @property
-    def host_seconds(self) -> float:
-        return host_seconds(self.modelled) * min(self.prefill, self.decode)
-
-    def step_seconds(self, shape: StepShape) -> float:
-        only_decodes = shape.num_tokens == len(shape.num_new_tokens)
-        return step_seconds(self.modelled, shape) * (self.decode if only_decodes else self.prefill)
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self.modelled, num_bytes, direction)
+    return MappedLatency(modelled, change, lambda own: own * min(prefill, decode))

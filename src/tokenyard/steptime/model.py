@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_SECONDS",
     "ConstantLatency",
     "LatencyModel",
+    "MappedLatency",
     "RanksLatency",
     "StepShape",
     "StepWork",
@@ -331,3 +332,33 @@ def _words_of(shape: StepShape) -> str:
     requests = len(shape.num_new_tokens)
     are = "request that computes" if requests == 1 else "requests that compute"
     return f"{requests} {are} {shape.num_tokens:,} tokens behind {total(shape.num_computed):,}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A latency model made of another: scaled, paced, watched.
+
+
+def _the_same(seconds: float) -> float:
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLatency:
+    """``model`` with other step times: ``change`` makes them of its own and the shape of the step."""
+
+    model: LatencyModel
+    change: Callable[[float, StepShape], float]
+    host: Callable[[float], float] = _the_same
+    """Makes the host's part of a step of the one of ``model``."""
+    links: LatencyModel | None = None
+    """Whose transfers are taken; None: those of ``model``."""
+
+    @property
+    def host_seconds(self) -> float:
+        return self.host(host_seconds(self.model))
+
+    def step_seconds(self, shape: StepShape) -> float:
+        return self.change(step_seconds(self.model, shape), shape)
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return transfer_seconds(self.model if self.links is None else self.links, num_bytes, direction)

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.steptime.model import (
-    LatencyModel,
-    StepShape,
-    TransferDirection,
-    host_seconds,
-    step_seconds,
-    transfer_seconds,
-)
+from tokenyard.steptime.model import LatencyModel, MappedLatency
 
-__all__ = ["Pace", "PacedLatency", "VirtualClock"]
+__all__ = ["Pace", "VirtualClock", "paced"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -68,21 +61,6 @@ class Pace:
         return float(self.factors[max(int(self.begins.searchsorted(moment, side="right")) - 1, 0)])
 
 
-class PacedLatency:
-    """A latency model on a machine that is faster at some moments than at others."""
-
-    def __init__(self, model: LatencyModel, pace: Pace, clock: VirtualClock) -> None:
-        self._model = model
-        self._pace = pace
-        self._clock = clock
-
-    @property
-    def host_seconds(self) -> float:
-        return host_seconds(self._model)
-
-    def step_seconds(self, shape: StepShape) -> float:
-        """Of a step that begins now."""
-        return step_seconds(self._model, shape) * self._pace.at(self._clock.now())
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self._model, num_bytes, direction)
+def paced(model: LatencyModel, pace: Pace, clock: VirtualClock) -> LatencyModel:
+    """A latency model on a machine that is faster at some moments than at others; a step has the pace of its start."""
+    return MappedLatency(model, lambda seconds, _: seconds * pace.at(clock.now()))

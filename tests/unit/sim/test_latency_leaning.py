@@ -7,11 +7,11 @@ import pytest
 
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.questions.recorded.answer import WatchedLatency
+from tokenyard.questions.recorded.answer import StepWatch
 from tokenyard.steptime import ConstantLatency, FittedLatency, RooflineLatency, StepShape, step_features
 from tokenyard.steptime.carried import Reach, lean
 from tokenyard.steptime.fitted import MeasuredStep, fit_steps
-from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.model import LatencyModel, MappedLatency
 
 SLOWER = 1.3
 """How much longer than the model says the machine of these tests takes."""
@@ -94,15 +94,16 @@ def test_a_model_that_is_far_off_is_not_used(model: RooflineLatency) -> None:
 
 
 def test_time_in_larger_steps_is_counted_and_named() -> None:
-    watched = WatchedLatency(ConstantLatency(seconds=1.0), Reach(prefill_tokens=100, prefills=1, decodes=4))
+    watch = StepWatch(Reach(prefill_tokens=100, prefills=1, decodes=4))
+    watched = MappedLatency(ConstantLatency(seconds=1.0), watch.note)
     for _ in range(18):
         watched.step_seconds(shape(4, 10, 100))
-    assert watched.doubt(None) is None
+    assert watch.doubt(None) is None
     watched.step_seconds(shape(9, 10))
     watched.step_seconds(shape(2, 10, 300))
-    assert watched.doubt(None) == (
+    assert watch.doubt(None) == (
         "10% of the time is spent in steps larger than the trace has (up to 300 prompt tokens in one, the trace has at"
         " most 100; up to 9 decodes in one, the trace has at most 4): their durations are extrapolated from smaller"
         " ones"
     )
-    assert "those of the model of an H100, scaled" in str(watched.doubt("an H100"))
+    assert "those of the model of an H100, scaled" in str(watch.doubt("an H100"))

@@ -14,13 +14,8 @@ from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import (
-    LatencyModel,
     StepShape,
     StepWork,
-    TransferDirection,
-    host_seconds,
-    step_seconds,
-    transfer_seconds,
 )
 from tokenyard.trace.facts import micros
 from tokenyard.trace.reader import TraceReader, taken_in_at_once, way_in
@@ -38,8 +33,8 @@ __all__ = [
     "Mover",
     "ReasonAnswer",
     "SelfCheck",
+    "StepWatch",
     "VariantAnswer",
-    "WatchedLatency",
     "WhatIf",
     "change_of",
     "recorded_ways",
@@ -341,21 +336,16 @@ _MUCH = 0.05
 """Of the time in steps: less is not worth a sentence."""
 
 
-class WatchedLatency:
-    """``model``, with an account of the time in steps that ``reach`` does not cover."""
+class StepWatch:
+    """Keeps account of the time in steps that ``reach`` does not cover."""
 
-    def __init__(self, model: LatencyModel, reach: Reach) -> None:
-        self._model = model
+    def __init__(self, reach: Reach) -> None:
         self._reach = reach
         self._most = Reach(0, 0, 0)
         self._seconds = self._beyond = 0.0
 
-    @property
-    def host_seconds(self) -> float:
-        return host_seconds(self._model)
-
-    def step_seconds(self, shape: StepShape) -> float:
-        seconds = step_seconds(self._model, shape)
+    def note(self, seconds: float, shape: StepShape) -> float:
+        """A step takes so long; it still does."""
         work, most = StepWork.of(shape), self._most
         self._seconds += seconds
         if not self._reach.covers(work):
@@ -366,9 +356,6 @@ class WatchedLatency:
                 max(work.num_decodes, most.decodes),
             )
         return seconds
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self._model, num_bytes, direction)
 
     def doubt(self, leans_on: str | None) -> str | None:
         """What to say of these steps; None if they took next to no time.
