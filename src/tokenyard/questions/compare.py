@@ -232,6 +232,7 @@ class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for cell in self.cells
             ],
+            numbers=[f"{name}_half" for name in ("speedup", *self.cells[0].metrics)],
         )
 
     def _repr_html_(self) -> str:

@@ -5,7 +5,7 @@ Numbers are NumPy columns, NaN where there is no number; texts are columns of ob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from importlib import import_module
 from math import isnan
@@ -154,9 +154,15 @@ def _cell(value: object) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 
-def table_from(name: str, rows: Sequence[Mapping[str, Any]]) -> RowTable:
-    """The table of rows that have the same names, in the order of the first one."""
-    return RowTable(name, {each: column_of([row[each] for row in rows]) for each in (rows[0] if rows else ())})
+def table_from(name: str, rows: Sequence[Mapping[str, Any]], *, numbers: Collection[str] = ()) -> RowTable:
+    """The table of rows that have the same names, in the order of the first one.
+
+    ``numbers``: columns that are numbers even if all of them are missing.
+    """
+    columns = {each: column_of([row[each] for row in rows]) for each in (rows[0] if rows else ())}
+    return RowTable(
+        name, {each: column.astype(np.float64) if each in numbers else column for each, column in columns.items()}
+    )
 
 
 def column_of(values: Sequence[Any]) -> Column:

@@ -261,6 +261,7 @@ class AccuracyReport(Answer, msgspec.Struct, kw_only=True, frozen=True):
                 for name, quantity in (("tpot", row.tpot), ("ttft", row.ttft), ("e2e", row.e2e))
                 if quantity is not None
             ],
+            numbers=("low", "high"),
         )
 
 

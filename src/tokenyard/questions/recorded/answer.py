@@ -238,6 +238,7 @@ class WhatIf(Answer, msgspec.Struct, frozen=True, kw_only=True):
                 for variant in self.variants
                 for each in variant.figures
             ],
+            numbers=("as_it_was", "then", "change", "low", "high", "off_by"),
         )
 
     def with_more(self, other: WhatIf) -> WhatIf:
