@@ -80,8 +80,8 @@ def _literal(text: str) -> str:
 class TokenyardError(Exception):
     """Base class of every error a user can cause and mend. The message is for people; programs read the attributes.
 
-    Code that raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by their
-    names, the command line by its flags.
+    Code that raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by
+    their names, the command line by its flags.
     """
 
     marked: str = ""

@@ -118,7 +118,7 @@ def _hidden(name: str, value: Any, levels: int) -> Any:
 
 
 def _hidden_fields(value: Mapping[Any, Any], levels: int) -> dict[Any, Any]:
-    """A mapping without secrets; a field may be named by another: {name: HF_TOKEN, value: ...}, {Key: ..., Val: ...}."""
+    """A mapping without secrets. A field may be named by another: {name: HF_TOKEN, value: ...}, {Key:, Val:}."""
     values = {key for key in value if str(key).lower().startswith("val")}
     names = {key for key, each in value.items() if values and str(key).lower() in _NAMES and isinstance(each, str)}
     named = next((value[key] for key in value if key in names and is_secret_name(value[key])), "")
