@@ -75,11 +75,6 @@ class NumberedBlocks:
             known = _numbers_of(request)
             known.append(self._output(request, known))
 
-    def hash_again(self, request: Request) -> None:
-        """Begin anew."""
-        request.block_hashes.clear()
-        self.extend(request)
-
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the numbers of blocks behind the first ``num_tokens``."""
         del request.block_hashes[num_tokens // self._block_size :]

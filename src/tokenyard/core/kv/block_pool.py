@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
-from tokenyard.core.basics import Failures
-
 __all__ = ["NULL_BLOCK", "BlockPool", "FreeQueue", "PoolListener", "PrefixIndex", "append_freed", "unhashed_first"]
 
 
@@ -282,7 +280,6 @@ class BlockPool:
     __slots__ = (
         "_put_back",
         "cached",
-        "failures",
         "free_queue",
         "hash_of",
         "index_of",
@@ -302,8 +299,6 @@ class BlockPool:
     ) -> None:
         self._put_back = put_back
         self.num_blocks = num_blocks
-        self.failures = Failures()
-        """What listeners have raised."""
         self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
         self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
@@ -370,14 +365,8 @@ class BlockPool:
                 index_of[block].discard(old, block)
         if self.listeners:
             for block, old in zip(blocks, hashes, strict=True):
-                self._tell_evicted(old, block)
-
-    def _tell_evicted(self, block_hash: bytes, block: int) -> None:
-        for listener in self.listeners:
-            try:
-                listener.block_evicted(block_hash, self.index_of[block].group_id, block)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the pool adds up first
-                self.failures.note(error, "PoolListener.block_evicted")
+                for listener in self.listeners:
+                    listener.block_evicted(old, self.index_of[block].group_id, block)
 
     def forget(self, block: int) -> None:
         """Drop a block's cached content, if it has any."""
@@ -387,10 +376,7 @@ class BlockPool:
             self.hash_of[block] = None
             self.index_of[block].discard(old, block)
             for listener in self.listeners:
-                try:
-                    listener.block_forgotten(old, self.index_of[block].group_id)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the pool adds up first
-                    self.failures.note(error, "PoolListener.block_forgotten")
+                listener.block_forgotten(old, self.index_of[block].group_id)
 
     def forget_content(self, hashes: Iterable[bytes]) -> None:
         """Drop this cached content wherever it is."""
@@ -460,10 +446,7 @@ class BlockPool:
         self.hash_of = [None] * self.num_blocks
         self.prompt_tails.clear()
         for listener in self.listeners:
-            try:
-                listener.all_forgotten()
-            except Exception as error:  # noqa: BLE001 - as above
-                self.failures.note(error, "PoolListener.all_forgotten")
+            listener.all_forgotten()
         return True
 
     def check_invariants(self, holders: Iterable[Sequence[int]]) -> None:

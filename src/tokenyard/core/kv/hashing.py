@@ -175,9 +175,6 @@ class RequestHasher(Protocol):
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """Hash the blocks that have just become full, one of each of several requests, given as int32 bytes."""
 
-    def hash_again(self, request: Request) -> None:
-        """:meth:`append_n` raised: begin anew."""
-
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
 
@@ -269,11 +266,6 @@ class BlockHasher:
             if request.has_extra_keys:
                 prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
             hashes.append(prefix.digest())
-
-    def hash_again(self, request: Request) -> None:
-        """:meth:`append` raised: nobody knows what it has done to the running hash."""
-        self._forget(request)
-        self.extend(request)
 
     @staticmethod
     def _forget(request: Request) -> None:

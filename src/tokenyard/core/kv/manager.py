@@ -74,8 +74,6 @@ class KVCacheManager:
         self.enable_caching = config.enable_prefix_caching
         put_back = unhashed_first if profile.unhashed_blocks_first else append_freed
         self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back)
-        self.failures = self.pool.failures
-        """What foreign code raised; the scheduler's calls end with it."""
         make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
         self.hasher: RequestHasher = hasher or make_hasher(
             hash_block_size(config),
@@ -422,12 +420,7 @@ class KVCacheManager:
     def on_seal(self, sealed: Sequence[tuple[Request, bytes]]) -> None:
         """Blocks of running requests have become full of known tokens."""
         if self.enable_caching and not self.hashes_look_ahead:
-            try:
-                self.hasher.append_n(sealed)
-            except Exception as error:  # noqa: BLE001 - the tokens are there: hash them again, from the beginning
-                self.failures.note(error, "the hashes of full blocks")
-                for request, _ in sealed:
-                    self.hasher.hash_again(request)
+            self.hasher.append_n(sealed)
 
     # ---- the end
 
@@ -438,21 +431,6 @@ class KVCacheManager:
             self.coordinator.free(slot)
             self.new_blocks.drop(slot)
             self.table.release(request)
-
-    def undo_admission(self, request: Request, num_valid: int, *, had_blocks: bool) -> None:
-        """Of a request that is not admitted after all only the first ``num_valid`` tokens have KV.
-
-        Content that was to be computed in this step is forgotten. Blocks are given back, unless it came with some: then
-        it keeps what it has got.
-        """
-        if request.slot >= 0:
-            if self.enable_caching:
-                self.forget_beyond(request, num_valid)
-            if had_blocks:
-                self.publish_again(request)
-                self.new_blocks.drop(request.slot)
-            else:
-                self.free(request)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; refused (False) while blocks are in use."""

@@ -7,19 +7,17 @@ from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
-from tokenyard.core.sched.connector import checked_match
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.features.ahead import LateOutputs
 from tokenyard.core.sched.features.encoder import EncoderInputs
-from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
-from tokenyard.core.sched.queues import RunningList, WaitingQueues
+from tokenyard.core.sched.queues import WaitingQueues
 
 __all__ = [
-    "AdmissionUndo",
     "AlignmentLimit",
     "ConnectorLookup",
     "EncoderLimit",
@@ -32,29 +30,6 @@ __all__ = [
     "ReadyLimit",
     "limits_in_order",
 ]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# An admission that is called off: a limit, or who was asked in it, raised when memory may have been taken already.
-
-
-class AdmissionUndo:
-    """Takes back what the limits may have done for a candidate; it waits as before, and is asked about again."""
-
-    def __init__(self, kv: KVCacheManager, features: Features) -> None:
-        self._kv = kv
-        self.failures = kv.failures
-        self._encoder = features.encoder
-
-    def undo(self, candidate: Candidate, budget: StepBudget, *, had_blocks: bool) -> None:
-        """``had_blocks``: the request came with blocks, which it keeps if any of its tokens are in them."""
-        request = candidate.request
-        had_blocks = had_blocks and (request.num_computed_tokens > 0 or request.resumable)
-        if self._encoder is not None:
-            self._encoder.roll_back(request, budget, ())
-            self._encoder.cache.free(request)
-        num_valid = request.num_computed_tokens + candidate.num_local_hit_tokens
-        self._kv.undo_admission(request, num_valid, had_blocks=had_blocks)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -85,14 +60,14 @@ class ReadyLimit:
         if self._has_become_ready(request):
             candidate.num_computed_tokens = request.num_computed_tokens
             return None
-        reason = Reason.HOOK_FAILED if self._grammars.is_condemned(request) else _BLOCKED_REASONS[request.status]
+        reason = Reason.HOOK_FAILED if self._grammars.has_failed(request) else _BLOCKED_REASONS[request.status]
         return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
 
     def _has_become_ready(self, request: Request) -> bool:
         if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
             return self._transfers is not None and self._transfers.promote(request)
         waits = request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        if not waits or self._grammars.is_condemned(request) or not self._grammars.is_ready(request):
+        if not waits or not self._grammars.is_ready(request):
             return False
         request.status = RequestStatus.WAITING
         return True
@@ -152,8 +127,8 @@ class ConnectorLookup:
         request = candidate.request
         if candidate.computed is None:
             return None
-        connector, local = self._transfers.connector, candidate.num_local_hit_tokens
-        match = checked_match(connector, connector.get_num_new_matched_tokens(request, local))
+        local = candidate.num_local_hit_tokens
+        match = self._transfers.match(request, local)
         if match.num_tokens is None:
             return Outcome(
                 OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
@@ -293,18 +268,12 @@ _KV_REASONS = {
 class MemoryLimit:
     """Is there memory? The last question: a yes has allocated."""
 
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        running: RunningList,
-        features: Features,
-        pins: PinBoard,
-    ) -> None:
+    def __init__(self, parts: Parts, pins: PinBoard) -> None:
+        config, features = parts.config, parts.features
         self._reserve_full = config.scheduler_reserve_full_isl
         self._counts_lookups = config.profile.lookups_count_at_admission
-        self._kv = kv
-        self._running = running
+        self._kv = parts.kv
+        self._running = parts.running
         self._encoder = features.encoder
         self._transfers = features.transfers
         self._num_lookahead_tokens = features.num_lookahead_tokens
@@ -361,7 +330,7 @@ class MemoryLimit:
         """Tell the connector; a request that has to wait for its load is passed over with its blocks in hand."""
         assert self._transfers is not None
         request, external = candidate.request, candidate.num_external_computed_tokens
-        self._transfers.connector.update_state_after_alloc(request, blocks, external)
+        self._transfers.allocated(request, blocks, external)
         if candidate.computed is not None:
             queried = request.num_tokens - candidate.num_local_hit_tokens
             self._transfers.stats.record(queried, external, preempted=request.num_preemptions > 0)
@@ -385,21 +354,15 @@ class MemoryLimit:
 # Which limits a scheduler has, and in which order it asks them.
 
 
-def limits_in_order(
-    config: SchedulerConfig,
-    kv: KVCacheManager,
-    running: RunningList,
-    features: Features,
-    pins: PinBoard,
-    grammars: GrammarGate,
-) -> list[Limit]:
+def limits_in_order(parts: Parts, pins: PinBoard) -> list[Limit]:
     """The limits of the configured features, in the order in which vLLM asks."""
-    limits: list[Limit] = [ReadyLimit(features.transfers, grammars)]
+    config, features = parts.config, parts.features
+    limits: list[Limit] = [ReadyLimit(features.transfers, parts.grammars)]
     if features.late_outputs is not None:
         limits.append(LateOutputLimit(features.late_outputs))
     if config.max_loras:
         limits.append(LoraLimit(config.max_loras))
-    limits.append(PrefixLookup(kv, counts=not config.profile.lookups_count_at_admission))
+    limits.append(PrefixLookup(parts.kv, counts=not config.profile.lookups_count_at_admission))
     if features.transfers is not None:
         limits.append(ConnectorLookup(features.transfers))
     if features.speculation is not None and config.profile.admission_pads_decodes:
@@ -412,5 +375,5 @@ def limits_in_order(
     if features.alignment is not None:
         chunk.append(AlignmentLimit(features.alignment))
     limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
-    limits.append(MemoryLimit(config, kv, running, features, pins))
+    limits.append(MemoryLimit(parts, pins))
     return limits

@@ -7,18 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from tokenyard.core.basics import IntArray, all_ones, constant, counting, total
-from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.allocation import KVShortage
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
 from tokenyard.core.sched.features.encoder import EncoderInputs
-from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
-from tokenyard.core.sched.policy import Policy
-from tokenyard.core.sched.queues import RunningList
-from tokenyard.core.table import RequestTable
 
 __all__ = ["Rows", "RunningPass"]
 
@@ -129,25 +124,20 @@ class RunningPass:
 
     def __init__(
         self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        table: RequestTable,
-        running: RunningList,
-        policy: Policy,
-        features: Features,
-        *,
+        parts: Parts,
         preempt: Callable[[Request], None],
         stalemate: Stalemate,
-        encoder_stalemate: EncoderStalemate | None = None,
+        encoder_stalemate: EncoderStalemate | None,
     ) -> None:
-        self._config = config
-        self._table = table
-        self._kv = kv
-        self._running = running
-        self._policy = policy
+        self._config = config = parts.config
+        self._table = parts.table
+        self._kv = parts.kv
+        self._running = parts.running
+        self._policy = parts.policy
         self._preempt = preempt
         self._stalemate = stalemate
         self._encoder_stalemate = encoder_stalemate
+        features = parts.features
         self._placeholders = features.placeholders
         self._decode_round = features.decode_round
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
@@ -170,14 +160,10 @@ class RunningPass:
         """What ends a run of rows early, in order."""
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
-        self._failures = kv.failures
-        self.has_failed = False
-        """Somebody raised in the last pass, which ended there."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes, budget.longest_prefill)
-        self.has_failed = False
         done = self._grant(rows, budget, outcomes)
         self._planned.clear()
         if done < len(rows.requests):
@@ -210,12 +196,7 @@ class RunningPass:
             budget.spend(int(ask[:served].sum()), served)
             # Whatever the victims give back, this request asks for no more than it has asked for.
             rows.want[done] = ask[served]
-            try:
-                done, itself = self._make_room(rows, done, budget, outcomes)
-            except Exception as error:  # noqa: BLE001 - nobody was preempted: the step ends here, with what was decided
-                self._failures.note(error, "the choice of a victim")
-                self.has_failed = True
-                break
+            done, itself = self._make_room(rows, done, budget, outcomes)
             if itself and self._ends_with_itself:
                 break
         return done
@@ -387,12 +368,9 @@ class RunningPass:
 
     def _note_left_out(self, rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
+        reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         if budget.max_tokens == 0:
             reason = Reason.PAUSED
-        elif self.has_failed:
-            reason = Reason.HOOK_FAILED
-        else:
-            reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
             outcomes.not_scheduled.append(
                 Outcome(

@@ -181,11 +181,6 @@ class VllmHashes:
             else:
                 self.extend(request)
 
-    def hash_again(self, request: Request) -> None:
-        """:meth:`append_n` raised: begin anew."""
-        request.block_hashes.clear()
-        self.extend(request)
-
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
         theirs = cast("FastRequest", request).theirs
