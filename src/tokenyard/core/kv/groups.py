@@ -82,7 +82,10 @@ class SingleTypeManager(ABC):
 
     __slots__ = ("block_size", "group_id", "hash_stride", "held", "new_blocks", "num_cached", "pool")
 
-    def __init__(self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1) -> None:
+    def __init__(
+        self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1, *, is_zeroed: bool = False
+    ) -> None:
+        """``is_zeroed``: workers zero the blocks that it takes."""
         self.pool = pool
         self.block_size = block_size
         """Tokens per block."""
@@ -93,7 +96,7 @@ class SingleTypeManager(ABC):
         """Slot -> block ids in position order."""
         self.num_cached: dict[int, int] = {}
         """Slot -> leading blocks that were offered to the prefix index."""
-        self.new_blocks: list[int] | None = None
+        self.new_blocks: list[int] | None = [] if is_zeroed else None
         """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
 
     # ---- what a type decides
@@ -404,8 +407,10 @@ class _WindowedManager(SingleTypeManager):
         window: int,
         longest: int,
         most_held: int,
+        *,
+        is_zeroed: bool = False,
     ) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride)
+        super().__init__(pool, block_size, group_id, hash_stride, is_zeroed=is_zeroed)
         self.window = window
         """Tokens of the window, or of a chunk."""
         self._max_admission_blocks = longest

@@ -34,13 +34,15 @@ class MambaManager(SingleTypeManager):
         hash_stride: int,
         num_speculative_blocks: int,
         max_step_tokens: int,
+        *,
+        frees_processed_only: bool = False,
     ) -> None:
+        """``frees_processed_only``: only tokens that surely count are told to :meth:`drop_skipped`."""
         super().__init__(pool, block_size, group_id, hash_stride)
         self.num_speculative_blocks = num_speculative_blocks
         """Blocks kept for the states of drafts."""
-        self.num_kept_for_drafts = num_speculative_blocks
-        """Tokens that may turn out wrong, so that an earlier state is read again; 0 where only those that surely count
-        are told to :meth:`drop_skipped`."""
+        self.num_kept_for_drafts = 0 if frees_processed_only else num_speculative_blocks
+        """Tokens that may turn out wrong, so that an earlier state is read again."""
         self._longest = -(-(num_speculative_blocks + max_step_tokens) // block_size) + 1 + num_speculative_blocks
         """Most blocks held at once."""
         self._written: set[bytes] = set()
@@ -145,11 +147,21 @@ class AlignedMambaManager(MambaManager):
         hash_stride: int,
         num_speculative_blocks: int,
         max_step_tokens: int,
+        *,
+        frees_processed_only: bool = False,
     ) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride, num_speculative_blocks, max_step_tokens)
+        super().__init__(
+            pool,
+            block_size,
+            group_id,
+            hash_stride,
+            num_speculative_blocks,
+            max_step_tokens,
+            frees_processed_only=frees_processed_only,
+        )
         self._read: dict[int, int] = {}
         """Slot -> position in its list of the state that the block taken last was computed from."""
-        self.frees_across_gaps = False
+        self.frees_across_gaps = frees_processed_only
         """Blocks before a null block may still be held: steps in flight read them longer than later ones are kept."""
         self._dropped: dict[int, int] = {}
         """Slot -> leading blocks that have been looked at and dropped."""
