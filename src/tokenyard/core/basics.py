@@ -53,17 +53,17 @@ def constant(value: int) -> IntArray:
 ONE = constant(1)
 
 
-_counting = np.arange(1024)
+_counting = np.arange(4096)
 _counting.flags.writeable = False
 
 
 def counting(n: int) -> IntArray:
-    """0, 1, ... ``n - 1``, read-only: a part of one array that is kept."""
-    global _counting  # noqa: PLW0603 - grows when somebody needs more
-    if n > len(_counting):
-        _counting = np.arange(2 * n)
-        _counting.flags.writeable = False
-    return _counting[:n]
+    """0, 1, ... ``n - 1``, read-only: mostly a part of one array that is kept."""
+    if n <= len(_counting):
+        return _counting[:n]
+    more = np.arange(n)
+    more.flags.writeable = False
+    return more
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
@@ -76,15 +76,14 @@ def anywhere(mask: npt.NDArray[np.bool_]) -> bool:
     return 1 in mask.tobytes()
 
 
-_ones = np.ones(1024, np.int64).tobytes()
+_ones = np.ones(4096, np.int64).tobytes()
 
 
 def all_ones(column: IntArray) -> bool:
     """Whether every entry is 1, as where everybody decodes."""
-    global _ones  # noqa: PLW0603 - as for counting
     told = column.tobytes()
     if len(told) > len(_ones):
-        _ones = np.ones(2 * len(column), np.int64).tobytes()
+        return bool((column == ONE).all())
     return told == _ones[: len(told)]
 
 

@@ -155,14 +155,14 @@ def _is_beginning_of(seed: int, prompt: TokenSource) -> bool:
     return isinstance(prompt, StreamTokens) and prompt.segments[0].seed == seed
 
 
-_blank = np.zeros(1024, np.int32)
+_blank = np.zeros(1 << 17, np.int32)
 _blank.flags.writeable = False
 
 
 def blank_tokens(num_tokens: int) -> TokenIds:
-    """So many token ids that say nothing, shape ``[num_tokens]``, read-only: a part of one array that is kept."""
-    global _blank  # noqa: PLW0603 - grows when somebody needs more
-    if num_tokens > len(_blank):
-        _blank = np.zeros(2 * num_tokens, np.int32)
-        _blank.flags.writeable = False
-    return _blank[:num_tokens]
+    """So many token ids that say nothing, shape ``[num_tokens]``, read-only: mostly a part of one array."""
+    if num_tokens <= len(_blank):
+        return _blank[:num_tokens]
+    more = np.zeros(num_tokens, np.int32)
+    more.flags.writeable = False
+    return more
