@@ -14,7 +14,7 @@ from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.features.transfers import Transfers
-from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
+from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 
 __all__ = [
@@ -39,12 +39,6 @@ __all__ = [
 # the next request) or *stopped* (no more admissions), with its numbers. A further feature is a further limit in the
 # list.
 
-_BLOCKED_REASONS = {
-    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,
-    RequestStatus.WAITING_FOR_REMOTE_KVS: Reason.WAITING_REMOTE_KV,
-    RequestStatus.WAITING_FOR_STREAMING_REQ: Reason.WAITING_STREAM_INPUT,
-}
-
 
 class ReadyLimit:
     """Has what the request waited for come? Then it is WAITING again."""
@@ -60,7 +54,7 @@ class ReadyLimit:
         if self._has_become_ready(request):
             candidate.num_computed_tokens = request.num_computed_tokens
             return None
-        reason = Reason.HOOK_FAILED if self._grammars.has_failed(request) else _BLOCKED_REASONS[request.status]
+        reason = Reason.HOOK_FAILED if self._grammars.has_failed(request) else BLOCKED_REASONS[request.status]
         return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
 
     def _has_become_ready(self, request: Request) -> bool:
@@ -257,13 +251,6 @@ class AlignmentLimit:
 # ---------------------------------------------------------------------------------------------------------------------
 # The last limit of the admission pass: memory. A yes has allocated.
 
-_KV_REASONS = {
-    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
-    KVLimit.BLOCKS: Reason.KV_BLOCKS,
-    KVLimit.WATERMARK: Reason.KV_WATERMARK,
-    KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
-}
-
 
 class MemoryLimit:
     """Is there memory? The last question: a yes has allocated."""
@@ -305,7 +292,7 @@ class MemoryLimit:
             smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
         return Outcome(
             OutcomeKind.STOPPED,
-            _KV_REASONS[answer.limit],
+            KV_REASONS[answer.limit],
             candidate.request.request_id,
             len(room),
             kv=shortage,

@@ -9,10 +9,21 @@ import msgspec
 import numpy as np
 
 from tokenyard.core.basics import IntArray
-from tokenyard.core.kv.allocation import KVShortage, PrefixCacheStats
+from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
+from tokenyard.core.request import RequestStatus
 from tokenyard.vocabulary import OutcomeKind, Reason
 
-__all__ = ["Outcome", "OutcomeKind", "Preemption", "Reason", "SchedulerStats", "SpecDecodingStats", "StepOutcomes"]
+__all__ = [
+    "BLOCKED_REASONS",
+    "KV_REASONS",
+    "Outcome",
+    "OutcomeKind",
+    "Preemption",
+    "Reason",
+    "SchedulerStats",
+    "SpecDecodingStats",
+    "StepOutcomes",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -41,6 +52,22 @@ class Outcome(NamedTuple):
     smallest_need: int | None = None
     """For ``kv_*``: blocks that the smallest waiting request needs (hits counted for the head only), beside
     ``kv.needed``."""
+
+
+BLOCKED_REASONS = {
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,
+    RequestStatus.WAITING_FOR_REMOTE_KVS: Reason.WAITING_REMOTE_KV,
+    RequestStatus.WAITING_FOR_STREAMING_REQ: Reason.WAITING_STREAM_INPUT,
+}
+"""Why a request of this status is not looked at."""
+
+KV_REASONS = {
+    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
+    KVLimit.BLOCKS: Reason.KV_BLOCKS,
+    KVLimit.WATERMARK: Reason.KV_WATERMARK,
+    KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
+}
+"""Why memory refused, by the check that did."""
 
 
 class Preemption(NamedTuple):
