@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import MultiModalItem
 from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.observer import SchedulerState, StepObserver
+from tokenyard.core.sched.observer import RepeatedSteps, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
@@ -65,28 +65,6 @@ class _StepWatcher(Protocol):
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None: ...
 
 
-class _Both:
-    """The trace and statistics, in this order."""
-
-    def __init__(self, trace: _StepWatcher, statistics: _StepWatcher) -> None:
-        self._trace = trace
-        self._statistics = statistics
-        self.step = -1
-
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
-        self.step = step
-        self._trace.step_started(ts, step, state)
-        self._statistics.step_started(ts, step, state)
-
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        self._trace.step_decided(ts, output, outcomes, state)
-        self._statistics.step_decided(ts, output, outcomes, state)
-
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        self._trace.step_completed(ts, output, outputs)
-        self._statistics.step_completed(ts, output, outputs)
-
-
 class TraceRecorder(StepObserver):
     """A ``StepObserver`` that feeds a trace writer, statistics, or both.
 
@@ -124,18 +102,37 @@ class TraceRecorder(StepObserver):
         if start is not None:
             for sink in sinks:
                 sink.trace_started(start)
-        # Called on every step: bound to who does the work, because each call in between costs as much as the work.
-        steps = self._steps = self._watcher(sinks)
-        for event in ("step_started", "step_decided", "step_completed"):
-            setattr(self, event, getattr(steps, event))
-        if isinstance(steps, FactEmitter):
-            self.steps_repeated = steps.steps_repeated  # type: ignore[method-assign]  # as above; a trace has each step
+        self._statistics = FactEmitter(sinks, self._policy, self._effects)
+        watchers: tuple[_StepWatcher | None, ...] = (self._records, self._statistics if sinks or not writer else None)
+        self._watchers = tuple(each for each in watchers if each is not None)
+        """The trace and the statistics, in this order, if they are wanted."""
+        self._steps = self._watchers[0]
 
-    def _watcher(self, sinks: Sequence[FactSink]) -> _StepWatcher:
-        statistics = FactEmitter(sinks, self._policy, self._effects)
-        if self._records is None:
-            return statistics
-        return _Both(self._records, statistics) if sinks else self._records
+    # ---- steps
+
+    @property
+    def sees_repeats(self) -> bool:
+        """A trace has each step."""
+        return self._records is None
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        """A step is about to be decided."""
+        for each in self._watchers:
+            each.step_started(ts, step, state)
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        """Record what was decided."""
+        for each in self._watchers:
+            each.step_decided(ts, output, outcomes, state)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        """Record that the model ran."""
+        for each in self._watchers:
+            each.step_completed(ts, output, outputs)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Hand several steps alike to the statistics."""
+        self._statistics.steps_repeated(steps)
 
     def refusals(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is nobody."""
