@@ -85,6 +85,8 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "Cou
     "Asked",
     "Assumption",
     "Check",
+    "Errors",
+    "Quantity",
     "FigureAnswer",
     "FitQuality",
     "Floor",
@@ -175,7 +177,7 @@ def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
         ("", "numpy msgspec rich tyro typing tokenyard.errors"),
         ("tokenyard.__version__", "numpy msgspec rich tyro tokenyard.cli"),
         (
-            "tokenyard.TraceReader, tokenyard.summarize",
+            "tokenyard.TraceReader, tokenyard.report",
             "rich tyro tokenyard.cli tokenyard.core.sched tokenyard.core.kv",
         ),
         ("tokenyard.connectors", "numpy msgspec rich tyro tokenyard.core.sched tokenyard.core.kv"),

@@ -106,7 +106,7 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
         make = partial(make_policy, spec)
         made_by(make, field, spec)
     except ConfigError as error:
-        raise (ConfigError(field, spec, error.fix) if error.field == "policy" else error) from error.__cause__
+        raise (ConfigError(field, spec, error.marked_fix) if error.field == "policy" else error) from error.__cause__
     return make
 
 

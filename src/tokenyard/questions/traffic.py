@@ -45,7 +45,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
         flag = next(flag for flag, option in _OF_RANDOM.items() if option in given)
         raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
     if flags.burstiness != 1 and flags.request_rate is None:
-        raise ConfigError("burstiness", flags.burstiness, "needs request_rate: give that as well, or leave this out")
+        raise ConfigError("burstiness", flags.burstiness, "needs §request_rate: give that as well, or leave this out")
     _clients_of(flags)  # a mistake is said before a file is read
     read = load_workload(
         spec,
@@ -91,7 +91,7 @@ def _clients_of(flags: TrafficSettings) -> Clients | None:
     """Clients as the flags say; None if they wait. Raises ConfigError."""
     if flags.client_timeout is None:
         if flags.retries:
-            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give client_timeout as well")
+            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give §client_timeout as well")
         return None
     return Clients(
         timeout=seconds_of("client_timeout", flags.client_timeout),

@@ -77,7 +77,7 @@ OFFERED = {
     "tokenyard.sim.extent": ("EndedBy",),
     "tokenyard.sim.choices": ("MakesConnector",),
     "tokenyard.sim.rows.rows": ("ReplayRows",),
-    "tokenyard.sim.rows.table": ("RowTable",),
+    "tokenyard.explain.render.table": ("RowTable",),
     "tokenyard.sim.split": (
         "KVLink",
         "SplitResult",
@@ -149,6 +149,7 @@ OFFERED = {
 }
 
 if TYPE_CHECKING:
+    from tokenyard.explain.render.table import RowTable
     from tokenyard.explain.report.figures import LatencyFigures
     from tokenyard.explain.report.report import ClientFigures, ReplicaChange, ReplicaFigures
     from tokenyard.explain.report.slo import SLO
@@ -163,7 +164,6 @@ if TYPE_CHECKING:
     from tokenyard.sim.replicas import Autoscaling
     from tokenyard.sim.routers import EngineReport, EngineState, Fleet, Router, router_maker
     from tokenyard.sim.rows.rows import ReplayRows
-    from tokenyard.sim.rows.table import RowTable
     from tokenyard.sim.settings import ReplaySettings
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers import KVTransfer, Link, SimulatedConnector, SimulatedTransfers

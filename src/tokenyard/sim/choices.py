@@ -36,6 +36,7 @@ __all__ = [
     "observer_of",
     "policy_choices",
     "policy_maker_of",
+    "policy_name",
     "router_of",
     "together",
 ]
@@ -163,6 +164,11 @@ def _label(choice: PolicyChoice) -> str:
         fix = 'it has no name of its own: give a dictionary, {"what it is called": the policy}'
         raise ConfigError("policies", choice, fix)
     return name
+
+
+def policy_name(choice: PolicyChoice) -> str:
+    """What to call a policy in a report."""
+    return choice if isinstance(choice, str) else _name_of(choice) or "a function"
 
 
 def _name_of(make: object) -> str | None:

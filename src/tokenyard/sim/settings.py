@@ -58,6 +58,8 @@ def replay_engines(
     observers: Sequence[StepObserver | None],
     policies: Sequence[Policy | None],
     on_progress: OnProgress | None = None,
+    warmup: float = 0.0,
+    until: float | None = None,
 ) -> ReplayResult | ParallelResult:
     """Run the workload on the engines of ``settings.fleet``; an observer and a policy for each.
 
@@ -77,6 +79,8 @@ def replay_engines(
             speculation=speculation,
             skip_refused=skip_refused,
             on_progress=on_progress,
+            warmup=warmup,
+            until=until,
         )
     return replay_parallel(
         workload,
@@ -93,4 +97,6 @@ def replay_engines(
         autoscaling=autoscaling,
         skip_refused=skip_refused,
         on_progress=on_progress,
+        warmup=warmup,
+        until=until,
     )

@@ -421,7 +421,7 @@ class WorkloadRequest:
         """
         if len(self.prompt) >= max_model_len:
             length = f"{len(self.prompt)} tokens"
-            fix = f"the prompt must be shorter than max_model_len ({max_model_len})"
+            fix = f"the prompt must be shorter than §max_model_len ({max_model_len})"
             raise RequestError(self.request_id, "prompt_token_ids", length, fix, code=TOO_LONG)
         return Request(
             self.request_id,
@@ -577,7 +577,7 @@ class Workload:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigError(name, value, "give a number above 0")
         if any(request.after for request in self.requests):
-            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use session_rate")
+            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use §session_rate")
         count = len(self.requests)
         if rate == math.inf:
             moments = np.zeros(count)

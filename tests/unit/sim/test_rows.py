@@ -29,8 +29,8 @@ from tokenyard import (
     replay_split,
     why,
 )
+from tokenyard.explain.render.table import column_of
 from tokenyard.sim import Clients, ConstantLatency, KVLink, Progress, ReplayRows, RowTable, replay_parallel
-from tokenyard.sim.rows.table import column_of
 
 LATENCY = ConstantLatency(seconds=0.02)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
 
 __all__ = [
@@ -241,7 +242,7 @@ def written_out(word: str, flags: Mapping[str, Hashable]) -> str | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # All flags of ``vllm serve``: what vLLM was asked (recorded/*.json), and what we say of each (flags.toml).
 
-VERSIONS = ("0.22", "0.33")
+VERSIONS = tuple(PROFILES)
 """Of vLLM, whose flags are recorded; the last one's say how a value is written."""
 
 

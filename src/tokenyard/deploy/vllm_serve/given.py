@@ -203,7 +203,7 @@ def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
             raise ConfigError(spelled, said, "is for a shell to work out: write its value in its place") from None
         if is_unresolved(text):
             raise ConfigError(spelled, said, "is a variable that nothing here sets: write its value") from None
-        raise ConfigError(spelled, said, error.fix) from None
+        raise ConfigError(spelled, said, error.marked_fix) from None
 
 
 def _shown(text: str | None) -> str | None:

@@ -158,7 +158,7 @@ def _read_file(path: Path) -> ServeLine:
         if error.field != "serve" or not isinstance(error.value, str) or not text.strip().startswith(error.value[:20]):
             raise
         # What the file holds is nobody's business; its name is enough.
-        raise ConfigError("serve", str(path), error.fix) from None
+        raise ConfigError("serve", str(path), error.marked_fix) from None
 
 
 def _file(path: Path) -> str:

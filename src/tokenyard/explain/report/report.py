@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.held_back import Disagreements
+from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
@@ -345,8 +348,10 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the run, by rank, whose traces are not there."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """How a run went."""
+
+    printer = "tokenyard.explain.render.report:print_report"
 
     report_version: int = REPORT_VERSION
     """Raised when a field changes its meaning."""
@@ -433,6 +438,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tried_on: str | None = None
     """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""
 
+    def summary(self) -> str:
+        came, done = self.requests, self.requests_finished or 0
+        finished = "" if came is None else f"{done:,} of {came:,} requests finished, "
+        return f"{finished}{self.steps:,} steps, {self.header.policy}"
+
+    def as_table(self) -> RowTable:
+        """One row per latency: ``latency`` (queue, ttft, tpot, itl, e2e), and its statistics in milliseconds."""
+        names = ("queue", "ttft", "tpot", "itl", "e2e")
+        return table_from("latencies", [{"latency": name, **asdict(getattr(self, f"{name}_ms"))} for name in names])
+
     def _repr_html_(self) -> str:
-        """For a notebook."""
         return report_html(self)

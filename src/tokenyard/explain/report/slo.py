@@ -17,7 +17,18 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.report.figures import LatencyFigures, Series, TokenGaps
 from tokenyard.trace.schema import RequestFinished
 
-__all__ = ["MILLISECONDS", "SLO", "SLO_FIGURES", "Goodput", "LatencyCounter", "Objective", "goodput_of", "read_slos"]
+__all__ = [
+    "MILLISECONDS",
+    "SLO",
+    "SLO_FIGURES",
+    "Goodput",
+    "LatencyCounter",
+    "Objective",
+    "SLOs",
+    "goodput_of",
+    "read_slos",
+    "slo_texts",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -268,3 +279,22 @@ class LatencyCounter:
     def _figures(self, name: str) -> LatencyFigures:
         values = np.array(self._columns[name])
         return Series.of(values[~np.isnan(values)]).latency()
+
+
+SLOs = Mapping[str, str | float] | str | tuple[tuple[str, ...], ...] | None
+"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``."""
+
+
+def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
+    """Bounds as texts. ConfigError for what is none comes when they are read."""
+    if slo is None:
+        return ()
+    if isinstance(slo, str):
+        return (tuple(slo.split()),)
+    if isinstance(slo, tuple):
+        return slo
+    return (tuple(f"{name}{'=' if '_' in name else ':'}{_time(value)}" for name, value in slo.items()),)
+
+
+def _time(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value}ms"

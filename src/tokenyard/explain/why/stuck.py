@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
@@ -57,12 +59,21 @@ class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What that means, and vLLM's issues of this kind."""
 
 
-class Standstills(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer."""
+class Standstills(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """Where an engine did not move although requests waited."""
+
+    printer = "tokenyard.explain.render.why:print_stuck"
 
     num_steps: int
     """Steps of the trace, over all engines."""
     places: list[StuckPlace]
+
+    def summary(self) -> str:
+        return f"{len(self.places):,} in {self.num_steps:,} steps"
+
+    def as_table(self) -> RowTable:
+        """One row per place; ``reasons`` is JSON."""
+        return table_from("places", [msgspec.to_builtins(each) for each in self.places])
 
 
 class _Still(msgspec.Struct):

@@ -20,6 +20,7 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.parts import (
     Reading,
     Stack,
+    architecture,
     dense_mlp,
     experts,
     hidden_size,
@@ -47,6 +48,18 @@ __all__ = [
 # Families that mix attention with states: Qwen3-Next, Jamba, Bamba, Granite 4, Nemotron-H, Falcon-H1.
 
 
+@architecture(
+    "Qwen3NextForCausalLM",
+    qwen3_next={
+        "full_attention_interval": 4,
+        "head_dim": 256,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+    },
+)
 def qwen3_next(reading: Reading) -> Stack:
     """Qwen3-Next: three gated delta nets, then one layer of attention with a gated output."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
@@ -89,6 +102,7 @@ def _state_dtype(reading: Reading, default: str) -> str:
     return reading.fields.text(reading.fields.first("mamba_ssm_dtype", "mamba_ssm_cache_dtype"), default)
 
 
+@architecture("JambaForCausalLM")
 def jamba(reading: Reading) -> Stack:
     """Jamba: one layer of attention in eight, experts in every other layer, Mamba 1 elsewhere."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -181,6 +195,7 @@ def _mamba2_of_d(reading: Reading, module: str, *, inner: int | None = None, nor
     )
 
 
+@architecture("BambaForCausalLM")
 def bamba(reading: Reading) -> Stack:
     """Bamba: attention in the layers of ``attn_layer_indices``."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -199,6 +214,7 @@ def bamba(reading: Reading) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("GraniteMoeHybridForCausalLM")
 def granite_hybrid(reading: Reading) -> Stack:
     """Granite 4: ``layer_types`` says mamba or attention; experts and a shared MLP in every layer."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
@@ -230,6 +246,7 @@ def granite_hybrid(reading: Reading) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("NemotronHForCausalLM")
 def nemotron_h(reading: Reading) -> Stack:
     """Nemotron-H: every layer is one thing, by its letter: M Mamba 2, * attention, - MLP, E experts."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -291,6 +308,7 @@ def _nemotron_layer(reading: Reading, letter: str, module: str) -> LayerSpec:
     return LayerSpec(mlp=mlp)
 
 
+@architecture("FalconH1ForCausalLM")
 def falcon_h1(reading: Reading) -> Stack:
     """Falcon-H1: attention and Mamba 2 side by side in every layer."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -334,6 +352,7 @@ def _block(hidden: int, width: int, *, attention_bias: int, mlp_bias: int) -> in
     return 4 * hidden * hidden + 2 * hidden * width + attention_bias + mlp_bias + 4 * hidden
 
 
+@architecture("Gemma3ForConditionalGeneration")
 def gemma3_vision(reading: Reading) -> Stack:
     """Gemma 3 with SigLIP."""
     stack, vision = gemma3(reading), _section(reading)
@@ -351,6 +370,7 @@ def gemma3_vision(reading: Reading) -> Stack:
     return replace(stack, encoders=encoders)
 
 
+@architecture("Llama4ForConditionalGeneration")
 def llama4_vision(reading: Reading) -> Stack:
     """Llama 4 with its vision tower."""
     stack, vision = llama4(reading), _section(reading)
@@ -370,6 +390,7 @@ def llama4_vision(reading: Reading) -> Stack:
     return replace(stack, encoders=encoders)
 
 
+@architecture("Qwen2_5_VLForConditionalGeneration")
 def qwen2_5_vl(reading: Reading) -> Stack:
     """Qwen2.5-VL: a tower with windows and gated MLPs."""
     stack, vision = qwen2(reading), _section(reading)
@@ -384,6 +405,7 @@ def qwen2_5_vl(reading: Reading) -> Stack:
     return replace(stack, encoders=_tower(reading, count * block + merger, embeddings, 16_384))
 
 
+@architecture("Mistral3ForConditionalGeneration")
 def mistral3(reading: Reading) -> Stack:
     """Mistral Small 3.1 with Pixtral's tower."""
     stack, vision = llama(reading), _section(reading)
@@ -400,6 +422,10 @@ def mistral3(reading: Reading) -> Stack:
     return replace(stack, encoders=_tower(reading, count * block + projector, embeddings, tokens))
 
 
+@architecture(
+    "WhisperForConditionalGeneration",
+    whisper={"max_source_positions": 1500, "max_target_positions": 448, "vocab_size": 51_865},
+)
 def whisper(reading: Reading) -> Stack:
     """Whisper: an audio encoder; decoder layers attend to themselves and to its output."""
     fields = reading.fields

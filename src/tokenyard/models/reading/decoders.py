@@ -8,6 +8,7 @@ from tokenyard.models.layers import Attends, DenseMLP, Indexer, LayerSpec, MoE
 from tokenyard.models.reading.parts import (
     Reading,
     Stack,
+    architecture,
     attends,
     dense_mlp,
     experts,
@@ -51,6 +52,7 @@ def _uniform_window(reading: Reading) -> int:
     return reading.fields.count("sliding_window", 0, low=0)
 
 
+@architecture("LlamaForCausalLM", "MistralForCausalLM")
 def llama(reading: Reading) -> Stack:
     """Llama 2 and 3, Mistral: norms before attention and MLP, no biases unless told."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
@@ -102,16 +104,22 @@ def _qwen(reading: Reading, *, qkv_bias: bool, head_norms: int) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("Qwen2ForCausalLM")
 def qwen2(reading: Reading) -> Stack:
     """Qwen 2 and 2.5: biases on queries, keys and values."""
     return _qwen(reading, qkv_bias=True, head_norms=0)
 
 
+@architecture("Qwen3ForCausalLM")
 def qwen3(reading: Reading) -> Stack:
     """Qwen 3: norms of queries and keys."""
     return _qwen(reading, qkv_bias=reading.fields.flag("attention_bias"), head_norms=2)
 
 
+@architecture(
+    "Gemma2ForCausalLM",
+    gemma2={"head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True, "vocab_size": 256_000},
+)
 def gemma2(reading: Reading) -> Stack:
     """Gemma 2: every other layer has a window; four norms per layer."""
     count = num_layers(reading)
@@ -121,6 +129,18 @@ def gemma2(reading: Reading) -> Stack:
     return _gemma(reading, windows, head_norms=0)
 
 
+@architecture(
+    "Gemma3ForCausalLM",
+    gemma3_text={
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "sliding_window": 4096,
+        "tie_word_embeddings": True,
+        "vocab_size": 262_208,
+    },
+)
 def gemma3(reading: Reading) -> Stack:
     """Gemma 3: five layers with a window, then one without; norms of queries and keys."""
     count, fields = num_layers(reading), reading.fields
@@ -143,6 +163,7 @@ def _gemma(reading: Reading, windows: list[int], *, head_norms: int) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden, tie_word_embeddings=tied)
 
 
+@architecture("PhiForCausalLM")
 def phi(reading: Reading) -> Stack:
     """Phi-1.5 and Phi-2: one norm for both branches, biases everywhere, the head's included."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -164,6 +185,7 @@ def _plain_mlp(reading: Reading, module: str) -> DenseMLP:
     return dense_mlp(reading, module, gated=False, bias=True, width=reading.fields.count("intermediate_size"))
 
 
+@architecture("Phi3ForCausalLM")
 def phi3(reading: Reading) -> Stack:
     """Phi-3 and Phi-4: as Llama, with a window that all layers have."""
     hidden, window = hidden_size(reading), _uniform_window(reading)
@@ -188,6 +210,7 @@ def phi3(reading: Reading) -> Stack:
     return Stack(layers=layers, hidden_size=hidden)
 
 
+@architecture("CohereForCausalLM", cohere={"tie_word_embeddings": True})
 def command_r(reading: Reading) -> Stack:
     """Command-R: attention and MLP side by side behind one norm."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -208,6 +231,7 @@ def command_r(reading: Reading) -> Stack:
     return Stack(layers=layers, hidden_size=hidden, tie_word_embeddings=tied)
 
 
+@architecture("Cohere2ForCausalLM", cohere2={"tie_word_embeddings": True, "sliding_window": 4096})
 def command_r2(reading: Reading) -> Stack:
     """Command-R7B and Command A: three layers with a window, then one without."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
@@ -238,6 +262,7 @@ def command_r2(reading: Reading) -> Stack:
     return Stack(layers=layers, hidden_size=hidden, tie_word_embeddings=tied)
 
 
+@architecture("Glm4ForCausalLM")
 def glm4(reading: Reading) -> Stack:
     """GLM-4 (0414): four norms per layer, biases on queries, keys and values."""
     hidden = hidden_size(reading)
@@ -257,11 +282,13 @@ def glm4(reading: Reading) -> Stack:
 # Families with experts: Mixtral, Qwen MoE, gpt-oss, DeepSeek, Kimi-K2, MiniMax-M2, GLM-4.5, Llama 4, Phi-3.5-MoE.
 
 
+@architecture("MixtralForCausalLM")
 def mixtral(reading: Reading) -> Stack:
     """Mixtral: every layer has experts."""
     return _all_experts(reading, "block_sparse_moe", width="intermediate_size")
 
 
+@architecture("PhiMoEForCausalLM")
 def phimoe(reading: Reading) -> Stack:
     """Phi-3.5-MoE: Mixtral with biases and norms that have them."""
     stack = _all_experts(reading, "block_sparse_moe", width="intermediate_size", norms=4, biases=True)
@@ -326,16 +353,19 @@ def _qwen_moe(reading: Reading, *, qkv_bias: bool, head_norms: int) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("Qwen2MoeForCausalLM")
 def qwen2_moe(reading: Reading) -> Stack:
     """Qwen 2 MoE: a shared expert with a gate of its own."""
     return _qwen_moe(reading, qkv_bias=reading.fields.flag("qkv_bias", default=True), head_norms=0)
 
 
+@architecture("Qwen3MoeForCausalLM")
 def qwen3_moe(reading: Reading) -> Stack:
     """Qwen 3 MoE."""
     return _qwen_moe(reading, qkv_bias=reading.fields.flag("attention_bias"), head_norms=2)
 
 
+@architecture("GptOssForCausalLM")
 def gpt_oss(reading: Reading) -> Stack:
     """gpt-oss: windows and full attention in turns, biases everywhere, sinks, experts in MXFP4."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
@@ -365,6 +395,7 @@ def gpt_oss(reading: Reading) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("DeepseekV2ForCausalLM", "DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM")
 def deepseek(reading: Reading) -> Stack:
     """DeepSeek V2, V3, R1, V3.2 and Kimi-K2: latent attention, some dense layers first, shared experts."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
@@ -404,6 +435,7 @@ def _deepseek_experts(reading: Reading, i: int) -> MoE:
     )
 
 
+@architecture("Glm4MoeForCausalLM")
 def glm4_moe(reading: Reading) -> Stack:
     """GLM-4.5 and 4.6: grouped-query attention with DeepSeek's layout of experts."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -424,6 +456,7 @@ def glm4_moe(reading: Reading) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("MiniMaxM2ForCausalLM")
 def minimax_m2(reading: Reading) -> Stack:
     """MiniMax-M2: norms of queries and keys over all heads, a correction bias for the router."""
     fields, hidden = reading.fields, hidden_size(reading)
@@ -449,6 +482,7 @@ def minimax_m2(reading: Reading) -> Stack:
     return Stack(layers=tuple(layers), hidden_size=hidden)
 
 
+@architecture("Llama4ForCausalLM")
 def llama4(reading: Reading) -> Stack:
     """Llama 4: chunks in three layers of four; experts in every ``interleave_moe_layer_step``-th layer."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)

@@ -13,9 +13,12 @@ from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.spec import EncoderSpec
 
 __all__ = [
+    "ARCHITECTURES",
+    "CLASS_DEFAULTS",
     "Family",
     "Reading",
     "Stack",
+    "architecture",
     "attends",
     "check_unread",
     "dense_mlp",
@@ -76,6 +79,26 @@ class Stack:
 
 
 Family = Callable[[Reading], Stack]
+
+ARCHITECTURES: dict[str, Family] = {}
+"""By the name in ``architectures``: what reads such a file."""
+CLASS_DEFAULTS: dict[str, dict[str, Any]] = {}
+"""By ``model_type``: values that files of this family leave out, as ``transformers`` fills them in."""
+
+
+def architecture(*names: str, **defaults: dict[str, Any]) -> Callable[[Family], Family]:
+    """A function that reads files of these ``architectures``, and by ``model_type`` what their class takes for granted.
+
+    | @architecture("Gemma2ForCausalLM", gemma2={"head_dim": 256})
+    | def gemma2(reading: Reading) -> Stack:
+    """
+
+    def enter(family: Family) -> Family:
+        ARCHITECTURES.update(dict.fromkeys(names, family))
+        CLASS_DEFAULTS.update(defaults)
+        return family
+
+    return enter
 
 
 def hidden_size(reading: Reading) -> int:

@@ -11,95 +11,28 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
-from tokenyard.models.reading import composed as hybrid
-from tokenyard.models.reading import composed as multimodal
-from tokenyard.models.reading import decoders as dense
-from tokenyard.models.reading import decoders as sparse
+from tokenyard.models.reading import composed, decoders
 from tokenyard.models.reading.fields import Fields
-from tokenyard.models.reading.parts import Family, Reading, Stack, check_unread
+from tokenyard.models.reading.parts import ARCHITECTURES, CLASS_DEFAULTS, Reading, Stack, check_unread
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["ARCHITECTURES", "CLASS_DEFAULTS", "model_from_config", "name_in", "read_config", "read_model_file"]
+__all__ = ["FAMILIES", "model_from_config", "name_in", "read_config", "read_model_file"]
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which function reads which architecture, and what its configuration class takes for granted.
-
-ARCHITECTURES: dict[str, Family] = {
-    "BambaForCausalLM": hybrid.bamba,
-    "Cohere2ForCausalLM": dense.command_r2,
-    "CohereForCausalLM": dense.command_r,
-    "DeepseekV2ForCausalLM": sparse.deepseek,
-    "DeepseekV32ForCausalLM": sparse.deepseek,
-    "DeepseekV3ForCausalLM": sparse.deepseek,
-    "FalconH1ForCausalLM": hybrid.falcon_h1,
-    "Gemma2ForCausalLM": dense.gemma2,
-    "Gemma3ForCausalLM": dense.gemma3,
-    "Gemma3ForConditionalGeneration": multimodal.gemma3_vision,
-    "Glm4ForCausalLM": dense.glm4,
-    "Glm4MoeForCausalLM": sparse.glm4_moe,
-    "GptOssForCausalLM": sparse.gpt_oss,
-    "GraniteMoeHybridForCausalLM": hybrid.granite_hybrid,
-    "JambaForCausalLM": hybrid.jamba,
-    "Llama4ForCausalLM": sparse.llama4,
-    "Llama4ForConditionalGeneration": multimodal.llama4_vision,
-    "LlamaForCausalLM": dense.llama,
-    "MiniMaxM2ForCausalLM": sparse.minimax_m2,
-    "Mistral3ForConditionalGeneration": multimodal.mistral3,
-    "MistralForCausalLM": dense.llama,
-    "MixtralForCausalLM": sparse.mixtral,
-    "NemotronHForCausalLM": hybrid.nemotron_h,
-    "Phi3ForCausalLM": dense.phi3,
-    "PhiForCausalLM": dense.phi,
-    "PhiMoEForCausalLM": sparse.phimoe,
-    "Qwen2ForCausalLM": dense.qwen2,
-    "Qwen2MoeForCausalLM": sparse.qwen2_moe,
-    "Qwen2_5_VLForConditionalGeneration": multimodal.qwen2_5_vl,
-    "Qwen3ForCausalLM": dense.qwen3,
-    "Qwen3MoeForCausalLM": sparse.qwen3_moe,
-    "Qwen3NextForCausalLM": hybrid.qwen3_next,
-    "WhisperForConditionalGeneration": multimodal.whisper,
-}
-"""By the name in ``architectures``."""
-
-CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma3_text": {
-        "head_dim": 256,
-        "max_position_embeddings": 131_072,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "sliding_window": 4096,
-        "tie_word_embeddings": True,
-        "vocab_size": 262_208,
-    },
-    "gemma2": {"head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True, "vocab_size": 256_000},
-    "cohere": {"tie_word_embeddings": True},
-    "cohere2": {"tie_word_embeddings": True, "sliding_window": 4096},
-    "whisper": {"max_source_positions": 1500, "max_target_positions": 448, "vocab_size": 51_865},
-    "qwen3_next": {
-        "full_attention_interval": 4,
-        "head_dim": 256,
-        "linear_conv_kernel_dim": 4,
-        "linear_key_head_dim": 128,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": 32,
-        "linear_value_head_dim": 128,
-    },
-}
-"""By ``model_type``: values that files of this family leave out, as ``transformers`` fills them in."""
+FAMILIES = (composed, decoders)
+"""The modules whose functions read architectures: each says by its decorator which."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A model from a ``config.json``: opens the file, picks the family, checks that nothing was overlooked.
 #
-# Configuration classes have defaults that files leave out. Those we know stand in ``architectures.py``; where a field
-# is missing still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
+# Configuration classes have defaults that files leave out. Those we know stand beside the function of the family; where
+# a field is missing still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
 
-_MOST_BYTES = 16 * MIB
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
 """Of a config.json, which has a few kilobytes."""
@@ -144,7 +77,7 @@ def model_from_config(
     where: str,
     dtype: str = "auto",
     ignore_unmodelled: bool = False,
-    vllm_version: str = "0.33",
+    vllm_version: str = NEWEST.vllm_version,
 ) -> ModelSpec:
     """A model from what a ``config.json`` holds.
 
@@ -217,17 +150,17 @@ def _read(
     except ConfigError as error:
         if where in error.field:
             raise
-        raise ConfigError(f"{where}: {error.field}", error.value, error.fix) from None
+        raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
 def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing("architectures", f"name one of {', '.join(ARCHITECTURES)}")
+        raise outer.missing("architectures", f"name one of {', '.join(sorted(ARCHITECTURES))}")
     architecture = next((name for name in names if name in ARCHITECTURES), None)
     if architecture is None:
-        raise outer.error("architectures", f"is not known: use one of {', '.join(ARCHITECTURES)}")
+        raise outer.error("architectures", f"is not known: use one of {', '.join(sorted(ARCHITECTURES))}")
     nested = raw.get("text_config")
     inner = nested if isinstance(nested, dict) else raw
     known = {**CLASS_DEFAULTS.get(str(inner.get("model_type")), {}), **defaults}

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import (
     LatencyModel,
@@ -200,8 +202,10 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the answer rests on besides the trace."""
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer."""
+class WhatIf(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """What other settings would have done to a recorded run, and how far its replay repeats what was."""
+
+    printer = "tokenyard.questions.printing.whatif:print_whatif"
 
     answer_version: int = ANSWER_VERSION
     source: str
@@ -213,6 +217,33 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     fit: FitQuality
     self_check: SelfCheck
     variants: list[VariantAnswer]
+
+    def summary(self) -> str:
+        fit = "holds" if self.self_check.holds else "is poor: what follows can be as far off"
+        names = ", ".join(each.name for each in self.variants) or "as it was"
+        return f"{self.requests:,} requests, {names}; the replay of the run {fit}"
+
+    def as_table(self) -> RowTable:
+        """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),
+        ``change`` (a share), ``low`` and ``high`` (where step times are modelled), ``off_by`` (the check's own error).
+        """
+        return table_from(
+            "figures",
+            [
+                {
+                    "variant": variant.name,
+                    "figure": each.name,
+                    "as_it_was": each.baseline,
+                    "then": each.variant,
+                    "change": each.change,
+                    "low": each.low,
+                    "high": each.high,
+                    "off_by": each.uncertainty,
+                }
+                for variant in self.variants
+                for each in variant.figures
+            ],
+        )
 
     def with_more(self, other: WhatIf) -> WhatIf:
         """This answer with the variants of another one on the same run."""

@@ -194,7 +194,7 @@ def _end_of(step: Step) -> float:
 # ---------------------------------------------------------------------------------------------------------------------
 # Asking: the recorded run is replayed as it was, and held against its trace; then with other settings.
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[Progress], object]
 
 TOLERANCE = 0.10
 """Of the means below: further off, and the answer rests on sand."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.core.profiles import nearest_version
 from tokenyard.deploy.given import settings_of_line
 from tokenyard.deploy.record import filled, read_asked_flags
 from tokenyard.deploy.settings import (
@@ -23,7 +24,7 @@ from tokenyard.deploy.vllm_serve.given import Asked
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError, TokenyardError, shown
 from tokenyard.models.gpus import GPUS, gpu_of_device, named_gpu
-from tokenyard.questions.recorded.recorded_run import RecordedRun, nearest_version
+from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import PlannedDeployment
 from tokenyard.trace.start import deployment_of
 
@@ -72,7 +73,7 @@ def recorded_deployment(run: RecordedRun, told: Told) -> RecordedDeployment:
     except ConfigError as error:
         if is_told:
             raise
-        fix = error.fix if _HOW in error.fix else f"{error.fix} (the deployment of the trace; {_HOW})"
+        fix = error.marked_fix if _HOW in error.fix else f"{error.marked_fix} (the deployment of the trace; {_HOW})"
         return RecordedDeployment(problem=ConfigError(error.field, error.value, fix))
     except TokenyardError as error:
         if is_told:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.core.profiles import decision_profile
+from tokenyard.core.profiles import decision_profile, nearest_version
 from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.explain.report.report import Report, Speculation
@@ -49,7 +49,6 @@ __all__ = [
     "StepFit",
     "fitted_to_features",
     "fitted_to_model",
-    "nearest_version",
     "read_run",
     "recorded_config",
 ]
@@ -134,15 +133,6 @@ def _from_vllm(
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
         ours[name] = parallel.get(name) or 1
     return known, ours
-
-
-def nearest_version(version: str) -> str:
-    """The version that we know whose decisions that version of vLLM takes."""
-    try:
-        minor = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
-    except ValueError:
-        minor = (0, 33)
-    return "0.22" if minor < (0, 23) else "0.33"
 
 
 def _profile_of(version: str) -> dict[str, Any]:

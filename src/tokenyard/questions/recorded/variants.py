@@ -229,8 +229,8 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
     needed = 1 + sum(-(-longest // each) for group, each in sizes if group.kind is GroupKind.FULL)
     if blocks < needed:
         fix = (
-            f"vLLM would not start: a request of max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
-            f" one block is never given out: give at least {needed:,} blocks, or a smaller max_model_len"
+            f"vLLM would not start: a request of §max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
+            f" one block is never given out: give at least {needed:,} blocks, or a smaller §max_model_len"
         )
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
 

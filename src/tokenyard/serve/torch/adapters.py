@@ -44,7 +44,7 @@ class AdapterSettings:
         require_int("max_loras", self.max_loras, 1)
         require_int("max_lora_rank", self.max_lora_rank, 1, _GREATEST_RANK)
         if self.lora_modules and not self.enable_lora:
-            raise ConfigError("lora_modules", ", ".join(self.lora_modules), "give enable_lora as well")
+            raise ConfigError("lora_modules", ", ".join(self.lora_modules), "give §enable_lora as well")
 
     @property
     def most_in_a_step(self) -> int:
@@ -129,7 +129,7 @@ def read_adapter(name: str, folder: Path, *, max_rank: int, dtype: Any, device: 
     field = f"lora_modules.{name}"
     rank, scale = _read_config(field, folder / _CONFIG)
     if rank > max_rank:
-        raise ConfigError(field, f"r = {rank}", f"max_lora_rank is {max_rank}: give {rank}")
+        raise ConfigError(field, f"r = {rank}", f"§max_lora_rank is {max_rank}: give {rank}")
     try:
         tensors = import_module("safetensors.torch").load_file(folder / _WEIGHTS)
     except Exception as error:

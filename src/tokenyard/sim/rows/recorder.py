@@ -24,7 +24,7 @@ from tokenyard.trace.reader import WayIn, way_in
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["STEP_COLUMNS", "CauseLog", "Piece", "RequestRow", "RowRecorder", "WaitRow"]
+__all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "Piece", "RequestRow", "RowRecorder", "WaitRow"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_i
 __all__ = ["request_from", "tokens_of"]
 
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
-_EITHER = re.compile(r"\d{1,3}\.000")
+_EITHER = re.compile(r"\d{1,3}\.\d{3}")
 """168.000 is 168, or 168 thousand where a point stands between thousands."""
 _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
 _LEAST_ERROR = 400
@@ -33,7 +33,7 @@ def tokens_of(value: object, field: str, least: int) -> int:
             text = text.replace(",", "")
         if _EITHER.fullmatch(text):
             raise ValueError(
-                f"{field} = {shown(value)}: may be {text[:-4]} or {text[:-4]},000: write it without a point"
+                f"{field} = {shown(value)}: may be {float(text):g} or {text.replace('.', ',')}: write no point"
             )
         value = int(text) if text.isdecimal() and len(text) < 19 else _float(text, value)
     if isinstance(value, float) and value.is_integer():
@@ -199,6 +199,8 @@ def _prompt(view: View, fields: _Fields, reading: Reading, prompt: Found) -> tup
 def _times(fields: _Fields, reading: Reading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
     """The request's moment, its duration, and whether the unit of the moment was said."""
     start, end = fields.find("arrival_time"), fields.find("end_time")
+    if normal(end.name) == _UNIX_TIME and not _is_unix(end.value):
+        end = fields.without("end_time", _UNIX_TIME)
     duration = _duration(fields, reading, default)
     if _is_nginx_duration(start) and (logged := fields.without("arrival_time", _REQUEST_TIME)).value is not None:
         duration, start, end = seconds_of(start.value), Found(), logged
@@ -217,8 +219,16 @@ def _times(fields: _Fields, reading: Reading, default: TimeUnit | None) -> tuple
     return moment, duration, unit_in_name(start.name) is not None
 
 
-_REQUEST_TIME = "requesttime"
+_REQUEST_TIME, _UNIX_TIME = "requesttime", "msec"
+"""What nginx calls the seconds that a request took, and the moment it ended, to the millisecond."""
 _LEAST_UNIX = 1e8
+
+
+def _is_unix(value: object) -> bool:
+    try:
+        return float(str(value)) >= _LEAST_UNIX
+    except ValueError:
+        return False
 
 
 def _is_nginx_duration(found: Found) -> bool:
@@ -234,7 +244,8 @@ def _is_nginx_duration(found: Found) -> bool:
 def _moment(reading: Reading, found: Found) -> float | None:
     """The time; None if a spreadsheet has rounded it, which is said once."""
     try:
-        return reading.clock.moment(found.value, found.name)
+        # nginx's msec are seconds.
+        return reading.clock.moment(found.value, "" if normal(found.name) == _UNIX_TIME else found.name)
     except RoundedTimeError as error:
         if reading.rounded is None:
             reading.rounded = str(error)

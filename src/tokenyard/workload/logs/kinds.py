@@ -26,7 +26,7 @@ from tokenyard.workload.logs.records import (
     read_vllm_bench,
 )
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.formats import FORMATS, Named
 
 __all__ = ["INSTEAD", "LOGS", "kind_of", "what_it_is", "what_it_lacks"]
 
@@ -101,22 +101,40 @@ def what_it_lacks(lines: Sequence[bytes]) -> str | None:
 
 LogReader = Callable[[Source, Reading], Iterator[LoggedRequest]]
 
-LOGS: dict[str, LogReader] = {
-    "burstgpt": read_csv_log,
-    "csv": read_csv_log,
-    "envoy": read_envoy,
-    "guidellm": read_guidellm,
-    "jaeger": read_jaeger,
-    "jsonl": read_json_log,
-    "langfuse": read_langfuse,
-    "litellm": read_json_log,
-    "ollama": read_ollama,
-    "openai": read_json_log,
-    "otel": read_otel,
-    "sglang": read_sglang_log,
-    "sharegpt": read_sharegpt,
-    "vllm-bench": read_vllm_bench,
-    "vllm-log": read_vllm_log,
+LOGS: dict[str, Named[LogReader]] = {
+    "burstgpt": Named(
+        read_csv_log, "BurstGPT's public trace of ChatGPT and GPT-4 requests: CSV, times in whole seconds"
+    ),
+    "csv": Named(
+        read_csv_log, "Any CSV with a header that names times and token counts, whatever stands between cells"
+    ),
+    "envoy": Named(read_envoy, "Envoy's access log in JSON, with token counts as Envoy AI Gateway adds them"),
+    "guidellm": Named(read_guidellm, "GuideLLM's report: the requests of its first benchmark, without failed ones"),
+    "jaeger": Named(
+        read_jaeger, "Traces as Jaeger's interface exports them: times in microseconds, attributes as tags"
+    ),
+    "jsonl": Named(
+        read_json_log, "Any JSON, an object a line or a list, with times and token counts under known names"
+    ),
+    "langfuse": Named(
+        read_langfuse, "Langfuse's observations, exported or as its interface answers; usage is added up"
+    ),
+    "litellm": Named(
+        read_json_log, "LiteLLM's log or table of spend: startTime, endTime, prompt and completion tokens"
+    ),
+    "ollama": Named(read_ollama, "Ollama's answers, whose durations are nanoseconds and whose time is that of the end"),
+    "openai": Named(
+        read_json_log, "Answers of the OpenAI API or one like it, each with its usage, in whatever envelope"
+    ),
+    "otel": Named(read_otel, "OpenTelemetry's spans or log records in OTLP's JSON, with token counts as attributes"),
+    "sglang": Named(read_sglang_log, "SGLang's log with --log-requests: the requests that ended, in that order"),
+    "sharegpt": Named(
+        read_sharegpt, "ShareGPT's conversations, the first question and answer of each; lengths are estimated"
+    ),
+    "vllm-bench": Named(
+        read_vllm_bench, "Results of vllm bench serve with --save-detailed: lengths, and when each was sent"
+    ),
+    "vllm-log": Named(read_vllm_log, "vLLM's own log with --enable-log-requests: the requests in order of arrival"),
 }
 """By name, as ``--format`` takes it."""
 

@@ -75,7 +75,7 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
             "end_time_unix_nano",
         ),
         *("endTimeUnixNano", "request_end_time", "response_time_stamp", "request_end_ns", "metadata.request_end_ns"),
-        *("time_iso8601", "time_local", "msec"),
+        *("msec", "time_iso8601", "time_local"),
     ),
     "prompt_len": (
         *_of_usage("prompt_tokens", "input_tokens", "prompt_token"),

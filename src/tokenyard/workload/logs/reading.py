@@ -373,10 +373,10 @@ def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[
 def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     """All requests of a log, in its order, and remarks. Raises WorkloadError naming file and line."""
     reading = Reading(source.path, options)
-    logged = list(LOGS[kind](source, reading))
+    logged = list(LOGS[kind].read(source, reading))
     if reading.clock.must_be_day_first:
         reading = Reading(source.path, options, day_first=True)
-        logged = list(LOGS[kind](source, reading))
+        logged = list(LOGS[kind].read(source, reading))
     if not logged:
         why = [reading.bad_note, *_left_out(reading), _passed_over(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))

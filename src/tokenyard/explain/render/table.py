@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.files import arrow
 
-__all__ = ["Column", "RowTable", "column_of"]
+__all__ = ["Column", "RowTable", "column_of", "table_from"]
 
 Column = npt.NDArray[Any]
 _SHOWN = 10
@@ -61,7 +61,7 @@ class RowTable:
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True))
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
+        return len(next(iter(self._columns.values()), ()))
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self):,} rows of {', '.join(self._columns)}>"
@@ -131,6 +131,11 @@ def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and isnan(value)):
         return ""
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+def table_from(name: str, rows: Sequence[Mapping[str, Any]]) -> RowTable:
+    """The table of rows that have the same names, in the order of the first one."""
+    return RowTable(name, {each: column_of([row[each] for row in rows]) for each in (rows[0] if rows else ())})
 
 
 def column_of(values: Sequence[Any]) -> Column:
