@@ -13,14 +13,13 @@ from typing import NamedTuple, Protocol, cast
 from msgspec.structs import replace
 
 from tokenyard.core.config import PauseState
-from tokenyard.core.params import MultiModalItem
-from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.observer import RepeatedSteps, SchedulerState, StepObserver
+from tokenyard.core.kv.hashing import digests
+from tokenyard.core.request import BlockHash, FinishReason
+from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
-from tokenyard.core.sched.outputs import EngineOutputs
-from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.record.facts import FactEmitter, StepEffects
 from tokenyard.record.request_records import STATUS_TEXT, BlockIds, Decoder, HashedBlocks
+from tokenyard.record.seen import SeenItem, SeenOutputs, SeenRequest, SeenState, SeenStep
 from tokenyard.record.step_records import StepRecords
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.facts import FactSink
@@ -56,13 +55,11 @@ class _StepWatcher(Protocol):
     step: int
     """Number of the last step that was begun; -1 before the first."""
 
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None: ...
+    def step_started(self, ts: float, step: int, state: SeenState) -> None: ...
 
-    def step_decided(
-        self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState
-    ) -> None: ...
+    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None: ...
 
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None: ...
+    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None: ...
 
 
 class TraceRecorder(StepObserver):
@@ -115,17 +112,17 @@ class TraceRecorder(StepObserver):
         """A trace has each step."""
         return self._records is None
 
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+    def step_started(self, ts: float, step: int, state: SeenState) -> None:
         """A step is about to be decided."""
         for each in self._watchers:
             each.step_started(ts, step, state)
 
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None:
         """Record what was decided."""
         for each in self._watchers:
             each.step_decided(ts, output, outcomes, state)
 
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
         """Record that the model ran."""
         for each in self._watchers:
             each.step_completed(ts, output, outputs)
@@ -134,13 +131,13 @@ class TraceRecorder(StepObserver):
         """Hand several steps alike to the statistics."""
         self._statistics.steps_repeated(steps)
 
-    def refusals(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> AdmissionOutcome | None:
+    def refusals(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is nobody."""
         return self._effects.of(ts, output, outcomes)[1]
 
     # ---- requests
 
-    def request_arrived(self, ts: float, request: Request) -> None:
+    def request_arrived(self, ts: float, request: SeenRequest) -> None:
         """Record an arrival."""
         if self._records is not None:
             self._records.queues_changed()
@@ -170,7 +167,7 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-    def request_finished(self, ts: float, request: Request) -> None:
+    def request_finished(self, ts: float, request: SeenRequest) -> None:
         """Record an end, and forget the request."""
         request_id = request.request_id
         reason = FinishReason.of(request.status)
@@ -203,7 +200,7 @@ class TraceRecorder(StepObserver):
                 record = replace(record, output_hash_runs=self._runs(request.block_hashes[num_prompt_blocks:]))
             self._writer.append_event(record)
 
-    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+    def prefix_looked_up(self, ts: float, step: int, request: SeenRequest, local: int, external: int) -> None:
         """Record the hits of a request's first admission."""
         record = PrefixCacheLookup(
             step=step,
@@ -243,12 +240,12 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-    def _runs(self, hashes: Sequence[bytes]) -> list[int] | None:
+    def _runs(self, hashes: Sequence[BlockHash]) -> list[int] | None:
         """The ids of blocks, numbered when the record is written; None for no blocks."""
-        return cast("list[int]", HashedBlocks(self._block_ids, list(hashes))) if hashes else None
+        return cast("list[int]", HashedBlocks(self._block_ids, digests(hashes))) if hashes else None
 
 
-def _span(item: MultiModalItem) -> MultiModalSpan:
+def _span(item: SeenItem) -> MultiModalSpan:
     return MultiModalSpan(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
 
 

@@ -13,11 +13,10 @@ An output block is named by the block before it and the stream that it comes fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import numpy as np
 
-from tokenyard.core.request import Request, TokenIds
+from tokenyard.core.request import BlockHash, Request, TokenIds
 from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
 
 __all__ = ["NumberedBlocks", "blank_tokens"]
@@ -54,9 +53,9 @@ class NumberedBlocks:
 
     # ---- as a RequestHasher
 
-    def extend(self, request: Request) -> list[bytes]:
+    def extend(self, request: Request) -> list[BlockHash]:
         """Number every full block of the request that has no number yet; returns all its numbers."""
-        known = _numbers_of(request)
+        known = request.block_hashes
         stop = request.num_sealed_tokens // self._block_size
         if len(known) < stop:
             prompt = request.num_prompt_tokens
@@ -72,7 +71,7 @@ class NumberedBlocks:
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """Number blocks that have just become full, of several requests."""
         for request, _ in sealed:
-            known = _numbers_of(request)
+            known = request.block_hashes
             known.append(self._output(request, known))
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
@@ -96,7 +95,7 @@ class NumberedBlocks:
             numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))
         return numbers[:num_blocks]
 
-    def _output(self, request: Request, known: Sequence[int]) -> int:
+    def _output(self, request: Request, known: Sequence[BlockHash]) -> int:
         """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
         seed, at = request.output_seed, len(known)
         source = self._prompts[request.request_id]
@@ -135,11 +134,6 @@ class NumberedBlocks:
             begin = self._numbers[key] = self._next
             self._next += num_blocks
         return begin
-
-
-def _numbers_of(request: Request) -> list[int]:
-    """Names of blocks: bytes elsewhere; all that decisions ask of them is whether they are equal."""
-    return cast("list[int]", request.block_hashes)
 
 
 def _is_known(source: TokenSource) -> bool:

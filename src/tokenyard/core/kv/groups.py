@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 
 __all__ = [
     "ChunkedLocalManager",
@@ -133,7 +133,7 @@ class SingleTypeManager(ABC):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -161,7 +161,7 @@ class SingleTypeManager(ABC):
 
     # ---- what they share
 
-    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: bytes) -> list[int] | None:
+    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: BlockHash) -> list[int] | None:
         """The cached block in every group of ``peers``, or None if one of them misses."""
         found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
         return None if None in found else found  # type: ignore[return-value]  # ``in`` narrows no list for mypy
@@ -247,7 +247,7 @@ class SingleTypeManager(ABC):
     def publish_run(
         self,
         slots: Sequence[int],
-        hashes: Sequence[Sequence[bytes]],
+        hashes: Sequence[Sequence[BlockHash]],
         num_tokens: Sequence[int],
         alignment: int = 0,
         reachable: Sequence[Reachable | None] = (),
@@ -259,7 +259,7 @@ class SingleTypeManager(ABC):
         held, num_cached, size, stride = self.held, self.num_cached, self.block_size, self.hash_stride
         is_masked = alignment > size or bool(reachable)
         blocks: list[int] = []
-        keys: list[bytes] = []
+        keys: list[BlockHash] = []
         for i, (slot, chain, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
             start, stop = num_cached[slot], tokens // size
             if stop * stride > len(chain):
@@ -282,7 +282,7 @@ class SingleTypeManager(ABC):
         self.pool.publish(blocks, keys, self.group_id)
 
     @staticmethod
-    def _keep(blocks: list[int], keys: list[bytes], mask: Sequence[bool]) -> None:
+    def _keep(blocks: list[int], keys: list[BlockHash], mask: Sequence[bool]) -> None:
         """Leave out those of the last ``len(mask)`` entries that the mask denies."""
         at = len(blocks) - len(mask)
         blocks[at:] = [block for block, keep in zip(blocks[at:], mask, strict=True) if keep]
@@ -314,7 +314,7 @@ class FullAttentionManager(SingleTypeManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -377,7 +377,7 @@ class CrossAttentionManager(SingleTypeManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -454,7 +454,7 @@ class SlidingWindowManager(_WindowedManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -528,7 +528,7 @@ class ChunkedLocalManager(_WindowedManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,

@@ -29,7 +29,7 @@ from tokenyard.core.kv.groups import (
 )
 from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
 from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
 
@@ -161,7 +161,7 @@ class HybridCoordinator:
         self, kind: _AttentionType, request: Request, max_length: int, alignment: int, *, drop_last: bool
     ) -> list[list[int]]:
         first = kind.managers[0]
-        hashes: Sequence[bytes] = request.block_hashes
+        hashes: Sequence[BlockHash] = request.block_hashes
         if first.hash_stride > 1:
             hashes = hashes[first.hash_stride - 1 :: first.hash_stride]
         return first.find_longest_cache_hit(kind.managers, hashes, max_length, drop_last=drop_last, alignment=alignment)

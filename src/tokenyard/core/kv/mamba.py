@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
+from tokenyard.core.request import BlockHash
 
 __all__ = ["AlignedMambaManager", "MambaManager"]
 
@@ -45,7 +46,7 @@ class MambaManager(SingleTypeManager):
         """Tokens that may turn out wrong, so that an earlier state is read again."""
         self._longest = -(-(num_speculative_blocks + max_step_tokens) // block_size) + 1 + num_speculative_blocks
         """Most blocks held at once."""
-        self._written: set[bytes] = set()
+        self._written: set[BlockHash] = set()
         """Hashes of the states that this step writes."""
 
     # ---- prefix hits
@@ -53,7 +54,7 @@ class MambaManager(SingleTypeManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -90,7 +91,7 @@ class MambaManager(SingleTypeManager):
     def publish_run(
         self,
         slots: Sequence[int],
-        hashes: Sequence[Sequence[bytes]],
+        hashes: Sequence[Sequence[BlockHash]],
         num_tokens: Sequence[int],
         alignment: int = 0,
         reachable: Sequence[Reachable | None] = (),

@@ -338,6 +338,13 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
             clients.setdefault(request.client_index, []).append(news)
         return clients
 
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the step brought."""
+        if self.tokens.shape[1] > 1:
+            return int(self.num_tokens.sum())
+        return len(self.requests)  # a request is there because it has at least one token
+
     def apart(self) -> EngineOutputs:
         """The same with dictionaries of its own, for those who may look and not change."""
         own = {
