@@ -55,7 +55,7 @@ class ReadyLimit:
             candidate.num_computed_tokens = request.num_computed_tokens
             return None
         reason = Reason.HOOK_FAILED if self._grammars.has_failed(request) else BLOCKED_REASONS[request.status]
-        return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
+        return candidate.skipped(reason, budget)
 
     def _has_become_ready(self, request: Request) -> bool:
         if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
@@ -77,7 +77,7 @@ class LateOutputLimit:
         request = candidate.request
         if not self._outputs.expects(request):
             return None
-        return Outcome(OutcomeKind.SKIPPED, Reason.NO_NEW_TOKENS, request.request_id, 1, budget_left=budget.tokens)
+        return candidate.skipped(Reason.NO_NEW_TOKENS, budget)
 
 
 class LoraLimit:
@@ -90,9 +90,7 @@ class LoraLimit:
         lora = candidate.request.lora_name
         if not lora or lora in budget.loras or len(budget.loras) < self._max_loras:
             return None
-        return Outcome(
-            OutcomeKind.SKIPPED, Reason.LORA_SLOTS, candidate.request.request_id, 1, budget_left=budget.tokens
-        )
+        return candidate.skipped(Reason.LORA_SLOTS, budget)
 
 
 class PrefixLookup:
@@ -124,9 +122,7 @@ class ConnectorLookup:
         local = candidate.num_local_hit_tokens
         match = self._transfers.match(request, local)
         if match.num_tokens is None:
-            return Outcome(
-                OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
-            )
+            return candidate.skipped(Reason.CONNECTOR_UNDECIDED, budget)
         # The last token is computed for its logits. A request that waits for its load may get it brought all the same,
         # and computes it again; but one that has no other token would be back where it was, with blocks in hand.
         num_left = 0 if match.is_async and request.num_tokens > 1 else 1
@@ -142,7 +138,7 @@ class PrefillLimit:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._chunked = config.enable_chunked_prefill
-        self._kind = OutcomeKind.SKIPPED if config.skip_oversized_prefill else OutcomeKind.STOPPED
+        self._skips = config.skip_oversized_prefill
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         if candidate.loads_async:
@@ -151,14 +147,8 @@ class PrefillLimit:
         if 0 < budget.longest_prefill < wanted:
             wanted = budget.longest_prefill
         if not self._chunked and wanted > budget.tokens:
-            return Outcome(
-                self._kind,
-                Reason.PREFILL_EXCEEDS_BUDGET,
-                candidate.request.request_id,
-                1 if self._kind is OutcomeKind.SKIPPED else len(room),
-                wanted_tokens=wanted,
-                budget_left=budget.tokens,
-            )
+            ended = candidate.stopped(Reason.PREFILL_EXCEEDS_BUDGET, budget.tokens, room, wanted)
+            return ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1) if self._skips else ended
         candidate.num_new_tokens = min(wanted, budget.tokens)
         return None
 
@@ -179,14 +169,7 @@ class PaddedPrefillLimit(PrefillLimit):
         if candidate.loads_async or not self._pads(candidate, budget):
             return super().ask(candidate, budget, room)
         if self._padded > budget.tokens:
-            return Outcome(
-                OutcomeKind.STOPPED,
-                Reason.TOKEN_BUDGET,
-                candidate.request.request_id,
-                len(room),
-                wanted_tokens=self._padded,
-                budget_left=budget.tokens,
-            )
+            return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, room, self._padded)
         candidate.num_new_tokens, candidate.is_padded = self._padded, True
         return None
 
@@ -202,7 +185,7 @@ class EncoderLimit:
 
     def __init__(self, encoder: EncoderInputs, *, ends_pass: bool) -> None:
         self._encoder = encoder
-        self._kind = OutcomeKind.STOPPED if ends_pass else OutcomeKind.SKIPPED
+        self._ends_pass = ends_pass
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
@@ -213,14 +196,8 @@ class EncoderLimit:
         candidate.num_encoder_tokens = self._encoder.num_cross_tokens(request, grant.items)
         if grant.num_new_tokens:
             return None
-        return Outcome(
-            self._kind,
-            Reason.ENCODER_BUDGET,
-            request.request_id,
-            len(room) if self._kind is OutcomeKind.STOPPED else 1,
-            wanted_tokens=wanted,
-            budget_left=budget.encoder,
-        )
+        ended = candidate.stopped(Reason.ENCODER_BUDGET, budget.encoder, room, wanted)
+        return ended if self._ends_pass else ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1)
 
 
 class AlignmentLimit:
@@ -238,14 +215,7 @@ class AlignmentLimit:
         candidate.num_new_tokens = granted
         if granted:
             return None
-        return Outcome(
-            OutcomeKind.STOPPED,
-            Reason.MAMBA_ALIGNMENT,
-            request.request_id,
-            len(room),
-            wanted_tokens=wanted,
-            budget_left=budget.tokens,
-        )
+        return candidate.stopped(Reason.MAMBA_ALIGNMENT, budget.tokens, room, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -290,16 +260,8 @@ class MemoryLimit:
         shortage, smallest = self._shortage(answer), room.smallest_need()
         if shortage is not None and smallest is not None:
             smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
-        return Outcome(
-            OutcomeKind.STOPPED,
-            KV_REASONS[answer.limit],
-            candidate.request.request_id,
-            len(room),
-            kv=shortage,
-            wanted_tokens=candidate.num_new_tokens,
-            budget_left=budget.tokens,
-            smallest_need=smallest,
-        )
+        ended = candidate.stopped(KV_REASONS[answer.limit], budget.tokens, room, candidate.num_new_tokens)
+        return ended._replace(kv=shortage, smallest_need=smallest)
 
     def _looks_ahead(self, candidate: Candidate) -> bool:
         """Whether its lookahead slots are taken now, or with the first tokens after these."""
@@ -326,9 +288,7 @@ class MemoryLimit:
         request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
         request.num_computed_tokens = candidate.num_computed_tokens
         self._transfers.local_hits[request.request_id] = candidate.num_local_hit_tokens
-        return Outcome(
-            OutcomeKind.SKIPPED, Reason.ASYNC_KV_LOAD_STARTED, request.request_id, 1, budget_left=budget.tokens
-        )
+        return candidate.skipped(Reason.ASYNC_KV_LOAD_STARTED, budget)
 
     def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
         request, encoder = candidate.request, self._encoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -96,6 +96,10 @@ class StepOutcomes(msgspec.Struct, eq=False):
     """Running requests that got no tokens."""
     preemptions: list[Preemption] = []
     """Running requests that lost their blocks, in order."""
+
+    def left_out(self, reason: Reason, request_id: str, **numbers: Any) -> None:
+        """A running request gets no tokens."""
+        self.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request_id, 1, **numbers))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
 from tokenyard.core.sched.features.encoder import EncoderInputs
-from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.core.sched.outcomes import Preemption, Reason, StepOutcomes
 
 __all__ = ["Rows", "RunningPass"]
 
@@ -227,19 +227,13 @@ class RunningPass:
                 reason = Reason.NO_NEW_TOKENS
                 if covered is not None and covered[row]:
                     reason = Reason.PLACEHOLDERS_COVER_LIMIT
-                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
+                outcomes.left_out(reason, requests[row].request_id)
             requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
             slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
         return Rows(requests, slots, computed, want, ends)
 
     def _up_to_encoder_input(
-        self,
-        rows: Rows,
-        done: int,
-        end: int,
-        asked: int,
-        budget: StepBudget,
-        outcomes: StepOutcomes,
+        self, rows: Rows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
 
@@ -264,15 +258,7 @@ class RunningPass:
             rows.drop(done)
             if self._encoder_stalemate is not None:
                 self._encoder_stalemate.refused(request, budget)
-            outcomes.not_scheduled.append(
-                Outcome(
-                    OutcomeKind.NOT_SCHEDULED,
-                    Reason.ENCODER_BUDGET,
-                    request.request_id,
-                    1,
-                    budget_left=budget.encoder,
-                )
-            )
+            outcomes.left_out(Reason.ENCODER_BUDGET, request.request_id, budget_left=budget.encoder)
             return done, 0
         rows.ask_only(done, wanted)
         return done + 1, wanted
@@ -285,13 +271,7 @@ class RunningPass:
         encoder.commit(request, items, budget)
 
     def _aligned(
-        self,
-        rows: Rows,
-        done: int,
-        end: int,
-        asked: int,
-        budget: StepBudget,
-        outcomes: StepOutcomes,
+        self, rows: Rows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
         assert self._alignment is not None
@@ -302,8 +282,7 @@ class RunningPass:
         if end == done:
             self._planned.pop(request_id, None)
             rows.drop(done)
-            kind, reason, left = OutcomeKind.NOT_SCHEDULED, Reason.MAMBA_ALIGNMENT, budget.tokens
-            outcomes.not_scheduled.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
+            outcomes.left_out(Reason.MAMBA_ALIGNMENT, request_id, wanted_tokens=wanted, budget_left=budget.tokens)
         return end, asked
 
     def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
@@ -351,7 +330,7 @@ class RunningPass:
             if request in rows.requests:
                 rows.drop(rows.requests.index(request))
                 reason = Reason.RUNNING_INDEX_DRIFT
-                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request.request_id, 1))
+                outcomes.left_out(reason, request.request_id)
         self._drift = 0
 
     @staticmethod
@@ -362,9 +341,7 @@ class RunningPass:
             Preemption(victim.request_id, request.request_id, victim.num_computed_tokens, rolled_back, shortage)
         )
         if victim is request:
-            outcomes.not_scheduled.append(
-                Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, request.request_id, 1, shortage)
-            )
+            outcomes.left_out(Reason.SELF_PREEMPTED, request.request_id, kv=shortage)
 
     def _note_left_out(self, rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
@@ -372,13 +349,4 @@ class RunningPass:
         if budget.max_tokens == 0:
             reason = Reason.PAUSED
         for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
-            outcomes.not_scheduled.append(
-                Outcome(
-                    OutcomeKind.NOT_SCHEDULED,
-                    reason,
-                    request.request_id,
-                    1,
-                    wanted_tokens=wanted,
-                    budget_left=budget.tokens,
-                )
-            )
+            outcomes.left_out(reason, request.request_id, wanted_tokens=wanted, budget_left=budget.tokens)

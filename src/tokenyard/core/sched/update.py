@@ -335,8 +335,7 @@ class OutputUpdate:
                 break
             whole = active.size == slots.size
             stopped = self._acceptance.stroke(
-                slots if whole else slots[active],
-                model.sampled[:, column] if whole else model.sampled[active, column],
+                slots if whole else slots[active], model.sampled[:, column] if whole else model.sampled[active, column]
             )
             if stopped:
                 accepted = accepted.copy() if accepted is counts else accepted
