@@ -54,8 +54,8 @@ output and `vllm_version` in the JSON name the one that was taken.
 
 """
 IN_SHORT = """
-Those are errors of predictions that the fit had no part in. All measurements are of vLLM 0.11 to 0.19: nobody has
-measured for us how step times changed since, and every statement about a newer vLLM is widened for it (below). With
+Those are errors of predictions that the fit had no part in. All measurements are of vLLM 0.11 to 0.19: we have
+no measurement of how step times changed since, and every statement about a newer vLLM is widened for it (below). With
 nothing left out, over the points that the constants were fitted to, the median error is {tpot:.1%} of TPOT and
 {ttft:.1%} of TTFT: that is a residual, and no promise.
 

@@ -118,7 +118,8 @@ def _decided_in(function: ast.FunctionDef) -> Iterator[ast.AST]:
             continue
         yield node
         annotation = getattr(node, "annotation", None)
-        below += [child for child in ast.iter_child_nodes(node) if child is not annotation]
+        children = [child for child in ast.iter_child_nodes(node) if child is not annotation]
+        below += [each for each in children if not (isinstance(each, ast.keyword) and each.arg == "strict")]
 
 
 def _changes_of(node: ast.AST) -> Iterator[_Change]:
@@ -192,7 +193,7 @@ def _drawn(flags: argparse.Namespace) -> list[Mutant]:
     if flags.again is not None:
         earlier = {tuple(each) for each in json.loads(flags.again.read_text(encoding="utf-8"))["survivors"]}
         everything = [made() for module in TESTS for made in mutants_of(module)]
-        return [each for each in everything if (each.module, each.what) in {(one, what) for one, _, what in earlier}]
+        return [each for each in everything if each[:3] in earlier]
     makers = [made for module in flags.module or TESTS for made in mutants_of(module)]
     return [made() for made in Random(flags.seed).sample(makers, min(flags.number, len(makers)))]
 

@@ -136,8 +136,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Replays": {
         "tokenyard.steptime.load": ("load_latency",),
-        "tokenyard.sim.replay": ("replay",),
-        "tokenyard.sim.split": ("replay_split",),
+        "tokenyard.sim.replay": ("replay", "replay_split"),
     },
     "Traces": {
         "tokenyard.trace.config": ("TraceConfig",),
@@ -214,8 +213,7 @@ if TYPE_CHECKING:
     from tokenyard.questions.whatif import whatif
     from tokenyard.record.recorder import TraceRecorder
     from tokenyard.record.writer import TraceWriter
-    from tokenyard.sim.replay import replay
-    from tokenyard.sim.split import replay_split
+    from tokenyard.sim.replay import replay, replay_split
     from tokenyard.steptime.load import load_latency
     from tokenyard.trace.config import TraceConfig
     from tokenyard.trace.reader import TraceReader

@@ -82,12 +82,12 @@ def _literal(text: str) -> str:
 class TokenyardError(Exception):
     """Base class of every error a user can cause and mend. The message is for people; programs read the attributes.
 
-    Whoever raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by their
-    names, the command line by its flags.
+    Code that raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by
+    their names, the command line by its flags.
     """
 
     marked: str = ""
-    """The message with its settings marked, for whoever calls them otherwise: see ``worded``."""
+    """The message with its settings marked, for hosts that call them otherwise: see ``worded``."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(worded(message))
@@ -150,7 +150,7 @@ class _Beginning:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error of somebody else says; its kind where it cannot say anything."""
+    """What a foreign error says; its kind where it cannot say anything."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - theirs as well
@@ -296,8 +296,8 @@ class GrammarError(TokenyardError):
 class StuckError(TokenyardError):
     """An engine does not move any more: requests wait, nothing is in flight, and nothing is to come that changes it.
 
-    Nothing has changed when it is raised. Whoever aborts the request that it names lets the others go on; a replay,
-    where nobody can, ends with it.
+    Nothing has changed when it is raised. Aborting the request that it names lets the others go on; a replay,
+    where no client can, ends with it.
     """
 
     code = "stuck"

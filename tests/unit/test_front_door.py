@@ -82,7 +82,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "Cou
     "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
-    "Asked",
+    "GivenFlags",
     "Assumption",
     "Check",
     "Errors",
@@ -198,3 +198,9 @@ print(*sorted(set(sys.modules) - before))
     loaded = set(done.stdout.split())
     assert "tokenyard" in loaded
     assert not loaded & set(stays_out.split())
+
+
+@pytest.mark.parametrize("former", ["ParallelResult", "SplitResult"])
+def test_a_former_name_is_offered_with_a_warning(former: str) -> None:
+    with pytest.warns(DeprecationWarning, match="ReplayResult now"):
+        assert getattr(tokenyard.sim, former) is tokenyard.sim.ReplayResult

@@ -17,11 +17,9 @@ from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
 from tokenyard.deploy.texts.commands import Found
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.render.console import printed
-from tokenyard.explain.render.parts import deployment_table
 from tokenyard.redaction import hidden
 
 if TYPE_CHECKING:
@@ -158,10 +156,9 @@ class Deployment:
 
     def __str__(self) -> str:
         try:
-            table = deployment_table(self.resolve().header)
+            return f"{self!r}\n{self.resolve()}"
         except TokenyardError as error:
             return f"{self!r}\n{error}"
-        return f"{self!r}\n{printed(lambda console: console.print(table))}"
 
     def to_json(self) -> str:
         """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it."""
@@ -190,7 +187,7 @@ class Deployment:
         try:
             said = msgspec.json.decode(text, type=_Written)
             given = tuple(_read_flag(*each) for each in said.given)
-            asked = Asked(
+            asked = GivenFlags(
                 given,
                 said.environment,
                 frozenset(said.named),

@@ -64,7 +64,7 @@ from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.parallel import MOST_ENGINES
+from tokenyard.sim.settings import MOST_ENGINES
 
 __all__ = ["Settled", "served_model", "settle"]
 

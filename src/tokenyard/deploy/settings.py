@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 
 __all__ = [
     "MAX_IDS_PER_STEP",
@@ -140,7 +140,7 @@ class LaunchSettings(Settings):
     """Version of vLLM whose decisions and defaults apply, such as 0.22; any other name lists those that are known."""
     ignore_unmodelled: Switch = False
     """Continue without flags that a replay does not model; the report's header lists them."""
-    asked: Annotated[Asked, NO_SETTING] = field(default_factory=Asked)
+    asked: Annotated[GivenFlags, NO_SETTING] = field(default_factory=GivenFlags)
     """Flags of vLLM's that were given, however they were given."""
 
 

@@ -35,6 +35,8 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
+from tokenyard.explain.render.console import printed
+from tokenyard.explain.render.parts import deployment_table
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
@@ -146,9 +148,12 @@ def read_autoscaling(flags: ParallelSettings) -> Autoscaling | None:
 # From settings to what a replay needs: configuration, latency model, header; then, with a workload, all of it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ResolvedDeployment:
-    """A deployment with nothing left open: what vLLM would have settled when it starts, and how long its steps take."""
+    """A deployment with nothing left open: what vLLM would have settled when it starts, and how long its steps take.
+
+    ``repr`` is one line, ``print`` shows all of it as the header of a report does.
+    """
 
     settings: DeploymentSettings
     """What was given."""
@@ -171,6 +176,15 @@ class ResolvedDeployment:
     """How many replicas of the deployment there are; None: it is one."""
     header: Header
     """What a report says of it: with what was assumed, passed over and used."""
+
+    def __repr__(self) -> str:
+        settled, limits = self.settled, self.scheduler
+        gpus = f"{settled.num_gpus} {settled.gpu.name}"
+        most = f"{limits.max_num_seqs:,} sequences of {limits.max_model_len:,} tokens"
+        return f"<ResolvedDeployment: {settled.model.name} on {gpus}; {self.plan.num_blocks:,} KV blocks, {most}>"
+
+    def __str__(self) -> str:
+        return printed(lambda console: console.print(deployment_table(self.header)))
 
     @property
     def plan(self) -> KVCachePlan:

@@ -95,7 +95,7 @@ PolicyMaker = Callable[[], Policy]
 def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
     """Makes the policy that ``spec`` names; a file is run now, and one policy made to see that it can be.
 
-    Raises ConfigError, in the name of ``field``, if nobody knows the name or the file does not hold such a policy.
+    Raises ConfigError, in the name of ``field``, if the name is not known or the file does not hold such a policy.
     """
     file, _ = file_and_class(spec)
     if not is_known_policy(spec):

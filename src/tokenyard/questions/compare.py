@@ -21,6 +21,7 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO, SLOs, read_slos, slo_texts
@@ -28,8 +29,8 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.scenario import Scenario, prepared, traffic_by_name
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
-from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
+from tokenyard.sim.replay import Progress, replay_engines
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.record import Workload
 
@@ -214,7 +215,7 @@ class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
 
     def summary(self) -> str:
         loads = ", ".join(f"{load:g}" for load in self.loads)
-        return f"{', '.join(self.policies)} on {self.workload} at load {loads}, {len(self.seeds)} seeds"
+        return f"{', '.join(self.policies)} on {self.workload} at load {loads}, {count_of(len(self.seeds), 'seed')}"
 
     def as_table(self) -> RowTable:
         """One row per load and policy: ``load``, ``policy``, ``speedup`` and every metric's mean, each with half the
@@ -231,6 +232,7 @@ class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for cell in self.cells
             ],
+            numbers=[f"{name}_half" for name in ("speedup", *self.cells[0].metrics)],
         )
 
     def _repr_html_(self) -> str:
@@ -414,7 +416,7 @@ def _run(
         workload,
         settings,
         observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
-        policies=[make() for _ in builders],
+        policy=make,
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)

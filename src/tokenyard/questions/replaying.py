@@ -29,10 +29,8 @@ from tokenyard.sim.choices import (
 )
 from tokenyard.sim.engines import RankUse
 from tokenyard.sim.extent import EndedBy
-from tokenyard.sim.parallel import ParallelResult
-from tokenyard.sim.replay import ReplayResult
+from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
-from tokenyard.sim.settings import replay_engines
 
 __all__ = ["Engines", "Recordings", "Watching", "engines_of"]
 
@@ -172,7 +170,7 @@ class Engines:
     ) -> None:
         self._setup = setup
         self._recordings = Recordings(setup, stack, turns, on_overwritten, watching)
-        self._result: ReplayResult | ParallelResult | None = None
+        self._result: ReplayResult | None = None
 
     @property
     def problem(self) -> str | None:
@@ -184,7 +182,7 @@ class Engines:
         """Whether traces are wanted, and everything so far is in them."""
         return self._recordings.is_trace_whole
 
-    def replay(self, *, skip_refused: bool, on_progress: OnProgress | None) -> ReplayResult | ParallelResult:
+    def replay(self, *, skip_refused: bool, on_progress: OnProgress | None) -> ReplayResult:
         """Run the workload to its end, or as far as is wanted."""
         setup, watching = self._setup, self._recordings.watching
         observers = self._recordings.observers(setup)
@@ -192,7 +190,7 @@ class Engines:
             setup.workload,
             setup.replays(skip_refused=skip_refused),
             observers=observers,
-            policies=[setup.policy() for _ in observers],
+            policy=setup.policy,
             on_progress=on_progress,
             warmup=watching.warmup,
             until=watching.until,
@@ -203,15 +201,14 @@ class Engines:
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
         result = self._result
-        if isinstance(result, ParallelResult):
-            report = self._recordings.report(result.ranks, result.seconds)
-        else:
-            report = self._recordings.report()
-        if result is not None and result.ended_by is not EndedBy.WORKLOAD:
+        if result is None:
+            return self._recordings.report()
+        report = self._recordings.report(result.ranks, result.seconds)
+        if result.ended_by is not EndedBy.WORKLOAD:
             report = msgspec.structs.replace(report, header=msgspec.structs.replace(report.header, partial=None))
-        if result is not None and result.clients is not None:
+        if result.clients is not None:
             report = msgspec.structs.replace(report, clients=result.clients)
-        if isinstance(result, ParallelResult) and result.replicas is not None:
+        if result.replicas is not None:
             replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
             report = msgspec.structs.replace(report, replicas=replicas)
         return report

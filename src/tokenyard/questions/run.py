@@ -49,7 +49,6 @@ from tokenyard.sim.choices import (
     router_of,
 )
 from tokenyard.sim.extent import Extent
-from tokenyard.sim.parallel import ParallelResult
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
@@ -200,7 +199,7 @@ class RunResult:
 
     report: Report
     """What held requests back, latencies, throughput; with advice where that was asked for."""
-    result: ReplayResult | ParallelResult
+    result: ReplayResult
     """Counts of the replay, why it ended, and whom it refused."""
     deployment: Header
     """What was served, on what, and how far that is known."""
@@ -337,7 +336,7 @@ class Chosen(NamedTuple):
             if isinstance(policy, Policy) and spec.num_engines > 1:
                 raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
             start = msgspec.structs.replace(spec.start, policy=policy_name(policy))
-            spec = replace(spec, policy=policy_maker_of(policy, spec.scheduler), start=start)
+            spec = replace(spec, policy=policy_maker_of(policy), start=start)
         if router is not None:
             spec = replace(spec, router=partial(router_of, router))
         return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)

@@ -20,7 +20,7 @@ from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.scenario import Bars, OnProgress, Scenario, bars_of, traffic_by_name
 from tokenyard.questions.variants import sides_of
-from tokenyard.sim.split import SplitResult, replay_split
+from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.record import Workload
 
@@ -64,7 +64,7 @@ class SplitRun:
     """A split's report, and what it came with."""
 
     report: SplitReport
-    result: SplitResult
+    result: ReplayResult
     workload: Workload
     traces: Path | None
     """The directory of both sides' traces; None if none were wanted."""
@@ -116,18 +116,12 @@ def ask(
         prefill, decode = (Recordings(each, stack, None, on_overwritten) for each in sides.recorded)
         on_progress = stack.enter_context(bars(len(setup.workload), ""))
         settings = setup.replays(skip_refused=scenario.arrivals.skip_refused)
-        result = replay_split(
+        result = replay_engines(
             setup.workload,
-            settings.scheduler,
-            settings.cache,
-            settings.latency,
-            sides.link,
-            fleet=settings.fleet,
-            router=settings.router,
-            decode=sides.decode.replays(skip_refused=settings.skip_refused),
-            observers=(prefill.recorders, decode.recorders),
+            settings,
+            decode=sides.decode_side(skip_refused=settings.skip_refused),
+            observers=[*prefill.recorders, *decode.recorders],
             policy=setup.policy,
-            skip_refused=settings.skip_refused,
             on_progress=on_progress,
         )
     report = SplitReport(
@@ -142,7 +136,7 @@ def ask(
     return SplitRun(report=report, result=result, workload=setup.workload, traces=setup.trace.path, problem=problem)
 
 
-def _use(result: SplitResult) -> BusyShares:
+def _use(result: ReplayResult) -> BusyShares:
     seconds = result.seconds or 1.0
     return BusyShares(
         prefill=result.prefill.busy_seconds / seconds,

@@ -34,11 +34,9 @@ from tokenyard.questions.recorded.variants import (
     variant_with,
 )
 from tokenyard.questions.scenario import Scenario, prepared
-from tokenyard.questions.sweeping.measuring import DecodeSide
 from tokenyard.questions.sweeping.rows import Setting, Settings
 from tokenyard.redaction import hidden_setting
-from tokenyard.sim.parallel import MOST_ENGINES
-from tokenyard.sim.split import KVLink
+from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
 from tokenyard.workload.record import Workload
 
 __all__ = [

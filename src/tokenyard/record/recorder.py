@@ -132,7 +132,7 @@ class TraceRecorder(StepObserver):
         self._statistics.steps_repeated(steps)
 
     def refusals(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
-        """What a step held back, as it is recorded, whether the step is wanted or not; None if that is nobody."""
+        """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""
         return self._effects.of(ts, output, outcomes)[1]
 
     # ---- requests

@@ -100,10 +100,8 @@ ConnectorChoice: TypeAlias = (
 # ---- policies
 
 
-def policy_maker_of(choice: PolicyChoice | None, config: SchedulerConfig) -> PolicyMaker:
-    """Makes the policy of each engine; None: the one that the configuration names."""
-    if choice is None:
-        return policy_maker(config.policy)
+def policy_maker_of(choice: PolicyChoice) -> PolicyMaker:
+    """Makes the policy of each engine."""
     if isinstance(choice, str):
         return policy_maker(choice)
     if isinstance(choice, Policy):
@@ -153,7 +151,7 @@ def policy_choices(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
 
 
 def _any(choice: PolicyChoice) -> PolicyMaker:
-    maker = policy_maker_of(choice, cast("SchedulerConfig", None))  # which only None asks
+    maker = policy_maker_of(choice)
     maker()
     return maker
 

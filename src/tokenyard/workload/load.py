@@ -145,7 +145,7 @@ def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether arrivals that nobody gave a unit can be what they were read as.
+# Whether arrivals that came without a unit can be what they were read as.
 
 _SLOW = 1.0
 """Mean seconds between arrivals from which they may as well be milliseconds: a thousand requests a second are rare."""
@@ -183,7 +183,7 @@ def doubt_of_policy(policy: str, workload: Workload) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which requests of a workload follow which others, for whoever writes its trace.
+# Which requests of a workload follow which others, for the recorder of its trace.
 
 
 def turn_orders(workload: Workload) -> dict[str, TurnOrder]:
@@ -211,7 +211,7 @@ class LoadShape:
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Those that somebody set."""
+    """Those that were set."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -245,7 +245,7 @@ GENERATORS: dict[str, Named[Callable[[ReadOptions], Workload]]] = {
         _agentic, "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run"
     ),
     "chat": Named(_chat, "Chats: a short shared system prompt, a few turns, a person who thinks between them"),
-    "completion": Named(_completion, "Code completion: editors that ask at every pause while somebody types"),
+    "completion": Named(_completion, "Code completion: editors that ask at every pause while their user types"),
     "rag": Named(_rag, "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer"),
     "random": Named(_random, "Random lengths, as vllm bench serve --dataset-name random draws them"),
 }

@@ -227,7 +227,7 @@ class StreamTokens:
 
     @classmethod
     def unique(cls, seed: int, num_tokens: int) -> StreamTokens:
-        """``num_tokens`` tokens shared with nobody who has another seed."""
+        """``num_tokens`` tokens that no request of another seed shares."""
         return cls(Segment(seed, 0, num_tokens))
 
     def __len__(self) -> int:
@@ -398,7 +398,7 @@ class WorkloadRequest:
     output_seed: int = 0
     """Stream of the output: see :class:`~tokenyard.workload.record.StreamTokens`."""
     predicted_output_tokens: int | None = None
-    """What somebody predicts that the answer will have, for policies that go by it; ``max_tokens`` is what it has."""
+    """Output tokens that are predicted, for policies that go by it; ``max_tokens`` is what the answer has."""
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Your own fields, by name: anything that JSON can say. Policies and observers find them in ``Request.meta``, a
     replay's rows have a column for each."""

@@ -355,6 +355,7 @@ def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     named = a.whatif({"few": {"max_num_seqs": 2}, "h100": SMALL.with_(gpu="h100")})
     assert [each.name for each in named.variants] == ["few", "h100"]
     table = named.as_table()
+    assert table["low"].dtype == table["then"].dtype == float, "whether any is missing or all"
     (mean,) = table["then"][(table["variant"] == "few") & (table["figure"] == "ttft_ms.mean")]
     assert mean == tokenyard.whatif(tmp_path / "a", {"max_num_seqs": 2}).variants[0].figures[0].variant
     for answer in (a, a.report(), everybody, a.why(request_id), named, a.compare(tmp_path / "b"), a.standstills()):

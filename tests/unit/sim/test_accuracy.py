@@ -196,7 +196,7 @@ def test_a_result_that_cannot_be_compared_is_refused(tmp_path: Path, change: dic
 def test_a_run_is_replayed(tmp_path: Path) -> None:
     run = read_run(run_folder(tmp_path / "run"))
     assert run.gpu.name == "rtxpro6000"
-    assert run.decides_ahead
+    assert run.scheduler.async_scheduling
     assert run.ttft == pytest.approx(np.ones(8))
     comparison = compare_run(run)
     assert comparison.measured["e2e"].mean() == pytest.approx(np.mean([3 + i * 0.75 for i in range(8)]))

@@ -61,7 +61,7 @@ def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What ``vllm serve`` takes where nobody says: by GPU and by version.
+# What ``vllm serve`` takes where no flag says: by GPU and by version.
 #
 # Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
 # throughput. Since 0.28, 160 GiB and more mean a still larger budget.

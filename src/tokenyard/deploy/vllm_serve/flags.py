@@ -116,7 +116,7 @@ class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
-    """A flag that somebody gave, and its value as it was read."""
+    """A flag that was given, and its value as it was read."""
 
     flag: VLLMFlag
     value: Any
@@ -243,7 +243,7 @@ def written_out(word: str, flags: Mapping[str, Hashable]) -> str | None:
 # All flags of ``vllm serve``: what vLLM was asked (recorded/*.json), and what we say of each (flags.toml).
 
 VERSIONS = tuple(PROFILES)
-"""Of vLLM, whose flags are recorded; the last one's say how a value is written."""
+"""Versions of vLLM whose flags are recorded; the last one's say how a value is written."""
 
 
 class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,6 +430,6 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 def setting_name(given: str) -> str:
-    """The setting that somebody means: dashes are as good as underscores, and other names will do."""
+    """The setting that a user means: dashes are as good as underscores, and other names will do."""
     name = given.strip().removeprefix("--").replace("-", "_")
     return OTHER_NAMES.get(name, name)

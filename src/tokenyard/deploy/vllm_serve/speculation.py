@@ -41,9 +41,9 @@ class AskedSpeculation(NamedTuple):
 
     config: SpeculativeConfig
     method: str | None
-    """As it was called; None if nobody said."""
+    """As it was called; None if no flag said."""
     draft_model: str | None
-    """As it was called; None if nobody said."""
+    """As it was called; None if no flag said."""
     ignored: tuple[str, ...]
     """Fields that change time or which drafts are right, and are not modelled."""
 

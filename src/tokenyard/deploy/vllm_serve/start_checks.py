@@ -238,7 +238,7 @@ def no_start() -> Iterator[None]:
 # Ways to spread a model over GPUs and machines that a replay cannot follow.
 
 BACKENDS = ("mp", "uni", "ray", "external_launcher")
-"""Of ``--distributed-executor-backend``."""
+"""Values of ``--distributed-executor-backend``."""
 MOST_NODES = 1024
 
 

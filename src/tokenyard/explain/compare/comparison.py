@@ -184,7 +184,7 @@ class TraceComparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     """Every number of the two reports."""
     goodput: tuple[Goodput, Goodput] | None = None
-    """Of A and of B, where bounds are given."""
+    """Goodput of A and of B, where bounds are given."""
     align: Alignment
     rows: list[MomentPair]
     """Both at a dozen places, aligned by step or by time; empty if they are aligned by job."""

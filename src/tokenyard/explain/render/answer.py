@@ -21,7 +21,7 @@ class Answer:
 
     __slots__ = ()
     printer: ClassVar[str]
-    """Prints it on a console: ``module:function``, loaded when somebody looks."""
+    """Prints it on a console: ``module:function``, loaded when it is printed."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``--json`` prints it."""

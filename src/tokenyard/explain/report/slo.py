@@ -40,11 +40,11 @@ __all__ = [
 SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
 """Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
 _OF_A_REQUEST = ("ttft", "tpot", "e2e", "queue")
-"""Of them, those that every request has one of."""
+"""Those of them that every request has one of."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
-"""Of the units that times are given in."""
+"""Unit that times are given in -> its milliseconds."""
 _FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*([=:])\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
 _FIX = (
     f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
@@ -92,7 +92,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     """None where no bound is about single requests, or the trace does not tell their times."""
     share: float | None
-    """Of the requests that ended, aborted ones among them."""
+    """Share of the requests that ended, aborted ones among them, that are within all bounds."""
     requests_per_s: float | None
     met: bool | None
     """Whether every bound on a statistic holds; None where there is none, or one of them was not measured."""

@@ -37,7 +37,7 @@ class LongWait(msgspec.Struct, frozen=True, kw_only=True):
     """What it waited for most."""
     place: Place
     share: float
-    """Of its waiting time that this reason had."""
+    """Share of its waiting time that this reason had."""
     rank: int | None = None
     """The engine that served it, where there are several."""
 

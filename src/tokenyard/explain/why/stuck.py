@@ -30,7 +30,7 @@ _AT_THE_END = 2
 
 
 class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps in a row in which nobody got on."""
+    """Steps in a row in which no request got on."""
 
     rank: int | None = None
     """The engine, where there are several."""
@@ -77,7 +77,7 @@ class Standstills(Answer, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Still(msgspec.Struct):
-    """A step in which nobody got on."""
+    """A step in which no request got on."""
 
     facts: StepFacts
     refusal: Refusal
@@ -100,7 +100,7 @@ def standstills(path: Path | str) -> Standstills:
 
 
 def _runs(steps: Iterator[Step]) -> Iterator[tuple[list[_Still], int, bool]]:
-    """Steps in a row in which nobody got on (none at all included), how many steps were read, whether they end it."""
+    """Steps in a row in which no request got on (or there is none), how many steps were read, whether they end it."""
     run: list[_Still] = []
     count = 0
     for step in steps:
@@ -181,7 +181,7 @@ def _explanation(still: _Still) -> str:
             )
         return (
             "No step computes anything, so the missing blocks are held by requests that wait themselves, or by some"
-            " that have ended: nobody will let go (vLLM's issues 45388 and 45414)."
+            " that have ended: none of them will let go (vLLM's issues 45388 and 45414)."
         )
     if refusal.reason == Reason.MAX_NUM_SEQS:
         return (
@@ -193,5 +193,5 @@ def _explanation(still: _Still) -> str:
             " empty one: no step will ever be larger. Raise max_num_batched_tokens or the limit that the reason names."
         )
     if refusal.reason == Reason.ENCODER_BUDGET:
-        return "No step has room for its next image, audio clip or video, and nobody gives any back."
+        return "No step has room for its next image, audio clip or video, and no request gives any back."
     return "Nothing that is in flight or on its way can change that."

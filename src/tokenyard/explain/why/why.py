@@ -55,7 +55,7 @@ class ReasonShare(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     us: int
     share: float
-    """Of all its waiting time."""
+    """Share of all its waiting time."""
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -103,7 +103,7 @@ class Why(Answer, RequestMoments, kw_only=True):
     rank: int | None = None
     """The engine that served it, where there are several; step numbers are those of this engine."""
     partial: Partial | None = None
-    """Of a request that does not end in the trace: how the trace shows that the run went on after it."""
+    """How the trace shows that the run went on after it, for a request that does not end in the trace."""
 
     def summary(self) -> str:
         most = f", most for {self.reasons[0].reason}" if self.reasons else ""
@@ -325,14 +325,11 @@ def phases_of(timeline: RequestTimeline) -> Phases:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A trace drawn for Perfetto or Chrome: every engine below its own name, with the life of every request.
-
 _Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
 
 
 def draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
-    """Draw the traces of the engines of one run; ``writer_of`` makes the writer, given the first engine's name.
+    """Draw the traces of one run's engines for Perfetto or Chrome; ``writer_of`` makes the writer of the first's name.
 
     An engine without steps is its name alone. Raises TraceError if a trace cannot be read.
     """

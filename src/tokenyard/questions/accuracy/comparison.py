@@ -155,7 +155,6 @@ def loop_of(point: Point, profile: DecisionProfile = VLLM_0_22) -> ClosedLoop:
         max_num_seqs=_MAX_SEQS,
         num_gpu_blocks=blocks,
         block_size=block_size,
-        async_scheduling=False,
         profile=profile,
     )
 
@@ -262,6 +261,7 @@ class AccuracyReport(Answer, msgspec.Struct, kw_only=True, frozen=True):
                 for name, quantity in (("tpot", row.tpot), ("ttft", row.ttft), ("e2e", row.e2e))
                 if quantity is not None
             ],
+            numbers=("low", "high"),
         )
 
 

@@ -31,6 +31,8 @@ def print_sweep(result: SweepResult, console: Console) -> None:
         table.add_row(plain(words_of(row.settings)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)
     _print_problems(result.rows, console)
+    if not result.table:
+        return
     rest = f"The first {_SHOWN} of them; all" if result.variants > _SHOWN else "All"
     console.print(Text(f"\n{rest} rows with all figures are in {plain(result.table)}"), soft_wrap=True)
     if any(row.traces for row in result.rows):

@@ -20,7 +20,7 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
 from tokenyard.deploy.vllm_serve.defaults import GPU_MEMORY_UTILIZATION
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError, TokenyardError, shown
 from tokenyard.models.gpus import GPUS, gpu_of_device, named_gpu
@@ -183,7 +183,7 @@ def _as_settled(run: RecordedRun, config: dict[str, Any]) -> DeploymentSettings:
             num_speculative_tokens=drafts.num_speculative_tokens, speculative_method=drafts.method
         )
     named = frozenset(("gpu", "model", "enable_prefix_caching", "block_size", "max_num_seqs", "max_num_batched_tokens"))
-    launch = LaunchSettings(asked=Asked(named=named), ignore_unmodelled=True)
+    launch = LaunchSettings(asked=GivenFlags(named=named), ignore_unmodelled=True)
     return DeploymentSettings(launch=launch, hardware=kept, scheduler=limits, parallel=spread, speculation=speculation)
 
 

@@ -48,7 +48,7 @@ class AdapterSettings:
 
     @property
     def most_in_a_step(self) -> int:
-        """Of the scheduler's configuration: 0 without adapters."""
+        """``max_loras`` of the scheduler's configuration: 0 without adapters."""
         return self.max_loras if self.enable_lora else 0
 
 
@@ -98,7 +98,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 """Fields that are heeded, or that say how it was trained or which layers have weights."""
 _HARMLESS_STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
-"""Of ``init_lora_weights``: others change the model's own weights as well."""
+"""Values of ``init_lora_weights`` that are taken: others change the model's own weights as well."""
 
 
 class LoraLayer(NamedTuple):

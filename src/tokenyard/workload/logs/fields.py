@@ -9,7 +9,16 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.redaction import hidden_identity
-from tokenyard.workload.logs.logged import Found, LoggedRequest, Reading, TimeUnit, View, is_absent, normal
+from tokenyard.workload.logs.logged import (
+    Found,
+    LoggedRequest,
+    LogReading,
+    TimeUnit,
+    View,
+    is_absent,
+    normal,
+    path_of,
+)
 from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
 
 __all__ = ["request_from", "tokens_of"]
@@ -21,6 +30,12 @@ _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout",
 _LEAST_ERROR = 400
 """HTTP's codes from here on are errors."""
 _NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
+_NO_GENERATION_PATH = re.compile(
+    r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
+)
+_CHOICES = (path_of("n"), path_of("request.n"), path_of("body.n"), path_of("model_parameters.n"), path_of("params.n"))
+_MOST_CHOICES = 16
+"""Answers to one prompt, above which ``n`` is hardly their number."""
 _BESIDE_CACHED = re.compile(r"(?:response|body|message)*(?:usage)?inputtokens|(?:input)?inputtokencount")
 """Names under which a prompt is counted without what the cache held, where that is called cache_read_input_tokens."""
 
@@ -53,7 +68,7 @@ def _float(text: str, otherwise: str) -> float | str:
 class _Fields:
     """The fields of one record, and what they are called."""
 
-    def __init__(self, view: View, reading: Reading) -> None:
+    def __init__(self, view: View, reading: LogReading) -> None:
         self._view = view
         self._reading = reading
         self._found: list[tuple[str, str]] = []
@@ -96,7 +111,9 @@ class _Fields:
             self._reading.take(field, name)
 
 
-def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit | None = None) -> LoggedRequest | None:
+def request_from(
+    record: Mapping[str, Any], reading: LogReading, default: TimeUnit | None = None
+) -> LoggedRequest | None:
     """The request that ``record`` is about; None if it is about none, or one that was not served.
 
     ``default``: unit of durations of which nothing else says it. ValueError names the field that is missing or cannot
@@ -122,6 +139,9 @@ def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit 
             fix = f"the column {where!r} is not there" if where else f"name its column: --columns {field}=NAME"
             raise ValueError(f"says nothing of {field}: {fix}")
     _look_for_sums(view, reading)
+    choices = view.first(_CHOICES).value
+    if isinstance(choices, int | str) and str(choices).isdecimal() and 1 < int(choices) <= _MOST_CHOICES:
+        reading.with_choices += 1
     moment, duration, says_unit = _times(fields, reading, default)
     prompt_tokens, cached = _prompt(view, fields, reading, prompt)
     total = fields.find("total_tokens").value
@@ -146,14 +166,14 @@ def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit 
     return logged
 
 
-def _named(view: View, reading: Reading, field: str) -> str | None:
+def _named(view: View, reading: LogReading, field: str) -> str | None:
     """A field that has no known names."""
     column = reading.options.columns.get(field)
     value = None if column is None else view.named(column).value
     return None if value is None else str(value)
 
 
-def _look_for_sums(view: View, reading: Reading) -> None:
+def _look_for_sums(view: View, reading: LogReading) -> None:
     """A bill or a dashboard has a row per hour or model, and says of how many requests."""
     found = view.find("requests")
     if isinstance(found.value, bool | Mapping | list) or "prompt_len" in reading.options.columns:
@@ -169,7 +189,7 @@ def _look_for_sums(view: View, reading: Reading) -> None:
         )
 
 
-def _output(view: View, reading: Reading, output: Found) -> int:
+def _output(view: View, reading: LogReading, output: Found) -> int:
     """Tokens of the answer; Gemini counts those of its thoughts beside it."""
     tokens = tokens_of(output.value, "max_tokens", 0)
     thoughts = view.find("thoughts")
@@ -179,7 +199,7 @@ def _output(view: View, reading: Reading, output: Found) -> int:
     return tokens_of(tokens + tokens_of(thoughts.value, "thoughtsTokenCount", 0), "max_tokens", 0)
 
 
-def _prompt(view: View, fields: _Fields, reading: Reading, prompt: Found) -> tuple[int, int]:
+def _prompt(view: View, fields: _Fields, reading: LogReading, prompt: Found) -> tuple[int, int]:
     """Tokens of the prompt, and of them those that the cache held.
 
     Anthropic's usage, and vLLM's in that format, counts what the cache held and what it took beside ``input_tokens``.
@@ -196,7 +216,7 @@ def _prompt(view: View, fields: _Fields, reading: Reading, prompt: Found) -> tup
     return tokens_of(tokens, "prompt_len", 1), min(cached, tokens)
 
 
-def _times(fields: _Fields, reading: Reading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
+def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
     """The request's moment, its duration, and whether the unit of the moment was said."""
     start, end = fields.find("arrival_time"), fields.find("end_time")
     if normal(end.name) == _UNIX_TIME and not _is_unix(end.value):
@@ -241,7 +261,7 @@ def _is_nginx_duration(found: Found) -> bool:
         return False
 
 
-def _moment(reading: Reading, found: Found) -> float | None:
+def _moment(reading: LogReading, found: Found) -> float | None:
     """The time; None if a spreadsheet has rounded it, which is said once."""
     try:
         # nginx's msec are seconds.
@@ -252,7 +272,7 @@ def _moment(reading: Reading, found: Found) -> float | None:
         return None
 
 
-def _duration(fields: _Fields, reading: Reading, default: TimeUnit | None) -> float | None:
+def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> float | None:
     """In the unit that its name says; of a column that the user named also in the unit of the log's times."""
     found = fields.find("duration")
     if found.value is None:
@@ -266,7 +286,7 @@ def _duration(fields: _Fields, reading: Reading, default: TimeUnit | None) -> fl
         return None
 
 
-def _priority(fields: _Fields, reading: Reading) -> int:
+def _priority(fields: _Fields, reading: LogReading) -> int:
     found = fields.find("priority")
     if found.value is None:
         return 0
@@ -292,6 +312,9 @@ def _why_not_served(view: View, prompt: object, output: object) -> str | None:
         return "answered by a cache in front of the model"
     kind = view.find("call_type").value
     if isinstance(kind, str) and any(each in kind.casefold() for each in _NO_GENERATION):
+        return "that generate nothing (embeddings and the like)"
+    path = view.find("path").value
+    if isinstance(path, str) and _NO_GENERATION_PATH.search(path.casefold()):
         return "that generate nothing (embeddings and the like)"
     is_said = not (is_absent(prompt) and is_absent(output))
     if is_said and _is_zero(output) and (_is_zero(prompt) or _has_failed(view)):

@@ -25,8 +25,8 @@ __all__ = [
     "FieldPath",
     "Found",
     "LogOptions",
+    "LogReading",
     "LoggedRequest",
-    "Reading",
     "Stamp",
     "TimeUnit",
     "View",
@@ -160,6 +160,20 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
     ),
     "span": ("span_id", "context.span_id", "id", "run_id"),
     "parent": ("parent_run_id", "parent_span_id", "parent_id", "parent_observation_id"),
+    "path": (
+        *(
+            "path",
+            "url",
+            "uri",
+            "request_uri",
+            "request_path",
+            "request.path",
+            "request.url",
+            "request.uri",
+            "http.route",
+        ),
+        *("http.target", "url.path", "http_path", "endpoint", "route", "request"),
+    ),
     "call_type": ("call_type", "endpoint_type", "operation", "gen_ai.operation.name", "object", "response.body.object"),
 }
 """Our field -> what services call it, dotted where it is nested; the first one that is there counts."""
@@ -265,7 +279,7 @@ class LogOptions:
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Our field -> the log's column (or dotted key), where the names are not known."""
     time_unit: TimeUnit | None = None
-    """Of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
+    """Unit of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
     stamped: Stamp = Stamp.ARRIVAL
     """What the log's times are."""
     max_bad_lines: int = 100
@@ -288,7 +302,7 @@ def columns_from(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-class Reading:
+class LogReading:
     """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
 
     def __init__(self, path: Path, options: LogOptions, *, day_first: bool = False) -> None:
@@ -299,12 +313,14 @@ class Reading:
         """Our field -> what the log calls it, and in how many requests."""
         self.left_out: Counter[str] = Counter()
         """Why requests were left out, and how many."""
+        self.with_choices = 0
+        """Requests that asked for several answers."""
         self.passed_over = 0
         """Records that are about no request."""
         self.sum: str | None = None
         """Why a record is about several requests; None if none is."""
         self.parents: dict[str, str] = {}
-        """Of spans, the span around each."""
+        """Span -> the span around it."""
         self.rounded: str | None = None
         """Why times cannot be used; None if they can."""
         self.remarks: list[Remark] = []
@@ -430,7 +446,7 @@ class View:
         return Found()
 
     def _find_in_dotted(self, paths: Sequence[FieldPath]) -> Found:
-        """Of a table whose columns are called by all keys on the way, those that end with a known name."""
+        """A column that ends with a known name, of a table whose columns are called by all keys on the way."""
         if self._suffixes is None:
             self._suffixes = {}
             for key, value in self._record.items():

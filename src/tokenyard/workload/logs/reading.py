@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.workload.logs.kinds import LOGS, kind_of
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Reading, Stamp
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.readers.formats import FORMATS
@@ -40,7 +40,7 @@ _SLACK = 1e-3
 """Seconds by which a span may stand out of the one around it."""
 
 
-def without_copies(logged: Sequence[LoggedRequest], reading: Reading) -> list[LoggedRequest]:
+def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
     """Each once. Records of one id, time and lengths are copies: of exports that overlap, or of an answer's parts."""
     seen: set[tuple[object, ...]] = set()
     ids: set[str] = set()
@@ -61,7 +61,7 @@ def without_copies(logged: Sequence[LoggedRequest], reading: Reading) -> list[Lo
     return kept
 
 
-def without_outer(logged: Sequence[LoggedRequest], reading: Reading) -> list[LoggedRequest]:
+def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
     """Those that are no spans around others: a chain or an agent says the tokens of all that it called.
 
     Records that name a parent are spans only if they lie within it in time: messages name the one that they answer.
@@ -262,7 +262,7 @@ def arrivals_of(
         notes.append(Remark("completions", "arrivals are completions less durations"))
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
-    slow = _slow_tokens(timed) if options.stamped is Stamp.COMPLETION else None
+    slow = _slow_tokens(timed)
     if slow is not None:
         text = (
             f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
@@ -372,23 +372,49 @@ def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[
 
 def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     """All requests of a log, in its order, and remarks. Raises WorkloadError naming file and line."""
-    reading = Reading(source.path, options)
+    reading = LogReading(source.path, options)
     logged = list(LOGS[kind].read(source, reading))
     if reading.clock.must_be_day_first:
-        reading = Reading(source.path, options, day_first=True)
+        reading = LogReading(source.path, options, day_first=True)
         logged = list(LOGS[kind].read(source, reading))
     if not logged:
         why = [reading.bad_note, *_left_out(reading), _passed_over(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
     if reading.sum is not None:
         raise WorkloadError(source.path, 0, reading.sum)
+    back = _clock_put_back(logged) if reading.clock.without_offset else None
+    if back is not None:
+        reading.note("clock_put_back", back, warning=True)
+    if reading.with_choices * _FEWEST_CHOICES > len(logged):
+        text = (
+            f"{reading.with_choices:,} requests asked for several answers (n): their outputs count as one, end to end"
+        )
+        reading.note("choices", text, warning=True)
     logged = without_outer(without_copies(logged, reading), reading)
     return LogRead(
         source.path, kind, logged, list(_remarks(reading, kind)), reading.rounded or reading.clock.no_seconds
     )
 
 
-def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
+_FEWEST_CHOICES = 4
+"""A field called ``n`` is a number of answers where every fourth request has several."""
+_HOUR, _AROUND_AN_HOUR, _OUT_OF_ORDER = 3600.0, 600.0, 300.0
+
+
+def _clock_put_back(logged: Sequence[LoggedRequest]) -> str | None:
+    """A sentence if local times jump back once, by about an hour, in a log that is in order; None if not."""
+    moments = [each.moment for each in logged if each.moment is not None]
+    jumps = sorted(earlier - later for earlier, later in pairwise(moments))
+    if not jumps or not _HOUR - _AROUND_AN_HOUR <= jumps[-1] <= _HOUR or (len(jumps) > 1 and jumps[-2] > _OUT_OF_ORDER):
+        return None
+    minutes = round(jumps[-1] / 60)
+    return (
+        f"times jump back by {minutes} minutes once: local times over the end of summer time? The requests of that "
+        "hour are mixed: write times in UTC, or with their zone"
+    )
+
+
+def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     names = {field: " and ".join(reading.taken[field]) for field in _SHOWN if field in reading.taken}
     where = ", ".join(f"{field} from {name}" for field, name in names.items())
     yield Remark("kind", f"read as {kind}{': ' * bool(where)}{where}")
@@ -412,11 +438,11 @@ def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
         yield Remark("bad_lines", reading.bad_note, warning=True)
 
 
-def _left_out(reading: Reading) -> list[str]:
+def _left_out(reading: LogReading) -> list[str]:
     return [f"left out: {count:,} {why}" for why, count in reading.left_out.items()]
 
 
-def _passed_over(reading: Reading) -> str | None:
+def _passed_over(reading: LogReading) -> str | None:
     return f"passed over, as they say nothing of tokens: {reading.passed_over:,}" if reading.passed_over else None
 
 

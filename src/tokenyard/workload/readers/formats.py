@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Named(NamedTuple, Generic[T]):
-    """What stands behind a name of a workload, and what the name means to somebody who chooses."""
+    """What stands behind a name of a workload, and what the name means to a user who chooses."""
 
     read: T
     about: str
