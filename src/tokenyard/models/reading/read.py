@@ -19,7 +19,8 @@ from tokenyard.models.reading import composed as multimodal
 from tokenyard.models.reading import decoders as dense
 from tokenyard.models.reading import decoders as sparse
 from tokenyard.models.reading.fields import Fields
-from tokenyard.models.reading.parts import Family, Reading, Stack, check_unread
+from tokenyard.models.reading.harmless import check_unread
+from tokenyard.models.reading.parts import Family, Reading, Stack
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.spec import ModelSpec
 
@@ -99,7 +100,6 @@ CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
 # Configuration classes have defaults that files leave out. Those we know stand in ``architectures.py``; where a field
 # is missing still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
 
-_MOST_BYTES = 16 * MIB
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
 """Of a config.json, which has a few kilobytes."""
