@@ -239,7 +239,7 @@ def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
     assert read_model_file(file, ignore_unmodelled=True).ignored == ("cross_attention_layers = [3, 7]",)
 
 
-PUBLISHED_EXTRAS = {
+PUBLISHED_EXTRAS: dict[str, dict[str, Any]] = {
     "gemma-3-27b": {
         "boi_token_index": 255_999,
         "eoi_token_index": 256_000,

@@ -1,4 +1,4 @@
-"""A model from a config.json: opens the file, picks the family, checks what is left over."""
+"""A model from a config.json: opens the file, picks the row, checks what is left over."""
 
 from __future__ import annotations
 
@@ -14,91 +14,22 @@ import msgspec
 from tokenyard.errors import MISSING, ConfigError, FileError
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
-from tokenyard.models.reading import composed as hybrid
-from tokenyard.models.reading import composed as multimodal
-from tokenyard.models.reading import decoders as dense
-from tokenyard.models.reading import decoders as sparse
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
-from tokenyard.models.reading.parts import Family, Reading, Stack
+from tokenyard.models.reading.parts import Reading, Stack
+from tokenyard.models.reading.pieces import read_row
 from tokenyard.models.reading.quantization import read_quantization
+from tokenyard.models.reading.table import ROWS
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["ARCHITECTURES", "CLASS_DEFAULTS", "model_from_config", "name_in", "read_config", "read_model_file"]
+__all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which function reads which architecture, and what its configuration class takes for granted.
-
-ARCHITECTURES: dict[str, Family] = {
-    "BambaForCausalLM": hybrid.bamba,
-    "Cohere2ForCausalLM": dense.command_r2,
-    "CohereForCausalLM": dense.command_r,
-    "DeepseekV2ForCausalLM": sparse.deepseek,
-    "DeepseekV32ForCausalLM": sparse.deepseek,
-    "DeepseekV3ForCausalLM": sparse.deepseek,
-    "FalconH1ForCausalLM": hybrid.falcon_h1,
-    "Gemma2ForCausalLM": dense.gemma2,
-    "Gemma3ForCausalLM": dense.gemma3,
-    "Gemma3ForConditionalGeneration": multimodal.gemma3_vision,
-    "Glm4ForCausalLM": dense.glm4,
-    "Glm4MoeForCausalLM": sparse.glm4_moe,
-    "GptOssForCausalLM": sparse.gpt_oss,
-    "GraniteMoeHybridForCausalLM": hybrid.granite_hybrid,
-    "JambaForCausalLM": hybrid.jamba,
-    "Llama4ForCausalLM": sparse.llama4,
-    "Llama4ForConditionalGeneration": multimodal.llama4_vision,
-    "LlamaForCausalLM": dense.llama,
-    "MiniMaxM2ForCausalLM": sparse.minimax_m2,
-    "Mistral3ForConditionalGeneration": multimodal.mistral3,
-    "MistralForCausalLM": dense.llama,
-    "MixtralForCausalLM": sparse.mixtral,
-    "NemotronHForCausalLM": hybrid.nemotron_h,
-    "Phi3ForCausalLM": dense.phi3,
-    "PhiForCausalLM": dense.phi,
-    "PhiMoEForCausalLM": sparse.phimoe,
-    "Qwen2ForCausalLM": dense.qwen2,
-    "Qwen2MoeForCausalLM": sparse.qwen2_moe,
-    "Qwen2_5_VLForConditionalGeneration": multimodal.qwen2_5_vl,
-    "Qwen3ForCausalLM": dense.qwen3,
-    "Qwen3MoeForCausalLM": sparse.qwen3_moe,
-    "Qwen3NextForCausalLM": hybrid.qwen3_next,
-    "WhisperForConditionalGeneration": multimodal.whisper,
-}
-"""By the name in ``architectures``."""
-
-CLASS_DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma3_text": {
-        "head_dim": 256,
-        "max_position_embeddings": 131_072,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "sliding_window": 4096,
-        "tie_word_embeddings": True,
-        "vocab_size": 262_208,
-    },
-    "gemma2": {"head_dim": 256, "sliding_window": 4096, "tie_word_embeddings": True, "vocab_size": 256_000},
-    "cohere": {"tie_word_embeddings": True},
-    "cohere2": {"tie_word_embeddings": True, "sliding_window": 4096},
-    "whisper": {"max_source_positions": 1500, "max_target_positions": 448, "vocab_size": 51_865},
-    "qwen3_next": {
-        "full_attention_interval": 4,
-        "head_dim": 256,
-        "linear_conv_kernel_dim": 4,
-        "linear_key_head_dim": 128,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": 32,
-        "linear_value_head_dim": 128,
-    },
-}
-"""By ``model_type``: values that files of this family leave out, as ``transformers`` fills them in."""
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A model from a ``config.json``: opens the file, picks the family, checks that nothing was overlooked.
+# A model from a ``config.json``: opens the file, picks the row, checks that nothing was overlooked.
 #
-# Configuration classes have defaults that files leave out. Those we know stand in ``architectures.py``; where a field
-# is missing still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
+# Configuration classes have defaults that files leave out. Those we know stand in the rows; where a field is missing
+# still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
 
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
@@ -191,7 +122,7 @@ def _read(
     reading = _reading(raw, where, dtype, defaults, ignore=ignore)
     fields = reading.fields
     try:
-        stack = ARCHITECTURES[reading.architecture](reading)
+        stack = read_row(ROWS[reading.architecture], reading)
         head = reading.quant.of("lm_head") if _quantizes_head(reading) else None
         spec = ModelSpec(
             name=name,
@@ -199,13 +130,13 @@ def _read(
             model_type=fields.text("model_type"),
             layers=stack.layers,
             hidden_size=stack.hidden_size,
-            vocab_size=fields.count("vocab_size"),
+            vocab_size=stack.vocab_size,
             max_model_len=stack.max_model_len or _context_length(fields, version),
             dtype=reading.dtype,
             quantization=reading.quant.method,
             tie_word_embeddings=_tied(reading, stack),
             head_weights=head,
-            other_parameters=stack.hidden_size if stack.other_parameters is None else stack.other_parameters,
+            other_parameters=stack.other_parameters,
             encoders=stack.encoders,
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
@@ -224,13 +155,12 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing("architectures", f"name one of {', '.join(ARCHITECTURES)}")
-    architecture = next((name for name in names if name in ARCHITECTURES), None)
+        raise outer.missing("architectures", f"name one of {', '.join(ROWS)}")
+    architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
-        raise outer.error("architectures", f"is not known: use one of {', '.join(ARCHITECTURES)}")
+        raise outer.error("architectures", f"is not known: use one of {', '.join(ROWS)}")
     nested = raw.get("text_config")
-    inner = nested if isinstance(nested, dict) else raw
-    known = {**CLASS_DEFAULTS.get(str(inner.get("model_type")), {}), **defaults}
+    known = {**ROWS[architecture].defaults, **defaults}
     fields = outer.section("text_config", known) if isinstance(nested, dict) else None
     if fields is None:
         outer = fields = Fields(where, raw, known)
