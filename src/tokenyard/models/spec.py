@@ -43,7 +43,7 @@ class EncoderSpec:
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        require_int("num_parameters", self.num_parameters, 1)
+        require_int("num_parameters", self.num_parameters, 1, 1 << 50)
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
 
@@ -188,6 +188,8 @@ class ModelSpec(MeanLayer):
     """Of the output head; None: of ``dtype``."""
     other_parameters: int = 0
     """Outside the layers, besides embedding and head: last norm, learned positions. Kept in ``dtype``."""
+    embedding_parameters: int = 0
+    """Of embeddings beside the first, shared out as it is: one for every layer (Gemma 4). Kept in ``dtype``."""
     encoders: tuple[EncoderSpec, ...] = ()
     supports_multimodal: bool = False
     """It takes images or sound beside text, even where its encoders are left out."""
@@ -240,7 +242,7 @@ class ModelSpec(MeanLayer):
         layers = sum(layer.num_parameters * count for layer, count in self.layer_counts)
         embeddings = self.head_parameters * (1 if self.tie_word_embeddings else 2)
         encoders = sum(encoder.num_parameters for encoder in self.encoders)
-        return layers + embeddings + self.other_parameters + encoders
+        return layers + embeddings + self.embedding_parameters + self.other_parameters + encoders
 
     @property
     def num_active_parameters(self) -> int:
@@ -300,6 +302,7 @@ class ModelSpec(MeanLayer):
         if first or (last and self.tie_word_embeddings):
             total += vocab * self.dtype_bytes // (1 if self.replicated_embedding else tp)
         if first:
+            total += self.embedding_parameters * self.dtype_bytes // tp
             total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
         if last:
             total += self.other_parameters * self.dtype_bytes

@@ -135,13 +135,21 @@ class Expressions:
         return found
 
     def _subscript(self, node: ast.Subscript, bound: Mapping[str, Any]) -> Any:
-        """Of a list with a value for every layer; what is no list is the same for all."""
+        """Of a list with a value for every layer, or of an object by the numbers of layers; else the same for all."""
         items, index = self._walk(node.value, bound), self._walk(node.slice, bound)
+        if isinstance(items, dict):
+            return next((value for key, value in items.items() if str(key).isdecimal() and int(key) == index), 0)
         if not isinstance(items, list):
             return items
         if index >= len(items):
             raise self.fields.error(self._last, f"give a value for layer {index}")
         return items[index]
+
+    def _attribute(self, node: ast.Attribute, bound: Mapping[str, Any]) -> Any:
+        """A field of an object; 0 where there is no such object or field."""
+        holder = self._walk(node.value, bound)
+        value = holder.get(node.attr) if isinstance(holder, dict) else None
+        return value if isinstance(value, int) else 0
 
     def _raw(self, name: str) -> Any:
         self._last = name
@@ -149,7 +157,9 @@ class Expressions:
         return 0 if value is None else self._checked(name, value)
 
     def _checked(self, name: str, value: Any) -> Any:
-        """Numbers, texts and lists of them; whatever else stands there is an error."""
+        """Numbers, texts, lists of them, objects; whatever else stands there is an error."""
+        if isinstance(value, dict):
+            return value
         if isinstance(value, list):
             return self.fields.items(name)
         if isinstance(value, str) or (isinstance(value, int | float) and abs(value) <= MAX_COUNT):

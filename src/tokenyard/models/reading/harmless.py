@@ -6,13 +6,16 @@ note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks righ
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.parts import Reading
 
-__all__ = ["check_unread", "harmless_by_rule"]
+__all__ = ["check_unread", "harmless_by_rule", "may_matter"]
 
 _MATTERS = re.compile(
     r"window|layer|expert|head|dim$|_dim|_size$|rank|interval|period|pattern|mamba|ssm|conv|linear|kv_|^num_|quant|share"
@@ -28,7 +31,7 @@ _HARMLESS_RULES = re.compile(
     r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)$|_softcap(ping)?$"  # numbers that activations are scaled by
     r"|(^|_)act(ivation)?(_function|_fn)?$"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
-    r"|^(torch|moe_router|router)_dtype$|^vision_feature_"
+    r"|^(torch|moe_router|router)_dtype$|_in_fp32$|^vision_feature_|rope_theta$|^no_rope_layers$"
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 
@@ -55,16 +58,25 @@ def harmless_by_rule(name: str) -> bool:
     return bool(_HARMLESS_RULES.search(name))
 
 
-def _may_matter(name: str) -> bool:
+def may_matter(name: str) -> bool:
+    """Whether a field of this name may change memory or time, as far as rules say."""
     return bool(_MATTERS.search(name)) and name not in _HARMLESS and not harmless_by_rule(name)
+
+
+@cache
+def _proved() -> dict[str, list[str]]:
+    """Architecture -> fields that vLLM's model class does not read: scripts/record_registry.py looked on."""
+    content: dict[str, list[str]] = json.loads(Path(__file__).with_name("unread.json").read_text())
+    return content
 
 
 def check_unread(reading: Reading) -> None:
     """Raise the error for the first field of the file that may matter and that nobody has read, or note them all."""
+    proved = _proved().get(reading.architecture, ())
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:
         for name, value in section.unread().items():
-            if _may_matter(name) and _says_something(value):
+            if may_matter(name) and name not in proved and _says_something(value):
                 _report(reading, section, name)
 
 

@@ -51,6 +51,7 @@ class Stack:
     tie_word_embeddings: bool | None = None
     """None: as the file says."""
     other_parameters: int = 0
+    embedding_parameters: int = 0
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
     replicated_embedding: bool = False

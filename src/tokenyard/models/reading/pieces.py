@@ -9,9 +9,12 @@ Every number of a piece is an expression over the file's fields (:mod:`~tokenyar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import fields as fields_of
+from functools import cached_property
+from typing import Any, ClassVar
 
 from tokenyard.models.layers import (
     Attends,
@@ -124,6 +127,8 @@ class Grouped:
 class Latent:
     """DeepSeek's latent attention, with or without an indexer."""
 
+    reads: ClassVar = "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
+
     indexer: Fill = "index_topk"
     extra: Fill = 0
     module: str = "self_attn"
@@ -157,6 +162,11 @@ class Latent:
 class DeltaNet:
     """A gated delta net."""
 
+    reads: ClassVar = (
+        "linear_num_key_heads linear_key_head_dim linear_num_value_heads linear_value_head_dim linear_conv_kernel_dim"
+    )
+
+    hands_out_states: bool = True
     module: str = "linear_attn"
 
     def build(self, reader: Reader, module: str, i: int) -> GatedDeltaNet:
@@ -172,6 +182,7 @@ class DeltaNet:
             num_value_heads=values,
             key_head_size=key_size,
             value_head_size=value_size,
+            hands_out_states=self.hands_out_states,
             conv_dtype=reader.reading.dtype,
             state_dtype=reader.state_dtype(""),
             extra_parameters=(2 * keys * key_size + values * value_size) * kernel + 2 * values + value_size,
@@ -191,6 +202,8 @@ class SelectiveState:
     bias: Fill = "mamba_proj_bias"
     normed: Fill = True
     """Time step, B and C are normed."""
+    parted: bool = False
+    """What is not a large matrix is told apart by whether it is shared out."""
     module: str = "mamba"
 
     def build(self, reader: Reader, module: str, i: int) -> Mamba1:
@@ -200,6 +213,9 @@ class SelectiveState:
         given = reader.reading.fields.get(self.rank, "auto")
         rank = -(-hidden // 16) if given == "auto" else reader.reading.fields.count(self.rank)
         biases = inner * bool(count(self.conv_bias)) + (2 * inner + hidden) * bool(count(self.bias))
+        # convolution, time step's bias, A (float32), D, three norms
+        extra = inner * kernel + biases + inner + 2 * inner * state + 2 * inner
+        extra += (rank + 2 * state) * bool(count(self.normed))
         return Mamba1(
             hidden_size=hidden,
             conv_kernel=kernel,
@@ -208,11 +224,10 @@ class SelectiveState:
             time_step_rank=rank,
             conv_dtype=reader.reading.dtype,
             state_dtype=reader.state_dtype(""),
-            # convolution, time step's bias, A (float32), D, three norms
-            extra_parameters=inner * kernel + biases + inner + 2 * inner * state + 2 * inner
-            + (rank + 2 * state) * bool(count(self.normed)),
+            extra_parameters=0 if self.parted else extra,
+            parted_parameters=extra if self.parted else 0,
             weights=reader.reading.quant.of(module),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +345,7 @@ class Experts:
         return MoE(
             hidden_size=hidden,
             num_experts=count,
-            num_experts_per_tok=values.count(self.per_token),
+            num_experts_per_tok=values.count(self.per_token, i=i),
             width=values.count(self.width),
             shared_width=values.count(self.shared_width),
             gated=bool(values.count(self.gated)),
@@ -350,8 +365,9 @@ class Experts:
 class Tower:
     """A vision or audio tower with its projector; expressions are over its own section of the file."""
 
-    block: str
+    block: Fill = 0
     """Parameters of one block, which are shared out over a tensor-parallel group."""
+    blocks: Fill = "n"
     shared: Fill = 0
     """Others that are shared out: a projector."""
     replicated: Fill = 0
@@ -361,7 +377,7 @@ class Tower:
     names: Mapping[str, str] = field(default_factory=dict)
     """``h``, ``w`` and ``n``, its width, that of its MLPs and its blocks, by other fields than most; further ones."""
     outer: Mapping[str, str] = field(default_factory=dict)
-    """Names of fields of the file around it."""
+    """Further names: of fields of the file around it."""
     kind: str = "vision"
     section: str = "vision_config"
     """Where its fields are; empty: among the decoder's."""
@@ -371,10 +387,11 @@ class Tower:
         section = reading.outer.section(self.section) if self.section else reading.fields
         if section is None:
             raise reading.outer.missing(self.section, "give the encoder's sizes")
-        around = Expressions(reading.outer, self.outer)
-        bound = {"text": hidden, **{name: around.name(name) for name in self.outer}}
+        around = Expressions(reading.outer, {})
+        bound = {"text": hidden, **{name: around.value(fill) for name, fill in self.outer.items()}}
         values = Expressions(section, {**_TOWER_NAMES, **self.names})
-        blocks = values.count("n") * values.count(self.block, **bound) + values.count(self.shared, **bound)
+        blocks = values.count(self.blocks, **bound) * values.count(self.block, **bound)
+        blocks += values.count(self.shared, **bound)
         replicated = values.count(self.replicated, **bound)
         return EncoderSpec(
             kind=self.kind,
@@ -385,7 +402,12 @@ class Tower:
         )
 
 
-_TOWER_NAMES = {"h": "hidden_size", "w": "intermediate_size", "n": "num_hidden_layers", "patch": "patch_size=14"}
+_TOWER_NAMES = {
+    "h": "hidden_size", "w": "intermediate_size", "n": "num_hidden_layers|depth", "patch": "patch_size=14",
+    "channels": "num_channels|in_channels|in_chans=3", "image": "image_size=224", "frames": "temporal_patch_size=2",
+    "merge": "spatial_merge_size=2", "out": "out_hidden_size", "grid": "image // patch",
+    "pixels": "channels * patch * patch",
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -404,6 +426,8 @@ class Row:
     """By the kind of layer, or for all others; a kind with None has none."""
     types: str = "layer_types"
     """Fields with a kind for every layer, by their names in the table; empty: there are none."""
+    counts_layers: bool = False
+    """A list of kinds says how many layers there are."""
     types_if: Fill = True
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Words of the file -> kinds of this row, where they differ."""
@@ -416,9 +440,10 @@ class Row:
     """Per layer, as wide as the model."""
     other: Fill = "hidden"
     """Parameters outside the layers, besides embedding and head: the last norm, learned positions."""
-    tied: bool = False
-    """The output head shares the embedding's weights where the file says nothing."""
-    always_tied: bool = False
+    embeddings: Fill = 0
+    """Parameters of embeddings beside the first."""
+    tied: Fill = ""
+    """Whether the output head shares the embedding's weights; empty: as the file says, inside the decoder or around."""
     context: Fill = 0
     """Longest context; 0: as ``max_position_embeddings`` and its scaling say."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -427,27 +452,69 @@ class Row:
     """Fields that files leave out, as the configuration class fills them in."""
     harmless: tuple[str, ...] = ()
     """Fields that look as if they mattered and do not."""
+    harmless_around: tuple[str, ...] = ()
+    """The same, around a decoder that has a section of its own."""
     refused: tuple[tuple[str, str, str], ...] = ()
     """(field, expression that has to be false, what is not modelled)."""
     prefix: str = "model.layers"
     towers: tuple[Tower, ...] = ()
+    decoders: Mapping[str, Row] = field(default_factory=dict)
+    """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
     replicated_embedding: bool = False
 
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Fields that its expressions name, whether or not a file has a layer that needs them."""
+        names, found = {**NAMES, **self.names}, set[str]()
+        left = ["hidden layers vocab", *_texts(self)]
+        while left:
+            for word in re.findall(r"[A-Za-z_]\w*", left.pop()):
+                if word not in found:
+                    found.add(word)
+                    left += [names[word]] if word in names else []
+        return frozenset(found)
+
+
+_NO_EXPRESSIONS = (
+    "module", "shared", "prefix", "kind", "section", "towers", "decoders", "types_if", "harmless", "harmless_around",
+    "defaults",
+)  # fmt: skip
+
+
+def _texts(piece: Any) -> Iterator[str]:
+    """All expressions of a row or a piece."""
+    if isinstance(piece, str):
+        yield piece
+    elif isinstance(piece, Mapping | tuple):
+        for each in piece.values() if isinstance(piece, Mapping) else piece:
+            yield from _texts(each)
+    elif is_dataclass(piece):
+        yield getattr(piece, "reads", "")
+        for each in fields_of(piece):
+            if each.name not in _NO_EXPRESSIONS and (each.name != "sparse" or getattr(piece, "experts", None)):
+                yield from _texts(getattr(piece, each.name))
+
 
 def read_row(row: Row, reading: Reading) -> Stack:
     """The layers of a file, by its row."""
+    if row.decoders:
+        kind = reading.fields.text("model_type")
+        if kind not in row.decoders:
+            raise reading.fields.error("model_type", f"is not modelled here: use {' or '.join(row.decoders)}")
+        row = replace(row.decoders[kind], towers=row.towers, harmless_around=row.harmless_around)
     names = {**NAMES, **row.names}
     reader = Reader(reading=reading, values=Expressions(reading.fields, names))
     values = reader.values
     for name, expression, what in row.refused:
         if values.value(expression):
             reading.not_modelled(name, what)
-    reading.fields.passed_over(*row.harmless)
+    reading.fields.passed_over(*row.harmless, *row.known)
+    reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))
     kinds = _kinds(row, reading, values)
     layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
-    tied = True if row.always_tied else reading.fields.flag("tie_word_embeddings", default=True) if row.tied else None
+    tied = None if row.tied == "" else bool(values.count(row.tied))
     return Stack(
         layers=layers,
         hidden_size=values.name("hidden"),
@@ -455,6 +522,7 @@ def read_row(row: Row, reading: Reading) -> Stack:
         max_model_len=values.count(row.context),
         tie_word_embeddings=tied,
         other_parameters=values.count(row.other),
+        embedding_parameters=values.count(row.embeddings),
         encoders=tuple(tower.build(reading, values.name("hidden")) for tower in row.towers),
         max_encoder_tokens=values.count(row.encoder_tokens),
         replicated_embedding=row.replicated_embedding,
@@ -473,7 +541,11 @@ def _kinds(row: Row, reading: Reading, values: Expressions) -> list[str]:
             raise fields.error(fields.first(*names), f"give a letter per layer: {', '.join(known)}")
         fields.passed_over("num_hidden_layers")
         return [row.kinds[letter] for letter in given]
-    count = _num_layers(fields, values)
+    if given and row.counts_layers and isinstance(given, list):
+        fields.passed_over("num_hidden_layers")
+        count = len(given)
+    else:
+        count = _num_layers(fields, values)
     if given:
         words = fields.per_layer(fields.first(*names), count)
         return [_known(row, fields, names, values, word) for word in words]

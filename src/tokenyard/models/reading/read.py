@@ -137,6 +137,7 @@ def _read(
             tie_word_embeddings=_tied(reading, stack),
             head_weights=head,
             other_parameters=stack.other_parameters,
+            embedding_parameters=stack.embedding_parameters,
             encoders=stack.encoders,
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
@@ -193,7 +194,9 @@ def _tied(reading: Reading, stack: Stack) -> bool:
     if stack.tie_word_embeddings is not None:
         reading.fields.passed_over("tie_word_embeddings")
         return stack.tie_word_embeddings
-    return reading.fields.flag("tie_word_embeddings") or reading.outer.flag("tie_word_embeddings")
+    sections = (reading.outer, reading.fields)  # the outer one counts, as transformers 5 hands it on
+    found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
+    return found.flag("tie_word_embeddings")
 
 
 def _quantizes_head(reading: Reading) -> bool:
