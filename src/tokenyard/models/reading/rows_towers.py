@@ -192,7 +192,7 @@ _CLIP = Tower(
 LLAVA = Row(decoders=_DECODERS, towers=(_CLIP,))
 LLAVA_NEXT = Row(
     decoders=_DECODERS,
-    towers=(replace(_CLIP, shared=0, replicated=_CLIP.replicated + " + text * h + text * text"),),
+    towers=(replace(_CLIP, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
 )
 LLAVA_ONEVISION = Row(
     decoders=_DECODERS,
