@@ -106,6 +106,10 @@ def _content(config: Any, architecture: str) -> dict[str, Any]:
 def _changed(made_by: Any, variant: str, random: Random, given: dict[str, Any]) -> Any:
     """The configuration with other sizes; that of its text where it holds one."""
     default = made_by(**given)
+    thinker = getattr(default, "thinker_config", None)
+    if thinker is not None:
+        whole = _changed(type(thinker), variant, random, given.get("thinker_config", {}))
+        return made_by(**{**given, "thinker_config": whole.to_dict()})
     text = getattr(default, "text_config", None)
     if text is None or isinstance(text, dict):
         return made_by(**_of_layers({**given, **_changes(default, made_by, variant, random)}))

@@ -38,6 +38,8 @@ class EncoderSpec:
     num_parameters: int
     replicated_parameters: int = 0
     """Those of them that every GPU of a tensor-parallel group holds: convolutions, positions, projector."""
+    num_heads: int = 0
+    """Where every GPU holds the whole tower if its heads cannot be shared out (Qwen3-ASR); 0: they always are."""
     max_tokens_per_item: int = 0
     """Embeddings that the largest picture or clip becomes; 0: not known."""
     weights: WeightFormat = BFLOAT16
@@ -49,6 +51,8 @@ class EncoderSpec:
 
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""
+        if self.num_heads % tp:
+            return self.weights.num_bytes(self.num_parameters)
         shared = self.num_parameters - self.replicated_parameters
         return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)
 

@@ -372,6 +372,8 @@ class Tower:
     """Others that are shared out: a projector."""
     replicated: Fill = 0
     """Those that every GPU holds."""
+    heads: Fill = 0
+    """Where a tower whose heads cannot be shared out is held by every GPU."""
     tokens: Fill = 0
     """Embeddings that the largest picture or clip becomes."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -397,6 +399,7 @@ class Tower:
             kind=self.kind,
             num_parameters=blocks + replicated,
             replicated_parameters=replicated,
+            num_heads=values.count(self.heads),
             max_tokens_per_item=values.count(self.tokens, **bound),
             weights=reading.quant.plain,
         )
@@ -456,6 +459,8 @@ class Row:
     """The same, around a decoder that has a section of its own."""
     refused: tuple[tuple[str, str, str], ...] = ()
     """(field, expression that has to be false, what is not modelled)."""
+    refused_around: tuple[tuple[str, str], ...] = ()
+    """(field around the decoder that must be missing or null, what is not modelled)."""
     prefix: str = "model.layers"
     towers: tuple[Tower, ...] = ()
     decoders: Mapping[str, Row] = field(default_factory=dict)
@@ -507,8 +512,12 @@ def read_row(row: Row, reading: Reading) -> Stack:
     names = {**NAMES, **row.names}
     reader = Reader(reading=reading, values=Expressions(reading.fields, names))
     values = reader.values
+    around = Expressions(reading.outer, {})
     for name, expression, what in row.refused:
         if values.value(expression):
+            reading.not_modelled(name, what)
+    for name, what in row.refused_around:
+        if around.value(f"{name}|{name}=0"):
             reading.not_modelled(name, what)
     reading.fields.passed_over(*row.harmless, *row.known)
     reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))

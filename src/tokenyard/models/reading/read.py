@@ -160,6 +160,9 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
         raise outer.error("architectures", f"is not known: use one of {', '.join(ROWS)}")
+    if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
+        raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
+        outer = Fields(f"{where}: thinker_config", raw)
     nested = raw.get("text_config")
     known = {**ROWS[architecture].defaults, **defaults}
     fields = outer.section("text_config", known) if isinstance(nested, dict) else None

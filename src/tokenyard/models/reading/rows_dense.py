@@ -178,7 +178,14 @@ SMOLLM3 = varied(LLAMA, order=(("sliding_attention", "use_sliding_window"), ("fu
 VAULT_GEMMA = varied(GEMMA2, norms=2, tied="tie_word_embeddings=true")
 GRANITE_SWA = varied(LLAMA, mixers=windowed(replace(BIASED, extra="heads")))
 
+MUSE_GLIMMER = Row(
+    mixers=windowed(Grouped(qkv_bias=False, output_gate=True)),
+    order=(("full_attention", "(i + 1) % 4 == 0"), ("sliding_attention", "1")),
+    norms=4,
+    harmless=("attention_bias", "qk_scale_factor"),
+)
 ROWS = {
+    "MuseGlimmerForCausalLM": MUSE_GLIMMER,
     "HunYuanDenseV1ForCausalLM": HUNYUAN,
     "SolarForCausalLM": SOLAR,
     "ApertusForCausalLM": APERTUS,

@@ -241,7 +241,32 @@ HY3 = varied(
     names={"experts": "num_experts", "expert_width": "expert_hidden_dim|moe_intermediate_size"},
     harmless=("attention_bias", "mlp_bias", "mlp_layer_types", "enable_moe_fp32_combine"),
 )
+LONGCAT = Row(
+    mixers={"full_attention": (Latent(module="self_attn.0"), Latent(module="self_attn.1"))},
+    experts=Experts(
+        width="expert_ffn_hidden_size",
+        shared_width="2 * ffn_hidden_size",  # two MLPs that every token goes through
+        per_token="min(moe_topk, experts)",
+        extra="2 * (hidden + 1) * zero_expert_num + (hidden + 2) * experts",  # a router in float32
+        shared="mlps",
+    ),
+    norms=4,
+    tied=False,
+    names={"layers": "num_layers|num_hidden_layers", "experts": "n_routed_experts"},
+    harmless=("attention_bias", "mla_scale_q_lora", "mla_scale_kv_lora", "zero_expert_type"),
+)
+
+BEAM = Row(
+    mixers=windowed(Grouped(head_norms=True, output_gate=True, extra="heads")),
+    order=ALL_WINDOWED,
+    norms=4,
+    experts=Experts(extra="(hidden + 2) * experts"),  # a router in float32
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else experts",
+)
+
 ROWS = {
+    "BeamForCausalLM": BEAM,
+    "LongcatFlashForCausalLM": LONGCAT,
     "Gemma3nForCausalLM": GEMMA3N,
     "HunYuanMoEV1ForCausalLM": HUNYUAN_MOE,
     "AXK1ForCausalLM": DEEPSEEK,

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Grouped, Row, Tower, varied
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Row, Tower, varied
 from tokenyard.models.reading.rows_dense import (
     COMMAND_R2,
     ERNIE,
     EXAONE4,
+    GEMMA,
     GEMMA2,
     GEMMA3,
     GLM4,
     LLAMA,
     MISTRAL,
+    MUSE_GLIMMER,
     QWEN2,
     QWEN3,
 )
-from tokenyard.models.reading.rows_experts import GLM4_MOE, LLAMA4, QWEN3_MOE
-from tokenyard.models.reading.rows_states import QWEN3_5
+from tokenyard.models.reading.rows_experts import GEMMA4, GLM4_MOE, LLAMA4, QWEN3_MOE
+from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 
 _VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
 GEMMA3_VISION = varied(
@@ -290,7 +292,166 @@ PADDLE_OCR = varied(
         ),
     ),
 )
+_OMNI_AUDIO = Tower(
+    kind="audio",
+    section="audio_config",
+    replicated=f"n * ({_VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
+    tokens="positions // 2",
+    names={
+        "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
+        "positions": "max_source_positions=1500",
+    },
+)  # fmt: skip
+QWEN2_5_OMNI = varied(
+    QWEN2,
+    tied=_INNER,
+    harmless_around=("seconds_per_chunk", "position_id_per_seconds"),
+    towers=(*QWEN2_5_VL.towers, _OMNI_AUDIO),
+)
+QWEN3_ASR = varied(
+    QWEN3,
+    towers=(
+        replace(
+            _OMNI_AUDIO,
+            block=_VIT,
+            heads="encoder_attention_heads",
+            replicated="18 * down * down + 10 * down + h * down * (mels // 8) + h * h + h * output_dim + 4 * h",
+            names={**_OMNI_AUDIO.names, "down": "downsample_hidden_size=480"},
+        ),
+    ),
+)
+GRANITE_SPEECH = varied(
+    LLAMA,
+    harmless_around=("window_size", "downsample_rate", "has_lora_adapter"),
+    towers=(
+        Tower(
+            kind="audio",
+            section="encoder_config",
+            block="4 * ff * h * h",
+            replicated="n * (4 * h * inner + 3 * wide * h * h + (2 * max_pos_emb + 1) * dim_head + 20 * h + 2 * ff * h)"
+            " + input_dim * h",
+            names={
+                "h": "hidden_dim", "n": "num_layers", "ff": "feedforward_mult=4", "inner": "num_heads * dim_head",
+                "wide": "conv_expansion_factor=2",
+            },
+        ),
+        Tower(
+            kind="audio",
+            section="projector_config",
+            replicated="n * (4 * h * h + 2 * h * w + 9 * h + w) + h * text"
+            " + n // cross_attention_frequency * (2 * h * h + 2 * h * encoder_hidden_size + 6 * h)",
+        ),
+    ),
+)  # fmt: skip
+
+GEMMA4_VISION = varied(
+    GEMMA4,
+    tied="",
+    refused_around=(("audio_config", "Gemma 4 with a tower for audio"),),
+    towers=(
+        Tower(
+            replicated="n * (4 * h * h + 3 * h * w + 4 * h + 2 * head_dim) + 2 * position_embedding_size * h"
+            " + pixels * h + text * h",
+            tokens=280,
+        ),
+    ),
+)
+GEMMA4_UNIFIED = varied(
+    GEMMA4,
+    tied="",
+    harmless=("use_bidirectional_attention",),
+    names={"per_layer": "hidden_size_per_layer_input=0"},
+    towers=(
+        Tower(
+            blocks=0,
+            shared="wide * mm_embed_dim",
+            replicated="2 * mm_posemb_size * mm_embed_dim + text * output_proj_dims + wide + 2 * mm_embed_dim",
+            names={"wide": "pixels * pooling_kernel_size * pooling_kernel_size"},
+            tokens=1120,
+        ),
+    ),
+)
+
+_AROUND_IMAGES = ("num_image_tokens", "use_bidirectional_attention")
+PALIGEMMA = varied(
+    GEMMA,
+    harmless=_AROUND_IMAGES,
+    harmless_around=("hidden_size", "projection_dim"),
+    towers=(Tower(block=_VIT, replicated=f"{_SIGLIP} + projection_dim * h + projection_dim", tokens="grid * grid"),),
+)
+LFM2_VL = varied(
+    LFM2,
+    tied="",
+    harmless_around=("projector_use_layernorm", "projector_hidden_size"),
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated="pixels * h + num_patches * h + wide * h * down * down + wide * text + 6 * h",
+            tokens="num_patches // (down * down)",
+            outer={"wide": "projector_hidden_size=2560", "down": "downsample_factor=2"},
+        ),
+    ),
+)
+MUSE_GLIMMER_VISION = varied(
+    MUSE_GLIMMER,
+    tied=False,
+    harmless_around=("out_hidden_size",),
+    towers=(
+        Tower(
+            block="4 * h * h",
+            replicated="n * (2 * h * w + w + 9 * h) + max_position_embeddings * h + channels * patch_temporal * patch"
+            " * patch * h + wide * h * merge_size * merge_size + wide * wide + wide * text",
+            tokens=1024,
+            outer={"wide": "projector_hidden_size=4096"},
+        ),
+    ),
+)
+
+ARIA = Row(
+    experts=Experts(width="width", shared_width="moe_num_shared_experts * width", shared="mlp.shared_experts"),
+    names={"experts": "moe_num_experts", "per_token": "moe_topk"},
+    harmless=("attention_bias", "mlp_bias"),
+    harmless_around=("max_value_projector_patch_to_query_dict", "projector_patch_to_query_dict"),
+    tied=False,
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="text * h + text * text",
+            replicated=f"{_SIGLIP} + 256 * h + 8 * h * h + 14 * h",
+            tokens=256,
+        ),
+    ),
+)
+
+COSMOS3_EDGE = varied(
+    LLAMA,
+    mlps={"": Dense(gated=False, bias="mlp_bias")},
+    harmless_around=("projector_hidden_size",),
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="wide * (h * merge * merge + text + 1)",
+            replicated="pixels * h + num_patches * h + 5 * h + text",
+            tokens="num_patches // (merge * merge)",
+            outer={"wide": "projector_hidden_size=11520"},
+        ),
+    ),
+)
+
 ROWS = {
+    "Cosmos3EdgeForConditionalGeneration": COSMOS3_EDGE,
+    "AriaForConditionalGeneration": ARIA,
+    "PaliGemmaForConditionalGeneration": PALIGEMMA,
+    "Lfm2VlForConditionalGeneration": LFM2_VL,
+    "MuseGlimmerForConditionalGeneration": MUSE_GLIMMER_VISION,
+    "Gemma4ForConditionalGeneration": GEMMA4_VISION,
+    "Gemma4UnifiedForConditionalGeneration": GEMMA4_UNIFIED,
+    "Qwen2_5OmniForConditionalGeneration": QWEN2_5_OMNI,
+    "Qwen2_5OmniModel": QWEN2_5_OMNI,
+    "Qwen3ASRForConditionalGeneration": QWEN3_ASR,
+    "Qwen3ASRRealtimeGeneration": QWEN3_ASR,
+    "GraniteSpeechForConditionalGeneration": GRANITE_SPEECH,
+    "GraniteSpeechPlusForConditionalGeneration": GRANITE_SPEECH,
     "PaddleOCRVLForConditionalGeneration": PADDLE_OCR,
     "Cohere2VisionForConditionalGeneration": COHERE2_VISION,
     "Exaone4_5_ForConditionalGeneration": EXAONE4_5,
