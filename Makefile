@@ -15,7 +15,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
-CHECKED := src tests scripts benchmarks
+CHECKED := src tests scripts benchmarks docs/reading
 # As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
 PARALLEL ?= -n auto --dist worksteal
 
@@ -117,7 +117,7 @@ bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and
 record-vectors: VLLM ?= 0.22
 record-vectors:  ## Record tests/parity/vectors anew from real vLLM, VLLM=0.33 those of 0.33 (first run: builds its environment)
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@$(if $(filter 0.33,$(VLLM)),.venv-vllm-0.33,.venv-vllm)/bin/python scripts/record_vectors.py $(ARGS)
+	@$(VLLM_PYTHON) scripts/record_vectors.py $(ARGS)
 
 .PHONY: test-vllm
 test-vllm: VLLM ?= 0.22 0.32 0.33
@@ -164,7 +164,7 @@ differential-config:  ## Drawn `vllm serve` lines through vLLM's own configurati
 vllm-own-tests: VLLM ?= 0.22
 vllm-own-tests:  ## vLLM's own scheduler tests, brought from its source distribution, against FastScheduler: VLLM=0.22|0.33
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
-	@$(or $(PYTHON),python3) scripts/vllm_own_tests.py $(if $(filter 0.33,$(VLLM)),0.33.0,0.22.1) --python $(VLLM_PYTHON) $(ARGS)
+	@$(or $(PYTHON),python3) scripts/vllm_own_tests.py $(if $(filter 0.22,$(VLLM)),0.22.1,$(VLLM).0) --python $(VLLM_PYTHON) $(ARGS)
 
 .PHONY: bench-fast
 bench-fast: VLLM ?= 0.22
@@ -172,7 +172,7 @@ bench-fast:  ## What a step costs in vLLM's own scheduler and in FastScheduler, 
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
 	@PYTHONPATH=src $(VLLM_PYTHON) benchmarks/vllm_fast.py $(ARGS)
 
-VLLM_PYTHON = $(if $(filter 0.33,$(VLLM)),.venv-vllm-0.33,.venv-vllm)/bin/python
+VLLM_PYTHON = $(if $(filter 0.22,$(VLLM)),.venv-vllm,.venv-vllm-$(VLLM))/bin/python
 
 .PHONY: lock
 lock:  ## Resolve the dependencies again and rewrite both lock files
@@ -180,7 +180,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 
 .PHONY: clean
 clean:  ## Remove everything that was built, all environments included
-	@rm -rf .venv .venv-vllm .venv-vllm-0.32 .venv-vllm-0.33 dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf .venv .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		.benchmarks .coverage traces/demo viewer/node_modules
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -26,7 +26,7 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.questions.kept import measuring_for, space_of, subject_of
 from tokenyard.questions.planning.answer import Goal, best_of, value_of
 from tokenyard.questions.planning.search import search
-from tokenyard.questions.sweeping.rows import Row, key_of, words_of
+from tokenyard.questions.sweeping.rows import Row, Settings, key_of, words_of
 from tokenyard.questions.sweeping.variants import measured
 
 __all__ = ["main"]
@@ -86,13 +86,12 @@ def judge(words: Sequence[str]) -> bool:
     middle_lack = lacking(median(list(rows.values()), goal), best, goal)
     print(f"  {lack:.2%} below the best; the middle of the grid is {middle_lack:.0%} below it")
     print(f"  limits next: {plan.limits}")
+
+    def known(several: Sequence[Settings]) -> list[Row]:
+        return [rows[key_of(each)] for each in several]
+
     lacks = [
-        lacking(
-            best_of(search(grid, lambda each: rows[key_of(each)], goal, replays=tenth, seed=seed).rows, goal),
-            best,
-            goal,
-        )
-        for seed in SEEDS
+        lacking(best_of(search(grid, known, goal, replays=tenth, seed=seed).rows, goal), best, goal) for seed in SEEDS
     ]
     near = sum(each <= WITHIN for each in lacks)
     print(f"  {len(SEEDS)} seeds: {near} within {WITHIN:.0%}, the worst {max(lacks):.2%} below the best", flush=True)

@@ -18,7 +18,7 @@ from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.questions.run import Recordings
+from tokenyard.questions.replaying import Recordings
 from tokenyard.sim.replay import ReplayResult, replay
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.cli.accuracy import compare_files
-from tokenyard.cli.support.flags import Accuracy
+from tokenyard import accuracy
 from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
-from tokenyard.questions.accuracy.comparison import AccuracyReport, Errors, Quantity, Row, predict
+from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors, Quantity, predict
 from tokenyard.questions.accuracy.points import HOW_TO_GET, Point, read_points
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.known_error import LEFT_OUT
@@ -55,8 +54,8 @@ output and `vllm_version` in the JSON name the one that was taken.
 
 """
 IN_SHORT = """
-Those are errors of predictions that the fit had no part in. All measurements are of vLLM 0.11 to 0.19: nobody has
-measured for us how step times changed since, and every statement about a newer vLLM is widened for it (below). With
+Those are errors of predictions that the fit had no part in. All measurements are of vLLM 0.11 to 0.19: we have
+no measurement of how step times changed since, and every statement about a newer vLLM is widened for it (below). With
 nothing left out, over the points that the constants were fitted to, the median error is {tpot:.1%} of TPOT and
 {ttft:.1%} of TTFT: that is a residual, and no promise.
 
@@ -169,7 +168,7 @@ def main() -> None:
     parser.add_argument("points", type=Path)
     parser.add_argument("runs", type=Path, nargs="*")
     args = parser.parse_args()
-    points = compare_files(Accuracy(files=(args.points,)))
+    points = accuracy((args.points,))
     data = shipped_constants().data
     assert points.tpot is not None
     assert points.ttft is not None
@@ -222,7 +221,7 @@ def _outside(report: AccuracyReport) -> Iterator[str]:
         yield f"\n{CAUSES[model]}"
 
 
-def _layouts(rows: Sequence[Row]) -> Iterator[str]:
+def _layouts(rows: Sequence[AccuracyRow]) -> Iterator[str]:
     yield "| GPUs | points | users | measured | predicted | error, median |\n| --- | --: | --: | --: | --: | --: |\n"
     layouts = sorted({(row.tensor_parallel_size, row.data_parallel_size) for row in rows})
     for tensor, data in layouts:
@@ -309,7 +308,7 @@ def _runs(files: tuple[Path, ...]) -> Iterator[str]:
     yield "| run | decides as | | mean | p50 | p90 | p99 | of each request: p50 | p90 |\n"
     yield "| --- | --- | --- | --- | --- | --- | --- | --: | --: |\n"
     for version in KNOWN_VERSIONS:
-        for row in compare_files(Accuracy(files=files, vllm_version=version)).rows:
+        for row in accuracy(files, vllm_version=version).rows:
             for name, mean in (("ttft", row.ttft), ("tpot", row.tpot), ("e2e", row.e2e)):
                 if mean is not None:
                     figures = [mean, *row.percentiles[name].values()]

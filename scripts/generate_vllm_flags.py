@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/vllm-flags.md from the table of flags (src/tokenyard/launch). ``--check`` only compares."""
+"""Writes docs/vllm-flags.md from the table of flags (src/tokenyard/deploy/vllm_serve). ``--check`` only compares."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Writes the viewer's copy of what it shares with the package: ``viewer/src/generated``. ``--check`` only compares.
+"""Writes what is made from the vocabulary: ``viewer/src/generated``, and the tables of ``docs/reasons.md``.
 
-The files hold plain JSON, as TypeScript constants, so that the compiler knows every name in them.
+The viewer's files hold plain JSON, as TypeScript constants, so that the compiler knows every name in them. ``--check``
+only compares.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,17 +17,14 @@ from typing import Any
 
 import msgspec
 
-from tokenyard import vocabulary as buckets
-from tokenyard import vocabulary as families
-from tokenyard import vocabulary as reasons
-from tokenyard import vocabulary as waits
-from tokenyard import vocabulary as wording
+from tokenyard import vocabulary
 from tokenyard.explain.advice.rules import rule_book
 from tokenyard.trace.schema import STEP_EVENTS
 
 __all__ = ["generated_files"]
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "reasons.md"
 FOLDER = ROOT / "viewer" / "src" / "generated"
 HEAD = "/** {about} Made by scripts/generate_vocabulary.py: change it there, and run `make viewer`. */\n"
 
@@ -33,7 +32,7 @@ HEAD = "/** {about} Made by scripts/generate_vocabulary.py: change it there, and
 def _vocabulary() -> dict[str, Any]:
     """Constant -> value."""
     return {
-        "FAMILIES": families.FAMILIES,
+        "FAMILIES": vocabulary.FAMILIES,
         "REASONS": {
             name: {
                 "meaning": entry.meaning,
@@ -41,7 +40,7 @@ def _vocabulary() -> dict[str, Any]:
                 "countedIn": entry.counted_in,
                 "holds": entry.holds,
             }
-            for name, entry in reasons.REASONS.items()
+            for name, entry in vocabulary.REASONS.items()
         },
         "BUCKETS": {
             name: {
@@ -50,28 +49,28 @@ def _vocabulary() -> dict[str, Any]:
                 "blocked": entry.blocked,
                 "says": sorted(entry.says),
             }
-            for name, entry in buckets.BUCKETS.items()
+            for name, entry in vocabulary.BUCKETS.items()
         },
         "STEP_REASONS": {
             name: {"meaning": entry.meaning, "bucket": entry.bucket, "proves": entry.proves}
-            for name, entry in buckets.STEP_REASONS.items()
+            for name, entry in vocabulary.STEP_REASONS.items()
         },
         "LIMITS": {
-            "budgetShare": buckets.BUDGET_SHARE,
-            "freeLow": buckets.FREE_LOW,
-            "freeTight": buckets.FREE_TIGHT,
-            "freePlenty": buckets.FREE_PLENTY,
+            "budgetShare": vocabulary.BUDGET_SHARE,
+            "freeLow": vocabulary.FREE_LOW,
+            "freeTight": vocabulary.FREE_TIGHT,
+            "freePlenty": vocabulary.FREE_PLENTY,
         },
-        "PHASES": waits.PHASES,
-        "WAIT_STATES": waits.WAIT_STATES,
-        "PLACES": {name: {"word": entry.word, "meaning": entry.meaning} for name, entry in waits.PLACES.items()},
-        "GAPS": {name: {"meaning": entry.meaning, "family": entry.family} for name, entry in waits.GAPS.items()},
+        "PHASES": vocabulary.PHASES,
+        "WAIT_STATES": vocabulary.WAIT_STATES,
+        "PLACES": {name: {"word": entry.word, "meaning": entry.meaning} for name, entry in vocabulary.PLACES.items()},
+        "GAPS": {name: {"meaning": entry.meaning, "family": entry.family} for name, entry in vocabulary.GAPS.items()},
         "EVENTS": {
             name: {"needsStep": any(field.name == "step" and field.required for field in msgspec.structs.fields(event))}
             for name, event in STEP_EVENTS.items()
         },
-        "GUESS": wording.GUESS,
-        "UNKNOWN_REASON": wording.UNKNOWN_REASON,
+        "GUESS": vocabulary.GUESS,
+        "UNKNOWN_REASON": vocabulary.UNKNOWN_REASON,
     }
 
 
@@ -96,10 +95,36 @@ def _set(value: Any) -> Any:
     return [_set(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+_TABLE = re.compile(r"(<!-- scripts/generate_vocabulary.py: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_FIELD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+
+
+def _document() -> str:
+    """docs/reasons.md with a table for every way in which a reason ends something."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return _TABLE.sub(lambda found: f"{found[1]}\n{_rows(vocabulary.OutcomeKind(found[2]))}\n{found[3]}", text)
+
+
+def _rows(kind: vocabulary.OutcomeKind) -> str:
+    lines = ["| reason | meaning | what to change |", "| --- | --- | --- |"]
+    for reason, entry in vocabulary.REASONS.items():
+        if entry.ends is kind:
+            numbers = f" Numbers: {entry.unit}." if entry.unit else ""
+            meaning = _marked(entry.meaning) + numbers + (f" {entry.note}" if entry.note else "")
+            lines.append(f"| `{reason}` | {meaning} | {_marked(entry.remedy)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _marked(sentence: str) -> str:
+    """The sentence with the names of settings marked as such."""
+    return _FIELD.sub(lambda name: f"`{name[0]}`", sentence)
+
+
 def generated_files() -> dict[Path, str]:
     """What each generated file has to hold."""
     rule_type = ('import type { RuleBook } from "../advice/rule";', ": RuleBook", "")
     return {
+        DOCUMENT: _document(),
         FOLDER / "vocabulary.ts": _module("The words of src/tokenyard/vocabulary.", _vocabulary()),
         FOLDER / "advice.ts": _module("The rules of src/tokenyard/explain/advice/rules.toml.", _advice(), *rule_type),
     }

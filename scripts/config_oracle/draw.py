@@ -15,7 +15,7 @@ from tokenyard.models.named import MODELS, named_model
 __all__ = ["CONFIGS", "DRAFTS", "Case", "as_text", "draw", "each_method", "recorded"]
 
 CONFIGS = Path(__file__).resolve().parents[2] / "src" / "tokenyard" / "models" / "configs"
-RECORDED = Path(__file__).resolve().parents[2] / "src" / "tokenyard" / "launch" / "recorded"
+RECORDED = Path(__file__).resolve().parents[2] / "src" / "tokenyard" / "deploy" / "vllm_serve" / "recorded"
 DRAFTS = "/drafts/"
 """What stands in front of the name of a drawn draft model, for `theirs` to put a folder in its place."""
 

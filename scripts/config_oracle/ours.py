@@ -13,7 +13,7 @@ from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import AUTO
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
 from tokenyard.questions.traffic import workload_from
 
@@ -58,7 +58,7 @@ class Ours:
         """Everything that is compared, or why nothing is."""
         words = ["run", "random", "--serve", case.line, "--gpu", case.gpu, "--vllm-version", version]
         words += ["--ignore-unmodelled"] if case.ignores else []
-        asked = Asked()
+        asked = GivenFlags()
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):

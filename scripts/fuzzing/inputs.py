@@ -47,7 +47,7 @@ class _TooLong(BaseException):
     """The alarm: not an Exception, so that nobody takes it for bad input."""
 
 
-def _alarm(signum: int, frame: object) -> None:
+def ring(signum: int, frame: object) -> None:
     raise _TooLong
 
 
@@ -61,17 +61,17 @@ def _serve(door: Connection, folder: Path) -> None:
     from tokenyard.cli.main import main  # noqa: PLC0415 - in the worker alone
 
     os.chdir(folder)
-    signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGALRM, ring)
     with contextlib.suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (_grown_by(MEMORY), resource.RLIM_INFINITY))
     while True:
         command = door.recv()
         if command is None:
             return
-        door.send(_run(main, command))
+        door.send(run_once(main, command))
 
 
-def _run(main: Any, command: tuple[str, ...]) -> tuple[int | None, str, str]:
+def run_once(main: Any, command: tuple[str, ...]) -> tuple[int | None, str, str]:
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -96,7 +96,7 @@ def _run(main: Any, command: tuple[str, ...]) -> tuple[int | None, str, str]:
     return code, "", ""
 
 
-class _Worker:
+class Worker:
     """A process that is replaced when it dies."""
 
     def __init__(self, folder: Path) -> None:
@@ -140,7 +140,7 @@ def fuzz_inputs(count: int, seed: int, folder: Path) -> Iterator[Failure | None]
     others = [each.data for each in corpus]
     place = folder / "place"
     place.mkdir()
-    worker = _Worker(place)
+    worker = Worker(place)
     try:
         for _ in range(count):
             origin = random.choice(corpus)
@@ -149,7 +149,7 @@ def fuzz_inputs(count: int, seed: int, folder: Path) -> Iterator[Failure | None]
         worker.close()
 
 
-def _one(worker: _Worker, place: Path, origin: Seed, data: bytes, random: Random) -> Failure | None:
+def _one(worker: Worker, place: Path, origin: Seed, data: bytes, random: Random) -> Failure | None:
     path = place / origin.name
     path.write_bytes(data)
     command = tuple(part.replace("{}", origin.name) for part in random.choice(origin.commands))

@@ -30,6 +30,7 @@ __all__ = [
     "ModelOutput",
     "Policy",
     "Reason",
+    "Recording",
     "Report",
     "ReportBuilder",
     "Request",
@@ -42,20 +43,24 @@ __all__ = [
     "SchedulerConfig",
     "SchedulerOutput",
     "SpeculativeConfig",
+    "Standstills",
     "StepObserver",
     "StepOutcomes",
     "TokenyardError",
+    "TraceComparison",
     "TraceConfig",
     "TraceReader",
     "TraceRecorder",
     "TraceWriter",
+    "Waiting",
     "Why",
     "Workload",
     "WorkloadBuilder",
     "WorkloadRequest",
     "__version__",
+    "accuracy",
     "compare",
-    "compare_traces",
+    "compare_recordings",
     "decision_profile",
     "describe_run",
     "load_latency",
@@ -66,9 +71,12 @@ __all__ = [
     "print_report",
     "replay",
     "replay_split",
+    "report",
     "run",
-    "summarize",
+    "split",
+    "standstills",
     "sweep",
+    "waiting",
     "whatif",
     "why",
 ]
@@ -83,6 +91,9 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.questions.whatif": ("whatif",),
         "tokenyard.questions.plan": ("plan",),
         "tokenyard.questions.sweep": ("sweep",),
+        "tokenyard.questions.compare": ("compare",),
+        "tokenyard.questions.split": ("split",),
+        "tokenyard.questions.accuracy.ask": ("accuracy",),
     },
     "Scheduling": {
         "tokenyard.core.sched.scheduler": ("Scheduler",),
@@ -125,9 +136,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Replays": {
         "tokenyard.steptime.load": ("load_latency",),
-        "tokenyard.sim.replay": ("replay",),
-        "tokenyard.sim.split": ("replay_split",),
-        "tokenyard.questions.compare": ("compare",),
+        "tokenyard.sim.replay": ("replay", "replay_split"),
     },
     "Traces": {
         "tokenyard.trace.config": ("TraceConfig",),
@@ -137,12 +146,15 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.trace.reader": ("TraceReader",),
     },
     "Answers from traces": {
+        "tokenyard.questions.recording": ("Recording",),
+        "tokenyard.explain.recorded": ("report", "compare_recordings"),
         "tokenyard.explain.report.builder": ("ReportBuilder",),
-        "tokenyard.explain.report.summary": ("summarize",),
         "tokenyard.explain.report.report": ("Report",),
         "tokenyard.explain.render.report": ("print_report",),
         "tokenyard.explain.why.why": ("why", "Why"),
-        "tokenyard.explain.compare.comparison": ("compare_traces",),
+        "tokenyard.explain.why.longest_waits": ("waiting", "Waiting"),
+        "tokenyard.explain.why.stuck": ("standstills", "Standstills"),
+        "tokenyard.explain.compare.comparison": ("TraceComparison",),
     },
     "Errors": {
         "tokenyard.errors": ("TokenyardError", "ConfigError", "RequestError"),
@@ -181,23 +193,27 @@ if TYPE_CHECKING:
     from tokenyard.deploy.deployment import Deployment
     from tokenyard.deploy.spec import ResolvedDeployment
     from tokenyard.errors import ConfigError, RequestError, TokenyardError
-    from tokenyard.explain.compare.comparison import compare_traces
+    from tokenyard.explain.compare.comparison import TraceComparison
+    from tokenyard.explain.recorded import compare_recordings, report
     from tokenyard.explain.render.report import print_report
     from tokenyard.explain.report.builder import ReportBuilder
     from tokenyard.explain.report.report import Report
-    from tokenyard.explain.report.summary import summarize
+    from tokenyard.explain.why.longest_waits import Waiting, waiting
+    from tokenyard.explain.why.stuck import Standstills, standstills
     from tokenyard.explain.why.why import Why, why
     from tokenyard.policies.named import policy_maker
     from tokenyard.policies.simple import KeyedPolicy
+    from tokenyard.questions.accuracy.ask import accuracy
     from tokenyard.questions.compare import compare
     from tokenyard.questions.plan import plan
+    from tokenyard.questions.recording import Recording
     from tokenyard.questions.run import RunResult, run
+    from tokenyard.questions.split import split
     from tokenyard.questions.sweep import sweep
     from tokenyard.questions.whatif import whatif
     from tokenyard.record.recorder import TraceRecorder
     from tokenyard.record.writer import TraceWriter
-    from tokenyard.sim.replay import replay
-    from tokenyard.sim.split import replay_split
+    from tokenyard.sim.replay import replay, replay_split
     from tokenyard.steptime.load import load_latency
     from tokenyard.trace.config import TraceConfig
     from tokenyard.trace.reader import TraceReader

@@ -23,8 +23,9 @@ The command line prints the message alone and exits with code 2; a traceback mea
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "WorkloadError",
     "shown",
     "text_of",
+    "worded",
 ]
 
 MISSING = "missing_field"
@@ -61,8 +63,33 @@ _MOST_SHOWN = 120
 """Characters of a value in a message."""
 
 
+_MARKED = re.compile("§(§|[a-z][a-z0-9_]*)")
+"""A setting in a sentence, by its name; ``§§`` is the sign itself."""
+
+
+def worded(marked: str, word: Callable[[str], str] = str) -> str:
+    """A sentence whose settings are marked (``raise §max_num_seqs``), with each as ``word`` calls it."""
+    return _MARKED.sub(lambda found: "§" if found[1] == "§" else word(found[1]), marked) if "§" in marked else marked
+
+
+def _literal(text: str) -> str:
+    """Foreign text, of which nothing is a mark."""
+    return text.replace("§", "§§")
+
+
 class TokenyardError(Exception):
-    """Base class of every error a user can cause and mend. The message is for people; programs read the attributes."""
+    """Base class of every error a user can cause and mend. The message is for people; programs read the attributes.
+
+    Whoever raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by their
+    names, the command line by its flags.
+    """
+
+    marked: str = ""
+    """The message with its settings marked, for whoever calls them otherwise: see ``worded``."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(worded(message))
+        self.marked = message
 
     code: str = "error"
     """What is wrong, as a word that stays: of the class, or of what it says more precisely."""
@@ -129,7 +156,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _sentence(what: str, value: object, fix: str) -> str:
-    return f"{what} = {shown(value)}: {fix}"
+    return f"{what} = {_literal(shown(value))}: {fix}"
 
 
 class ConfigError(TokenyardError):
@@ -151,14 +178,16 @@ class ConfigError(TokenyardError):
         code: str | None = None,
         details: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(_sentence(field, value, fix))
+        super().__init__(_sentence(f"§{field}" if _MARKED.fullmatch(f"§{field}") else _literal(field), value, fix))
         if code is not None:
             self.code = code
         if details is not None:
             self.details = details
         self.field = field
         self.value = value
-        self.fix = fix
+        self.fix = worded(fix)
+        self.marked_fix = fix
+        """``fix`` with its settings marked."""
 
 
 class RequestError(TokenyardError):
@@ -172,13 +201,13 @@ class RequestError(TokenyardError):
     fix: str
 
     def __init__(self, request_id: str, field: str, value: object, fix: str, *, code: str | None = None) -> None:
-        super().__init__(f"request {request_id!r}: {_sentence(field, value, fix)}")
+        super().__init__(f"request {_literal(repr(request_id))}: {_sentence(field, value, fix)}")
         if code is not None:
             self.code = code
         self.request_id = request_id
         self.field = field
         self.value = value
-        self.fix = fix
+        self.fix = worded(fix)
 
 
 class WorkloadError(TokenyardError):
@@ -188,10 +217,10 @@ class WorkloadError(TokenyardError):
 
     def __init__(self, path: object, line: int, problem: str) -> None:
         where = f"{path}:{line}" if line else f"{path}"
-        super().__init__(f"{where}: {problem}")
+        super().__init__(f"{_literal(where)}: {problem}")
         self.path = path
         self.line = line
-        self.problem = problem
+        self.problem = worded(problem)
 
 
 class FileError(TokenyardError):
@@ -321,7 +350,9 @@ class NoStartError(TokenyardError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"vLLM would not start: {reason}")
-        self.reason = reason
+        self.reason = worded(reason)
+        self.marked_reason = reason
+        """``reason`` with its settings marked."""
 
 
 class QueueFullError(TokenyardError):

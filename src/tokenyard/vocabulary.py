@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 __all__ = [
     "BUCKETS",
@@ -28,6 +28,7 @@ __all__ = [
     "WAIT_STATES",
     "Bucket",
     "BucketEntry",
+    "Clears",
     "Family",
     "Gap",
     "GapEntry",
@@ -102,7 +103,7 @@ SHIPPED = {
     "least-computed": "tokenyard.policies.simple:LeastComputed",
     "shortest-remaining": "tokenyard.policies.simple:ShortestRemaining",
 }
-"""Ours that are loaded when named: as in an entry point, and found without the package's metadata."""
+"""Ours that are loaded when named: written as entry points are, which other packages register theirs by."""
 
 _CALLED_ELSEWHERE = {
     "fifo": "fcfs",
@@ -166,39 +167,23 @@ class OutcomeKind(StrEnum):
     """A running request got no tokens in this step."""
 
 
-class Reason(StrEnum):
-    """The recorded reasons, by what they are about."""
+class Clears(StrEnum):
+    """What makes a reason go away, in an engine in which nothing runs."""
 
-    PREEMPTED_THIS_STEP = "preempted_this_step"
-    PAUSED = "paused"
-    QUEUES_EMPTY = "queues_empty"
-    TOKEN_BUDGET = "token_budget"
-    MAX_NUM_SEQS = "max_num_seqs"
-    PREFILL_EXCEEDS_BUDGET = "prefill_exceeds_budget"
-    PREFILL_CADENCE = "prefill_cadence"
-    KV_FULL_SEQUENCE = "kv_full_sequence"
-    KV_BLOCKS = "kv_blocks"
-    KV_WATERMARK = "kv_watermark"
-    ENCODER_BUDGET = "encoder_budget"
-    MAMBA_ALIGNMENT = "mamba_alignment"
-    MAMBA_STATE_NOT_READY = "mamba_state_not_ready"
-    WAITING_GRAMMAR = "waiting_grammar"
-    WAITING_REMOTE_KV = "waiting_remote_kv"
-    WAITING_STREAM_INPUT = "waiting_stream_input"
-    WAITING_ENCODER_CACHE = "waiting_encoder_cache"
-    LORA_SLOTS = "lora_slots"
-    CONNECTOR_UNDECIDED = "connector_undecided"
-    ASYNC_KV_LOAD_STARTED = "async_kv_load_started"
-    PLACEHOLDERS_COVER_LIMIT = "placeholders_cover_limit"
-    NO_NEW_TOKENS = "no_new_tokens"
-    RUNNING_INDEX_DRIFT = "running_index_drift"
-    SELF_PREEMPTED = "self_preempted"
-    HOOK_FAILED = "hook_failed"
+    EVENT = "event"
+    """Something outside of the scheduler, a further step, or whoever mends a hook that raises; it may take long."""
+    OTHERS = "others"
+    """Somebody else who lets go of blocks, outputs or places; where nobody holds any, nothing ever does."""
+    ARRIVAL = "arrival"
+    """A further request."""
+    NOTHING = "nothing"
 
 
 class ReasonEntry(NamedTuple):
     """What is known of a reason."""
 
+    word: str
+    """The one that traces have."""
     meaning: str
     """One sentence."""
     family: Family
@@ -206,10 +191,15 @@ class ReasonEntry(NamedTuple):
     """What to change."""
     unit: str | None = None
     """What the numbers recorded with it count; None if it has none."""
-    counted_in: Reason | None = None
+    ends: OutcomeKind = OutcomeKind.STOPPED
+    """What it ends, mostly."""
+    clears: Clears = Clears.NOTHING
+    counted_in: str | None = None
     """The reason of the pass whose number of requests counts these requests as well."""
     holds: bool = True
     """The request could have used tokens. False: it needs none, so nobody counts it as held back."""
+    note: str = ""
+    """More about it, for docs/reasons.md."""
 
 
 _MORE_BLOCKS = (
@@ -217,180 +207,266 @@ _MORE_BLOCKS = (
     "sequences."
 )
 
-REASONS = {
-    Reason.PREEMPTED_THIS_STEP: ReasonEntry(
-        "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, "
-        "and nobody is admitted in such a step.",
+
+class Reason(StrEnum):
+    """The recorded reasons, by what they are about, and everything that is known of each."""
+
+    # This is all there is to enter: scripts/generate_vocabulary.py makes the viewer's copy of it, and the tables of
+    # docs/reasons.md.
+
+    _entry: ReasonEntry
+
+    def __new__(cls, *entry: Any) -> Self:
+        """A member whose value is the word of its entry (a tuple, which an enumeration hands over field by field)."""
+        known = ReasonEntry(*entry)
+        reason = str.__new__(cls, known.word)
+        reason._value_, reason._entry = known.word, known  # noqa: SLF001 - its own
+        return reason
+
+    PREEMPTED_THIS_STEP = ReasonEntry(
+        "preempted_this_step",
+        "A running request had just lost its blocks for want of memory; the freed blocks are kept for those "
+        "that run, and nobody is admitted in such a step.",
         Family.PREEMPTED,
         "More KV blocks, fewer sequences (max_num_seqs) or shorter outputs.",
         "blocks",
-    ),
-    Reason.PAUSED: ReasonEntry("The scheduler was paused.", Family.DEPENDENCY, "Nothing: resume it."),
-    Reason.QUEUES_EMPTY: ReasonEntry(
+        ends=OutcomeKind.NOT_ENTERED,
+        clears=Clears.EVENT,
+        note=(
+            "Look at preemptions in the report. A running request has this reason too, if one before it needed "
+            "a block and preempted itself: the running pass ended there."
+        ),
+    )
+    PAUSED = ReasonEntry(
+        "paused",
+        "The scheduler was paused.",
+        Family.DEPENDENCY,
+        "Nothing: resume it.",
+        ends=OutcomeKind.NOT_ENTERED,
+        clears=Clears.EVENT,
+    )
+    QUEUES_EMPTY = ReasonEntry(
+        "queues_empty",
         "Everybody who waited was looked at.",
         Family.HEALTHY,
         "Nothing in the scheduler: a request that did not run had not arrived.",
-    ),
-    Reason.TOKEN_BUDGET: ReasonEntry(
+        ends=OutcomeKind.LOOP_ENDED,
+        clears=Clears.ARRIVAL,
+        note=(
+            "If a request of yours still did not run in this step, **it had not arrived**: look at what "
+            "delivers the requests."
+        ),
+    )
+    TOKEN_BUDGET = ReasonEntry(
+        "token_budget",
         "The step's tokens (max_num_batched_tokens) were spent before these requests had their turn.",
         Family.TOKENS,
         "A larger max_num_batched_tokens, or a long_prefill_token_threshold that keeps long prompts from taking all.",
         "tokens",
-    ),
-    Reason.MAX_NUM_SEQS: ReasonEntry(
+        ends=OutcomeKind.LOOP_ENDED,
+        note=(
+            "A larger budget admits more per step, but makes each step longer; if steps already take as long "
+            "as their tokens need, this gains nothing."
+        ),
+    )
+    MAX_NUM_SEQS = ReasonEntry(
+        "max_num_seqs",
         "As many requests were running as max_num_seqs allows.",
         Family.SEQUENCES,
         "A larger max_num_seqs, if memory allows.",
         "requests",
-    ),
-    Reason.PREFILL_EXCEEDS_BUDGET: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+        clears=Clears.OTHERS,
+        note="Check first how much of the pool is in use.",
+    )
+    PREFILL_EXCEEDS_BUDGET = ReasonEntry(
+        "prefill_exceeds_budget",
         "With chunked prefill off, the next prompt was longer than what was left of the step's tokens.",
         Family.TOKENS,
         "enable_chunked_prefill; or skip_oversized_prefill, to try the next request instead.",
         "tokens",
-    ),
-    Reason.PREFILL_CADENCE: ReasonEntry(
-        "Prompts are computed in every n-th step only (prefill_schedule_interval); this one was left to those that "
-        "decode.",
+        ends=OutcomeKind.STOPPED,
+    )
+    PREFILL_CADENCE = ReasonEntry(
+        "prefill_cadence",
+        "Prompts are computed in every n-th step only (prefill_schedule_interval); this one was left to those "
+        "that decode.",
         Family.TOKENS,
         "A smaller prefill_schedule_interval, which starts prompts sooner and makes steps that only decode rarer.",
         "tokens",
-    ),
-    Reason.KV_FULL_SEQUENCE: ReasonEntry(
-        "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is admitted "
-        "only when all of it fits (scheduler_reserve_full_isl).",
+        ends=OutcomeKind.STOPPED,
+        clears=Clears.EVENT,
+        note="Only inside vLLM 0.24 and later; our scheduler does not do this.",
+    )
+    KV_FULL_SEQUENCE = ReasonEntry(
+        "kv_full_sequence",
+        "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is "
+        "admitted only when all of it fits (scheduler_reserve_full_isl).",
         Family.MEMORY,
         "More KV blocks; or scheduler_reserve_full_isl off, which admits earlier and preempts more.",
         "blocks",
-    ),
-    Reason.KV_BLOCKS: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+        clears=Clears.OTHERS,
+        note="Its next chunk alone might fit.",
+    )
+    KV_BLOCKS = ReasonEntry(
+        "kv_blocks",
         "The first request in the queue needed more KV blocks for this step than were free.",
         Family.MEMORY,
         _MORE_BLOCKS,
         "blocks",
-    ),
-    Reason.KV_WATERMARK: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+        clears=Clears.OTHERS,
+    )
+    KV_WATERMARK = ReasonEntry(
+        "kv_watermark",
         "Admitting would have left fewer free KV blocks than the watermark keeps.",
         Family.MEMORY,
         "A smaller watermark.",
         "blocks",
-    ),
-    Reason.ENCODER_BUDGET: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+        clears=Clears.OTHERS,
+    )
+    ENCODER_BUDGET = ReasonEntry(
+        "encoder_budget",
         "The step's budget for image, audio or video inputs was used up.",
         Family.DEPENDENCY,
         "A larger max_num_encoder_input_tokens.",
         "tokens",
-    ),
-    Reason.MAMBA_ALIGNMENT: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+        clears=Clears.OTHERS,
+        note="From vLLM 0.33 on the next request is tried.",
+    )
+    MAMBA_ALIGNMENT = ReasonEntry(
+        "mamba_alignment",
         "What was left of the step's tokens did not fill a block of a state-space layer.",
         Family.TOKENS,
         "A larger max_num_batched_tokens.",
         "tokens",
-    ),
-    Reason.MAMBA_STATE_NOT_READY: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+        note=("The step keeps the state of a recurrent (Mamba) layer, so the chunk has to end where a block ends."),
+    )
+    MAMBA_STATE_NOT_READY = ReasonEntry(
+        "mamba_state_not_ready",
         "The state that its cached prefix ends with was being computed in this very step.",
         Family.DEPENDENCY,
         "Nothing: it is there in the next step.",
-    ),
-    Reason.WAITING_GRAMMAR: ReasonEntry(
+        ends=OutcomeKind.STOPPED,
+    )
+    WAITING_GRAMMAR = ReasonEntry(
+        "waiting_grammar",
         "The grammar of a structured output was still being compiled.",
         Family.DEPENDENCY,
         "Compile ahead, reuse schemas, or choose another structured-output backend.",
-    ),
-    Reason.WAITING_REMOTE_KV: ReasonEntry(
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+    )
+    WAITING_REMOTE_KV = ReasonEntry(
+        "waiting_remote_kv",
         "Its KV blocks were still on their way from elsewhere.",
         Family.DEPENDENCY,
         "More bandwidth of the KV connector, or load less.",
-    ),
-    Reason.WAITING_STREAM_INPUT: ReasonEntry(
-        "Its next piece of input had not come.", Family.DEPENDENCY, "Nothing in the scheduler: send the input sooner."
-    ),
-    Reason.WAITING_ENCODER_CACHE: ReasonEntry(
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+    )
+    WAITING_STREAM_INPUT = ReasonEntry(
+        "waiting_stream_input",
+        "Its next piece of input had not come.",
+        Family.DEPENDENCY,
+        "Nothing in the scheduler: send the input sooner.",
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+    )
+    WAITING_ENCODER_CACHE = ReasonEntry(
+        "waiting_encoder_cache",
         "The encoder's output for one of its images or clips was still on its way from elsewhere.",
         Family.DEPENDENCY,
         "More bandwidth of the encoder-cache connector, or faster encoders.",
-    ),
-    Reason.LORA_SLOTS: ReasonEntry(
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+        note="Only inside vLLM (`--ec-transfer-config`); our scheduler has no such connector.",
+    )
+    LORA_SLOTS = ReasonEntry(
+        "lora_slots",
         "All slots for LoRA adapters were taken by others in this step.",
         Family.DEPENDENCY,
         "A larger max_loras.",
         "adapters",
-    ),
-    Reason.CONNECTOR_UNDECIDED: ReasonEntry(
-        "The KV connector could not say yet what it has.", Family.DEPENDENCY, "A connector that looks up faster."
-    ),
-    Reason.ASYNC_KV_LOAD_STARTED: ReasonEntry(
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.OTHERS,
+        note="The adapter of this request is not among the `max_loras` of the step.",
+    )
+    CONNECTOR_UNDECIDED = ReasonEntry(
+        "connector_undecided",
+        "The KV connector could not say yet what it has.",
+        Family.DEPENDENCY,
+        "A connector that looks up faster.",
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+    )
+    ASYNC_KV_LOAD_STARTED = ReasonEntry(
+        "async_kv_load_started",
         "The load of its KV blocks was started in this step.",
         Family.DEPENDENCY,
         "Nothing: it runs when they are there.",
-    ),
-    Reason.PLACEHOLDERS_COVER_LIMIT: ReasonEntry(
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+    )
+    PLACEHOLDERS_COVER_LIMIT = ReasonEntry(
+        "placeholders_cover_limit",
         "Tokens in flight already reach its length limit.",
         Family.TOKENS,
         "Nothing: it ends with the steps in flight.",
+        ends=OutcomeKind.NOT_SCHEDULED,
         holds=False,
-    ),
-    Reason.NO_NEW_TOKENS: ReasonEntry(
+    )
+    NO_NEW_TOKENS = ReasonEntry(
+        "no_new_tokens",
         "All its known tokens are computed or in flight.",
         Family.TOKENS,
         "Nothing: it goes on when a step in flight returns.",
-    ),
-    Reason.RUNNING_INDEX_DRIFT: ReasonEntry(
+        ends=OutcomeKind.NOT_SCHEDULED,
+        note="A waiting request has this reason too: it was preempted, and its output has not arrived yet.",
+    )
+    RUNNING_INDEX_DRIFT = ReasonEntry(
+        "running_index_drift",
         "It stood behind a request that an idle victim made room for, and was passed over.",
         Family.ORDER,
         "running_index_drifts off.",
-    ),
-    Reason.SELF_PREEMPTED: ReasonEntry(
+        ends=OutcomeKind.NOT_SCHEDULED,
+        note=(
+            "vLLM's index into the running list slips when the victim stands before the request it makes room "
+            "for and had no tokens in this step."
+        ),
+    )
+    SELF_PREEMPTED = ReasonEntry(
+        "self_preempted",
         "It needed a block, none was free, and it was itself next to give way.",
         Family.PREEMPTED,
         _MORE_BLOCKS,
         "blocks",
-        counted_in=Reason.PREEMPTED_THIS_STEP,
-    ),
-    Reason.HOOK_FAILED: ReasonEntry(
+        ends=OutcomeKind.NOT_SCHEDULED,
+        clears=Clears.OTHERS,
+        counted_in="preempted_this_step",
+    )
+    HOOK_FAILED = ReasonEntry(
+        "hook_failed",
         "A policy, a connector or a grammar raised an error instead of answering.",
         Family.DEPENDENCY,
         "Mend what raised: schedule() ended with its error.",
-    ),
-}
+        ends=OutcomeKind.SKIPPED,
+        clears=Clears.EVENT,
+        note=("For a whole pass: it was asked which request to try next, or which to preempt ([hooks](hooks.md))."),
+    )
+
+
+REASONS = {reason: reason._entry for reason in Reason}  # noqa: SLF001 - offered here
 """Every recorded reason."""
-
-
-_CLEARED_BY_EVENTS = frozenset(
-    (
-        Reason.PAUSED,
-        Reason.WAITING_GRAMMAR,
-        Reason.WAITING_REMOTE_KV,
-        Reason.ASYNC_KV_LOAD_STARTED,
-        Reason.CONNECTOR_UNDECIDED,
-        Reason.WAITING_STREAM_INPUT,
-        Reason.WAITING_ENCODER_CACHE,
-        Reason.PREEMPTED_THIS_STEP,
-        Reason.PREFILL_CADENCE,
-        Reason.HOOK_FAILED,
-    )
-)
-"""What a request may wait for as long as it takes, in an engine in which nothing runs: something outside of the
-scheduler, a further step, or whoever mends a hook that raises.
-"""
-
-_CLEARED_BY_OTHERS = frozenset(
-    (
-        Reason.MAX_NUM_SEQS,
-        Reason.KV_FULL_SEQUENCE,
-        Reason.KV_BLOCKS,
-        Reason.KV_WATERMARK,
-        Reason.SELF_PREEMPTED,
-        Reason.ENCODER_BUDGET,
-        Reason.LORA_SLOTS,
-    )
-)
-"""What passes when somebody else lets go of blocks, outputs or places; where nobody holds any, it never does."""
 
 
 def is_event(reason: str) -> bool:
     """Whether something outside of the scheduler clears the reason, however long that takes."""
-    return reason in _CLEARED_BY_EVENTS
+    return reason in REASONS and REASONS[Reason(reason)].clears is Clears.EVENT
 
 
 def is_for_good(reason: str, *, others_wait: bool) -> bool:
@@ -398,9 +474,8 @@ def is_for_good(reason: str, *, others_wait: bool) -> bool:
 
     ``others_wait``: somebody who may hold what is short waits for an event, and will let go.
     """
-    if reason in _CLEARED_BY_EVENTS or reason == Reason.QUEUES_EMPTY:
-        return False
-    return not (others_wait and reason in _CLEARED_BY_OTHERS)
+    clears = REASONS[Reason(reason)].clears if reason in REASONS else Clears.NOTHING
+    return clears is Clears.NOTHING or (clears is Clears.OTHERS and not others_wait)
 
 
 def holds(reason: str) -> bool:

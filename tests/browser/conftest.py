@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 REPO = Path(__file__).resolve().parent.parent.parent
-COMMITTED = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
+COMMITTED = REPO / "src" / "tokenyard" / "web" / "static" / "viewer.html"
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -42,7 +42,7 @@ def viewer_html() -> Path:
     """The page under test."""
     page = Path(os.environ.get("TOKENYARD_VIEWER_HTML") or COMMITTED)
     if not page.is_file():
-        pytest.skip(f"no viewer page at {page}: build it with `npm run build` in viewer/")
+        pytest.fail(f"no viewer page at {page}: it is committed; build it with `npm run build` in viewer/")
     return page
 
 

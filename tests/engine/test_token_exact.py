@@ -76,7 +76,8 @@ def test_drafts_from_the_text_change_no_token(checkpoint: Checkpoint) -> None:
 def _schedules(draw: st.DrawFn) -> dict[str, Any]:
     """Requests, budgets, memory, drafts: whatever decides how the work is cut into steps."""
     drafts = draw(st.sampled_from([None, "ngram", "draft_model"]))
-    budget = draw(st.integers(1, 40))
+    # With drafts a step holds a token, its drafts (as padding too) and the draft model's own slot.
+    budget = draw(st.integers(1 if drafts is None else 6, 40))
     return {
         "family": draw(st.sampled_from(FAMILIES)),
         "prompts": draw(

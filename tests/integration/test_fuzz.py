@@ -74,16 +74,16 @@ def test_what_it_looks_for_is_found(
     main: Callable[[list[str]], int], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inputs, "SECONDS", 1)
-    before = signal.signal(signal.SIGALRM, inputs._alarm)
+    before = signal.signal(signal.SIGALRM, inputs.ring)
     try:
-        assert inputs._run(main, ())[1] == what
+        assert inputs.run_once(main, ())[1] == what
     finally:
         signal.signal(signal.SIGALRM, before)
 
 
 def test_a_process_that_dies_is_a_finding_and_replaced(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    worker = inputs._Worker(tmp_path)
+    worker = inputs.Worker(tmp_path)
     try:
         what, _ = worker.run(("run", "random", "--num-prompts", "1", "--scheduling-policy", "deadly.py:Mine"))
         assert what == "the process died: -9"

@@ -220,12 +220,13 @@ def test_an_interrupted_plan_shows_the_best_so_far_and_goes_on_when_asked_again(
     assert "it goes on from there" not in other.stderr, "another plan is another"
     before = replays[0]
     again = call(*words, cwd=tmp_path)
+    of_the_rest = replays[0] - before
     assert "2 variants were finished by an earlier call of this plan: it goes on from there" in again.stderr
     assert again.stdout == whole.stdout
     fresh = call(*words, cwd=tmp_path)
     assert "it goes on from there" not in fresh.stderr
     assert fresh.stdout == whole.stdout
-    assert replays[0] - before > 0
+    assert replays[0] - before == of_the_rest + (of_the_rest + 2), "two of the variants were not replayed again"
 
 
 def test_a_plan_whose_progress_cannot_be_kept_goes_on_and_says_so(tmp_path: Path) -> None:

@@ -21,6 +21,12 @@ from tokenyard.cli.main import main
 COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
 
 
+def test_python_m_is_the_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tokenyard", "--version"]
+    shown = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert shown == f"tokenyard {version('tokenyard')}\n"
+
+
 def test_version_and_help(tmp_path: Path) -> None:
     assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\n", "")
     outcome = tokenyard("--help", cwd=tmp_path)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.command import call
+
+from tokenyard.questions.sweeping.measuring import replayed
 
 pytest.importorskip("pyarrow")
 
@@ -14,7 +17,9 @@ FLAGS = ("--limit", "5", "--rate-scale", "30", "--num-gpu-blocks-override", "900
 TIMES = ("--latency", "constant:0.02", "--no-async-scheduling")
 
 
-def test_a_row_is_what_a_run_with_these_settings_reports_and_is_measured_once(tmp_path: Path) -> None:
+def test_a_row_is_what_a_run_with_these_settings_reports_and_is_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("sweep", "chat", *FLAGS, *TIMES, "--slo", "ttft_p90=1s", "tpot:25", "--price", "h100=2")
     first = call(*words, "--set", "max_num_seqs=2,4", "--json", cwd=tmp_path)
     told = json.loads(first.stdout)
@@ -33,7 +38,15 @@ def test_a_row_is_what_a_run_with_these_settings_reports_and_is_measured_once(tm
     assert row["met"] == happened["goodput"]["met"]
     assert (row["gpus"], row["cost_per_hour"]) == (1, 2.0)
 
-    again = call(*words, "--set", "max_num_seqs=2,4,8", cwd=tmp_path)
+    seats = []
+
+    def noted(prepared: Any, *arguments: Any, **named: Any) -> Any:
+        seats.append(prepared.replays.scheduler.max_num_seqs)
+        return replayed(prepared, *arguments, **named)
+
+    monkeypatch.setattr("tokenyard.questions.sweeping.measuring.replayed", noted)
+    again = call(*words, "--set", "max_num_seqs=2,4,8", "--processes", "1", cwd=tmp_path)
+    assert seats == [8], "the other two are known"
     assert "2 of 3 variants were finished before: sweep has them" in again.stderr
     assert "max_num_seqs=8" in again.stdout
     other = call("sweep", "chat", *FLAGS, "--set", "max_num_seqs=2", cwd=tmp_path)

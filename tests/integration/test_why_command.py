@@ -54,7 +54,7 @@ def test_a_request_that_is_not_there(trace: Path, tmp_path: Path) -> None:
 def test_a_trace_in_which_nothing_is_stuck(trace: Path, tmp_path: Path) -> None:
     shown = call("why", "--stuck", trace, cwd=tmp_path)
     assert shown.code == 0
-    assert shown.stdout.startswith("Nothing is stuck: somebody got on, or waited for an event, in all ")
+    assert shown.stdout.startswith("Nothing is stuck: a request got on, or waited for an event, in all ")
     assert json.loads(call("why", trace, "--stuck", "--json", cwd=tmp_path).stdout)["places"] == []
     call("why", "--stuck", trace, "agent_0000", cwd=tmp_path).refused("leave the request out")
 
@@ -73,7 +73,7 @@ def test_a_replay_that_is_stuck_says_so_and_its_trace_says_where(tmp_path: Path)
     assert f"and {place['num_waiting'] - 1} more wait with it" in run.stderr
     shown = call("why", "trace", "--stuck", cwd=tmp_path).stdout
     assert place["request_id"] in shown
-    assert "nobody will let go" in " ".join(shown.split())
+    assert "none of them will let go" in " ".join(shown.split())
 
 
 def test_no_trace(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decisions recorded from real vLLM 0.22.1 are met: who, in which order, how many tokens, which blocks.
+"""Decisions recorded from real vLLM are met: who, in which order, how many tokens, which blocks.
 
 Every file counts: none may be left out as unsupported, and each has to be compared at as many steps as it holds.
 """
@@ -16,11 +16,16 @@ from tokenyard.parity.replay import VectorResult, replay_vector
 
 REPO = Path(__file__).resolve().parent.parent.parent
 OURS = REPO / "tests" / "parity" / "vectors"
-LATER = REPO / "tests" / "parity" / "vectors-0.33"
+LATER = sorted(OURS.parent.glob("vectors-*"))
+"""The same of later versions, a folder each."""
 SHARED = Path(os.environ.get("TOKENYARD_SHARED") or REPO.parent / "shared") / "golden"
 STEPS: dict[str, int] = json.loads((OURS / "manifest.json").read_text(encoding="utf-8"))
 """How many steps were recorded, by the name of the file."""
-LATER_STEPS: dict[str, int] = json.loads((LATER / "manifest.json").read_text(encoding="utf-8"))
+LATER_STEPS: dict[Path, int] = {
+    folder / f"{name}.jsonl.gz": steps
+    for folder in LATER
+    for name, steps in json.loads((folder / "manifest.json").read_text(encoding="utf-8")).items()
+}
 SHARED_LATER = SHARED.parent / "golden33"
 
 
@@ -51,9 +56,9 @@ def _recorded_steps(path: Path) -> int:
 
 
 def test_the_manifest_names_exactly_the_files_that_are_there() -> None:
-    for steps, folder in ((STEPS, OURS), (LATER_STEPS, LATER)):
-        assert sorted(steps) == [_name(path) for path in _files(folder)]
-        assert min(steps.values()) > 0
+    assert sorted(STEPS) == [_name(path) for path in _files(OURS)]
+    assert sorted(LATER_STEPS) == [path for folder in LATER for path in _files(folder)]
+    assert min(*STEPS.values(), *LATER_STEPS.values()) > 0
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
@@ -61,9 +66,9 @@ def test_our_own_recordings_are_met(name: str) -> None:
     _check(OURS / f"{name}.jsonl.gz", STEPS[name])
 
 
-@pytest.mark.parametrize("name", sorted(LATER_STEPS))
-def test_our_own_recordings_of_a_later_version_are_met(name: str) -> None:
-    _check(LATER / f"{name}.jsonl.gz", LATER_STEPS[name])
+@pytest.mark.parametrize("path", sorted(LATER_STEPS), ids=lambda path: f"{path.parent.name}-{_name(path)}")
+def test_our_own_recordings_of_later_versions_are_met(path: Path) -> None:
+    _check(path, LATER_STEPS[path])
 
 
 @pytest.mark.skipif(not _files(SHARED_LATER), reason="no shared vectors of 0.33 here (TOKENYARD_SHARED, or ../shared)")

@@ -28,7 +28,7 @@ from tokenyard.sim.numbering import NumberedBlocks
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency
 from tokenyard.steptime.calibrated import CalibratedLatency
-from tokenyard.steptime.pace import Pace
+from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.vocabulary import SHIPPED
 from tokenyard.workload import HashedTokens, StreamTokens, TokenSource, Workload, WorkloadRequest
 from tokenyard.workload.record import Segment
@@ -226,7 +226,7 @@ def test_leaps_change_nothing(seed: int) -> None:
             workload = Workload("w", draw_requests(random), max_concurrency=random.choice([None, None, 3]))
             how: dict[str, Any] = {"config": config, "cache_config": cache, "latency": draw_latency(random)}
             if random.random() < 0.2:
-                how["pace"] = Pace(np.array([0.0, 1.0, 4.0]), np.array([1.0, 2.5, 0.5]))
+                how["pace"] = MachineSpeed(np.array([0.0, 1.0, 4.0]), np.array([1.0, 2.5, 0.5]))
             how["speculation"] = None if speculative is None else SimulatedSpeculation(config=speculative)
             both(monkeypatch, workload, **how)
         except ConfigError:

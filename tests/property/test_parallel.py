@@ -12,8 +12,7 @@ from tests.unit.sim.test_replay import CONFIG, Recorder, request
 
 from tokenyard.core.config import CacheConfig
 from tokenyard.core.profiles import decision_profile
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import replay
+from tokenyard.sim.replay import replay, replay_parallel
 from tokenyard.sim.routers import ROUTERS, Fleet, router_maker
 from tokenyard.steptime import ConstantLatency
 from tokenyard.workload import Workload

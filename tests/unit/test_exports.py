@@ -112,6 +112,7 @@ def _taken_unoffered(module: Module) -> Iterator[str]:
                 yield f"takes {node.module}.{each.name}, which is not in its __all__"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong_with", [_wrong_with_offers, _silent, _taken_unoffered], ids=["offers", "docstrings", "imports"]
 )

@@ -82,9 +82,11 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
-    "Asked",
+    "GivenFlags",
     "Assumption",
     "Check",
+    "Errors",
+    "Quantity",
     "FigureAnswer",
     "FitQuality",
     "Floor",
@@ -175,7 +177,7 @@ def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
         ("", "numpy msgspec rich tyro typing tokenyard.errors"),
         ("tokenyard.__version__", "numpy msgspec rich tyro tokenyard.cli"),
         (
-            "tokenyard.TraceReader, tokenyard.summarize",
+            "tokenyard.TraceReader, tokenyard.report",
             "rich tyro tokenyard.cli tokenyard.core.sched tokenyard.core.kv",
         ),
         ("tokenyard.connectors", "numpy msgspec rich tyro tokenyard.core.sched tokenyard.core.kv"),
@@ -196,3 +198,9 @@ print(*sorted(set(sys.modules) - before))
     loaded = set(done.stdout.split())
     assert "tokenyard" in loaded
     assert not loaded & set(stays_out.split())
+
+
+@pytest.mark.parametrize("former", ["ParallelResult", "SplitResult"])
+def test_a_former_name_is_offered_with_a_warning(former: str) -> None:
+    with pytest.warns(DeprecationWarning, match="ReplayResult now"):
+        assert getattr(tokenyard.sim, former) is tokenyard.sim.ReplayResult

@@ -41,3 +41,16 @@ def test_a_circle_is_found_even_through_a_function(tmp_path: Path) -> None:
         walls="import house.cellar",
     )
     assert import_cycle(imports_of(house)) == ["house.roof", "house.walls", "house.cellar", "house.roof"]
+
+
+def test_modules_of_the_command_line_are_short() -> None:
+    """What is longer holds what a library's function should."""
+    folder = Path(__file__).resolve().parents[2] / "src" / "tokenyard" / "cli"
+    lines = {path: path.read_text(encoding="utf-8").splitlines() for path in folder.rglob("*.py")}
+    long = {
+        str(path): len(code)
+        for path, text in lines.items()
+        if len(code := [each for each in text if each.strip()]) > 200
+    }
+    assert len(lines) > 30
+    assert not long

@@ -10,16 +10,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Convert
-from tokenyard.errors import ConfigError
-from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, twin_of
-from tokenyard.trace.files import PACKINGS, find_trace
+from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, work_of
 
 __all__ = ["execute"]
 
 
 def execute(flags: Convert) -> int:
     """Convert the file or the pair; always 0 if everything was written."""
-    done = [_convert(flags, *work) for work in _plan(flags)]
+    done = [_convert(flags, *work) for work in work_of(flags.trace, flags.output, overwrite=flags.overwrite)]
     for each in done:
         if each.damage is not None:
             warn(f"{each.source}: {each.damage}; what stands before was converted")
@@ -32,34 +30,6 @@ def execute(flags: Convert) -> int:
         for each in done:
             results().print(_sentence(each), soft_wrap=True, markup=False)
     return 0
-
-
-def _plan(flags: Convert) -> list[tuple[Path, Path, str]]:
-    """(source, target, kind) of each file."""
-    files = find_trace(flags.trace)
-    sources = [(path, kind) for path, kind in ((files.steps, "steps"), (files.requests, "requests")) if path]
-    output = flags.output
-    into_directory = output is not None and (
-        len(sources) > 1 or output.is_dir() or (flags.trace.is_dir() and not output.name.endswith(PACKINGS))
-    )
-    work = []
-    for source, kind in sources:
-        target = twin_of(source)
-        if output is not None:
-            target = output / target.name if into_directory else output
-        if target.exists() and not flags.overwrite:
-            raise ConfigError("output", str(target), "exists already: name another with --output, or give --overwrite")
-        work.append((source, target, kind))
-    if output is not None:
-        _make_directory(output if into_directory else output.parent)
-    return work
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("output", str(path), f"cannot be made a directory: {error.strerror or error}") from None
 
 
 def _convert(flags: Convert, source: Path, target: Path, kind: str) -> Conversion:

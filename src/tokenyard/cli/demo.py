@@ -15,7 +15,7 @@ from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
 from tokenyard.cli.support.flags import Demo, Run
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.questions.settings import TrafficSettings
 
 __all__ = ["execute"]
@@ -55,8 +55,8 @@ def execute(flags: Demo) -> int:
 
 def _launch(flags: Demo) -> LaunchSettings:
     if flags.vllm_version is None:
-        return LaunchSettings(asked=Asked(named=_NAMED))
-    return LaunchSettings(asked=Asked(named=_NAMED | {"vllm_version"}), vllm_version=flags.vllm_version)
+        return LaunchSettings(asked=GivenFlags(named=_NAMED))
+    return LaunchSettings(asked=GivenFlags(named=_NAMED | {"vllm_version"}), vllm_version=flags.vllm_version)
 
 
 def _next(console: Console, program: str, again: str, trace: Path) -> None:

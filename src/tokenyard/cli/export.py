@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files as resources
 from pathlib import Path
@@ -14,18 +13,14 @@ from rich.markup import escape
 from tokenyard.cli.support.console import errors, warn
 from tokenyard.cli.support.flags import Export
 from tokenyard.errors import ConfigError, TraceError
-from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.explain.why.spans import send_traces
 from tokenyard.explain.why.why import draw
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
-from tokenyard.trace.export.spans import SpanSender, send_spans
-from tokenyard.trace.reader import RankTrace, TraceReader, find_ranks
+from tokenyard.trace.reader import find_ranks
 
 __all__ = ["execute"]
-
-_EARLIEST_UNIX = 946_684_800.0
-"""The year 2000: a clock that shows less is a virtual one."""
 
 
 def execute(flags: Export) -> int:
@@ -55,38 +50,14 @@ def execute(flags: Export) -> int:
         if lost:
             warn(f"{lost:,} lines could not be read and are left out of the page")
     if flags.otlp is not None:
-        _send(traces, flags.otlp, name)
+        sent = send_traces(traces, flags.otlp, name)
+        errors().print(f"{sent:,} spans sent")
     return 0
 
 
 def _say_written(path: Path, how: str) -> None:
     """A file is complete: its size, and what opens it."""
     errors().print(f"{escape(str(path))}: {path.stat().st_size / 1e6:,.1f} MB; {how}", soft_wrap=True)
-
-
-def _send(traces: Sequence[RankTrace], url: str, name: str) -> None:
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
-    SpanSender(url, name).close()  # a wrong address is told before the trace is read
-    busy = [trace for trace in traces if not trace.is_idle]
-    offset = _offset(busy)
-    sent = 0
-    for trace in busy:
-        timelines = TimelineReader(trace.files).timelines()
-        sent += send_spans(timelines, url, name, offset_us=offset, rank=trace.rank)
-    errors().print(f"{sent:,} spans sent")
-
-
-def _offset(traces: Sequence[RankTrace]) -> int:
-    """A replay's clock begins at 0: its spans are laid so that they end when the trace was written."""
-    last = written = 0.0
-    for trace in traces:
-        for step in TraceReader(trace.files, requests=False).steps():
-            if step.ts is not None:
-                if step.ts >= _EARLIEST_UNIX:
-                    return 0
-                last = max(last, step.ts)
-        written = max(written, trace.files.source.stat().st_mtime)
-    return int((written - last) * 1e6)
 
 
 def _page() -> str:

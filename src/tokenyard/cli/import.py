@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 
 from rich.table import Table
 from rich.text import Text
@@ -14,10 +11,9 @@ from rich.text import Text
 from tokenyard.cli.support.console import print_json, results, say_notes
 from tokenyard.cli.support.flags import Import
 from tokenyard.errors import ConfigError
-from tokenyard.questions.traffic import workload_from
+from tokenyard.questions.traffic import facts_of, workload_from
 from tokenyard.redaction import plain
-from tokenyard.workload import Workload
-from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.readers.plain import write_plain
 
 __all__ = ["execute"]
 
@@ -31,8 +27,8 @@ def execute(flags: Import) -> int:
         raise ConfigError("log", "", "name a log, or several: tokenyard import LOG")
     workload = workload_from(flags.log[0], flags.arrivals, flags.log[1:])
     if target is not None:
-        _write(workload, target)
-    facts = _facts(workload)
+        write_plain(workload, target)
+    facts = facts_of(workload)
     if flags.json:
         told = {"notes": list(workload.notes), "remarks": list(workload.remarks)}
         print_json(facts | told | {"output": str(target) if target else None})
@@ -40,32 +36,6 @@ def execute(flags: Import) -> int:
     say_notes(workload)
     _print(facts, [each.text for each in workload.remarks if not each.warning], target)
     return 0
-
-
-def _write(workload: Workload, target: Path) -> None:
-    """All lines or no file."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with gzip.open(draft, "wb") if target.name.endswith(".gz") else draft.open("wb") as file:
-            file.writelines(plain_lines(workload))
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _facts(workload: Workload) -> dict[str, int | float | str]:
-    last = max(request.arrival_time for request in workload)
-    return {
-        "workload": workload.name,
-        "kind": workload.kind or "built in",
-        "requests": len(workload),
-        "seconds": last,
-        "requests_per_second": len(workload) / last if last else 0.0,
-        "prompt_tokens": workload.num_prompt_tokens,
-        "mean_prompt_tokens": fmean(request.num_prompt_tokens for request in workload),
-        "output_tokens": workload.num_output_tokens,
-        "mean_output_tokens": fmean(request.max_tokens for request in workload),
-    }
 
 
 def _print(facts: dict[str, int | float | str], assumed: Sequence[str], target: Path | None) -> None:

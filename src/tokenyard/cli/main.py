@@ -69,7 +69,9 @@ def _run(arguments: list[str], typed: list[type]) -> int:
 
 def _in_flags(error: TokenyardError, typed: list[type]) -> str:
     """The message, with the flags that the user knows in the place of settings."""
-    words: str = import_module("tokenyard.cli.support.flag_names").in_words_of(typed[0] if typed else None, error)
+    words: str = import_module("tokenyard.cli.support.flag_names").in_words_of(
+        typed[0] if typed else None, error.marked
+    )
     skips = isinstance(error, RequestError)
     return f"{words} (--skip-refused goes on without such requests)" if skips else words
 

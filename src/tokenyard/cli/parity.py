@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -13,88 +13,26 @@ from rich.progress import track
 
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Parity
-from tokenyard.errors import ParityError
-from tokenyard.parity.replay import Difference, VectorResult, replay_vector
+from tokenyard.parity.comparison import VectorComparison, compare_vectors
+from tokenyard.parity.replay import Difference, VectorResult
 from tokenyard.redaction import hidden_users
 
 __all__ = ["execute"]
 
-_PATTERNS = ("*.jsonl", "*.jsonl.gz")
-
-
-class _Comparison(NamedTuple):
-    """What came of all files."""
-
-    results: list[VectorResult]
-    damaged: list[str]
-    """Messages about files that cannot be replayed."""
-    missing: list[Path]
-    """Files that were named and are not there."""
-
-    @property
-    def compared(self) -> list[VectorResult]:
-        return [each for each in self.results if not each.unsupported]
-
-    @property
-    def different(self) -> list[VectorResult]:
-        return [each for each in self.results if each.difference is not None]
-
-    @property
-    def unsupported(self) -> list[VectorResult]:
-        return [each for each in self.results if each.unsupported]
-
-    @property
-    def steps(self) -> int:
-        return sum(each.steps for each in self.compared)
-
-    @property
-    def exit_code(self) -> int:
-        if self.different:
-            return 1
-        return 2 if self.damaged or self.missing or self.unsupported else 0
-
 
 def execute(flags: Parity) -> int:
     """Compare every file: 0 if all are equal, 1 if one differs, 2 if one is damaged, missing or unsupported."""
-    comparison = _compare(_expand(flags.files))
+    console = errors()
+    with_bar = partial(track, description="comparing", console=console, transient=True, disable=not console.is_terminal)
+    comparison = compare_vectors(flags.files, with_bar)
     if flags.json:
-        print_json(_as_json(comparison))
+        print_json(comparison.to_dict())
     else:
         _print(comparison, results())
     return comparison.exit_code
 
 
-def _expand(paths: tuple[Path, ...]) -> list[Path]:
-    """The files named, and those in the directories named."""
-    if not paths:
-        raise ParityError("name at least one golden vector (*.jsonl or *.jsonl.gz) or a directory with some")
-    files: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            files.append(path)
-            continue
-        found = sorted(file for pattern in _PATTERNS for file in path.glob(pattern))
-        if not found:
-            raise ParityError(f"{path}: no *.jsonl or *.jsonl.gz in this directory")
-        files += found
-    return files
-
-
-def _compare(paths: list[Path]) -> _Comparison:
-    comparison = _Comparison([], [], [])
-    console = errors()
-    for path in track(paths, "comparing", console=console, transient=True, disable=not console.is_terminal):
-        if not path.exists():
-            comparison.missing.append(path)
-            continue
-        try:
-            comparison.results.append(replay_vector(path))
-        except ParityError as error:
-            comparison.damaged.append(str(error))
-    return comparison
-
-
-def _print(comparison: _Comparison, console: Console) -> None:
+def _print(comparison: VectorComparison, console: Console) -> None:
     for message in comparison.damaged:
         errors().print(f"tokenyard: {escape(hidden_users(message))}", soft_wrap=True)
     for path in comparison.missing:
@@ -109,7 +47,7 @@ def _print(comparison: _Comparison, console: Console) -> None:
     console.print(f"{_files(len(comparison.compared))}, {comparison.steps:,} steps, {_verdict(comparison)}")
 
 
-def _verdict(comparison: _Comparison) -> str:
+def _verdict(comparison: VectorComparison) -> str:
     counts = {
         "different": len(comparison.different),
         "damaged": len(comparison.damaged),
@@ -145,24 +83,3 @@ def _narrow(what: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
 
 def _shown(value: Any) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _as_json(comparison: _Comparison) -> dict[str, Any]:
-    return {
-        "files": len(comparison.compared),
-        "steps": comparison.steps,
-        "all_equal": comparison.exit_code == 0,
-        "damaged": comparison.damaged,
-        "missing": [str(path) for path in comparison.missing],
-        "results": [
-            {
-                "file": str(each.path),
-                "name": each.name,
-                "steps": each.steps,
-                "equal": not each.unsupported and each.difference is None,
-                "unsupported": each.unsupported,
-                "difference": each.difference._asdict() if each.difference else None,
-            }
-            for each in comparison.results
-        ],
-    }

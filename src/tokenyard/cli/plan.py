@@ -11,14 +11,15 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.console import PlainConsole, errors, print_json, results, warn
+from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Plan as Flags
-from tokenyard.cli.support.plan_printing import print_plan
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.console import PlainConsole
 from tokenyard.questions.kept import gpus_of, read_prices
 from tokenyard.questions.plan import PlanQuestion, ask, goal_of
 from tokenyard.questions.planning.answer import Plan
 from tokenyard.questions.planning.picture import draw, page
+from tokenyard.questions.printing.plan import print_plan
 
 __all__ = ["execute", "make_plan", "question_of"]
 
@@ -53,6 +54,7 @@ def question_of(flags: Flags) -> PlanQuestion:
         prices=read_prices(flags.price),
         replays=flags.replays,
         largest_load=flags.largest_load,
+        jobs=flags.processes,
         output=flags.output,
         asked=(flags.maximize, flags.minimize),
         space_name="--set",

@@ -6,13 +6,13 @@ import re
 from io import StringIO
 from pathlib import Path
 
-from tokenyard.cli.support.console import PlainConsole, print_json, results
+from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Report
 from tokenyard.errors import ConfigError
+from tokenyard.explain.recorded import report
+from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report as FullReport
-from tokenyard.explain.report.slo import read_slos
-from tokenyard.explain.report.summary import summarize
 
 __all__ = ["execute"]
 
@@ -24,20 +24,20 @@ _FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 def execute(flags: Report) -> int:
     """Summarise, print, and draw if asked to; always 0 if the trace can be read."""
-    report = summarize(flags.trace, slos=read_slos(flags.slo))
+    found = report(flags.trace, slo=flags.slo)
     if flags.svg is not None:
-        _draw(report, flags.svg, buckets=flags.buckets)
+        _draw(found, flags.svg, buckets=flags.buckets)
     if flags.json:
-        print_json(report)
+        print_json(found)
     else:
-        print_report(report, results(), buckets=flags.buckets)
+        print_report(found, results(), buckets=flags.buckets)
     return 0
 
 
-def _draw(report: FullReport, path: Path, *, buckets: bool) -> None:
+def _draw(found: FullReport, path: Path, *, buckets: bool) -> None:
     """The report as a terminal of 100 columns would show it."""
     console = PlainConsole(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
-    print_report(report, console, buckets=buckets)
+    print_report(found, console, buckets=buckets)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_FONTS_FROM_AFAR.sub("", console.export_svg(title="tokenyard report")), encoding="utf-8")

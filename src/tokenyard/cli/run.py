@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes, warn
-from tokenyard.cli.support.flag_names import as_flags
+from tokenyard.cli.support.flag_names import in_words_of
 from tokenyard.cli.support.flags import Run
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
@@ -88,7 +88,7 @@ def run(flags: Run) -> Replayed:
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:
     """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
-    refused, first = len(refusals), as_flags(refusals[0].problem, Run)
+    refused, first = len(refusals), in_words_of(Run, refusals[0].marked)
     if refused + left_out == len(workload):
         problem = f"--skip-refused leaves none of its {len(workload):,} requests; the first: {first}"
         raise WorkloadError(workload.name, 0, problem)

@@ -114,7 +114,7 @@ class KVTransferConfig:
 def cpu_tier(config: KVTransferConfig, bytes_per_block: int, num_gpus: int = 1) -> CPUTier:
     """The tier that ``cpu_bytes_to_use`` pays for, which is for all GPUs that share the model.
 
-    Raises ConfigError if nobody says how much that is, or if not even one block fits.
+    Raises ConfigError if no setting says how much that is, or if not even one block fits.
     """
     if "cpu_bytes_to_use" not in config.kv_connector_extra_config:
         raise ConfigError("cpu_bytes_to_use", None, "say how much memory it may use, or give --kv-offloading-size")

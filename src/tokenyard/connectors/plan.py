@@ -17,7 +17,7 @@ Address = int | bytes
 
 
 class RemoteRequest(NamedTuple):
-    """A request of another engine, which keeps blocks for somebody to fetch."""
+    """A request of another engine, which keeps blocks for this engine to fetch."""
 
     engine_id: str
     request_id: str
@@ -43,7 +43,7 @@ class Store(NamedTuple):
 
     job_id: int
     request_id: str | None
-    """An ended request whose blocks stay until ``finished_sending`` names it; None: nobody's wait for it."""
+    """An ended request whose blocks stay until ``finished_sending`` names it; None: no request's blocks wait for it."""
     blocks: tuple[int, ...]
     targets: tuple[Address, ...]
 
@@ -54,7 +54,7 @@ class Offer(NamedTuple):
     request_id: str
     blocks: tuple[int, ...]
     deadline: float
-    """When it ends if nobody has claimed it, in seconds on the engine's clock."""
+    """When it ends if no engine has claimed it, in seconds on the engine's clock."""
 
 
 class TransferPlan(NamedTuple):

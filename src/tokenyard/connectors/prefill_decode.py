@@ -6,7 +6,7 @@
     decode              blocks are allocated, filled by the worker while others run, then the last token is computed
     decode -> prefill   fetched, or not wanted any more: the blocks are freed
 
-The names of the parameters are vLLM's (its NIXL connector's). An offer that nobody claims ends after a lease.
+The names of the parameters are vLLM's (its NIXL connector's). An offer that no engine claims ends after a lease.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class OfferExchange:
                 self._close(remote)
 
     def claim(self, remote: RemoteRequest) -> None:
-        """Somebody will fetch or release it."""
+        """An engine will fetch or release it."""
         with self._lock:
             if remote in self._open:
                 self._open[remote].claimed = True
@@ -95,7 +95,7 @@ class OfferExchange:
         self._closed_requests.setdefault(remote.engine_id, set()).add(remote.request_id)
 
     def take_closed(self, engine_id: str, now: float) -> set[str]:
-        """Requests of an engine whose offers have ended since the last call, by themselves if nobody claimed them."""
+        """Requests of an engine whose offers have ended since the last call, by themselves if none claimed them."""
         with self._lock:
             for remote, each in list(self._open.items()):
                 if remote.engine_id == engine_id and not each.claimed and now >= each.offer.deadline:

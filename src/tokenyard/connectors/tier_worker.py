@@ -46,7 +46,7 @@ class BlockMemory(Protocol):
     """Blocks that hold the same named tensors each."""
 
     def read(self, block: int) -> Tensors:
-        """A copy of a block, or a view that stays true as long as nobody writes the block."""
+        """A copy of a block, or a view that stays true as long as the block is not written."""
 
     def write(self, block: int, tensors: Tensors) -> None:
         """Replace a block. ValueError, and nothing changes, if names, shapes or types are not this memory's."""
@@ -88,9 +88,9 @@ class ArrayMemory:
 #
 #     root / namespace / ab / abcdef....safetensors
 #
-# A block's hash covers all tokens before it, so equal names mean equal KV, whoever computed it, as long as the
+# A block's hash covers all tokens before it, so equal names mean equal KV, whichever engine computed it, as long as the
 # namespace says what else the KV depends on: weights, precision, shape. Files are written under another name and
-# renamed when they are complete; readers see a whole file or none. Files may be deleted at any time by anybody.
+# renamed when they are complete; readers see a whole file or none. Files may be deleted at any time.
 
 _SUFFIX = ".safetensors"
 _CHECKSUM = "xxh3_128"
@@ -124,7 +124,7 @@ class BlockFiles:
         return isinstance(block_hash, bytes) and self.path_of(block_hash).exists()
 
     def get(self, address: Address) -> Tensors:
-        """Reads and checks a block; a damaged file is deleted, so that somebody stores it anew."""
+        """Reads and checks a block; a damaged file is deleted, so that an engine stores it anew."""
         path = self.path_of(_hash(address))
         content = path.read_bytes()
         try:
@@ -164,7 +164,7 @@ class BlockFiles:
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            return  # a folder that may only be read: whoever may write it will have to
+            return  # a folder that may only be read: an engine that may write it will have to
 
 
 def _hash(address: Address) -> bytes:
@@ -184,8 +184,8 @@ def _checksum(tensors: Tensors) -> bytes:
 # ---------------------------------------------------------------------------------------------------------------------
 # The worker half of every connector that keeps blocks in a tier: copies between the GPU's memory and a store.
 #
-# A load that fails ends like any other, and its blocks are reported as invalid: the scheduler rewinds whoever relied
-# on them. A store that fails leaves nothing behind: the block is simply not found later.
+# A load that fails ends like any other, and its blocks are reported as invalid: the scheduler rewinds requests that
+# relied on them. A store that fails leaves nothing behind: the block is simply not found later.
 
 
 class BlockStore(Protocol):

@@ -136,7 +136,7 @@ class Tier(Protocol):
 # A key that comes back while its ghost is remembered moves the border between the halves towards its own.
 
 IsFree = Callable[[bytes], bool]
-"""Whether a key can go: nobody reads or writes its block."""
+"""Whether a key can go: its block is neither read nor written."""
 
 
 class EvictionPolicy(Protocol):
@@ -258,7 +258,7 @@ def make_eviction_policy(name: str, capacity: int) -> EvictionPolicy:
 # ---------------------------------------------------------------------------------------------------------------------
 # Blocks in CPU memory, by content: which are there, who uses them, which one goes when it is full.
 #
-# free -> reserved (being written) -> ready -> evicted when nobody reads it
+# free -> reserved (being written) -> ready -> evicted when it has no reader
 
 MEDIUM_CPU = "CPU"
 """The medium of its KV events."""
@@ -287,7 +287,7 @@ class CPUTier:
         """Those of them that can be read."""
         self._promised: Sequence[bytes] = ()
         self._kept: frozenset[bytes] | None = frozenset()
-        """The promised ones as a set; None until somebody asks."""
+        """The promised ones as a set; None until it is asked for."""
         self._free: list[int] = []
         self._num_touched = 0
         """Blocks that have ever been used: the others need no list."""
@@ -439,7 +439,7 @@ def _stored(block_hash: bytes) -> BlockStored:
 # ---------------------------------------------------------------------------------------------------------------------
 # Blocks on storage that other engines share: what is there is only known when it is looked for.
 #
-# Nothing is evicted here, and nothing can be held against others: whoever shares the storage may delete what is old.
+# Nothing is evicted here, and nothing can be held against others: all who share the storage may delete what is old.
 # A block that has gone when it is to be loaded is a failed load, from which the scheduler recovers.
 
 
@@ -453,7 +453,7 @@ class DiskTier:
         self._there = stored
         self._on_stored = on_stored
         self._unfit: set[bytes] = set()
-        """Blocks that could not be read, until somebody stores them again."""
+        """Blocks that could not be read, until an engine stores them again."""
         self._pending: set[bytes] = set()
         self._hits = self._stored = self._lost = 0
 
@@ -492,7 +492,7 @@ class DiskTier:
             self._stored += 1
 
     def touch(self, hashes: Sequence[bytes]) -> None:
-        """Whoever cleans up can see from the files when they were read."""
+        """The files show to a job that cleans up when they were read."""
 
     def lost(self, block_hash: bytes) -> None:
         self._unfit.add(block_hash)

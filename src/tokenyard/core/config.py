@@ -338,7 +338,7 @@ class SchedulerConfig:
             raise ConfigError(
                 "max_num_batched_tokens",
                 self.max_num_batched_tokens,
-                f"without chunked prefill it must be at least max_model_len ({self.max_model_len})",
+                f"without chunked prefill it must be at least §max_model_len ({self.max_model_len})",
             )
 
     @property

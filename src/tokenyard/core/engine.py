@@ -201,7 +201,7 @@ class EngineCore:
         self.depth: int = scheduler.config.max_steps_in_flight if depth is None else depth
         """Most steps in flight."""
         if self.depth > 1 and not is_async and scheduler.num_speculative_tokens:
-            fix = "give 1, or turn async_scheduling on: only then are steps decided before drafts are known"
+            fix = "give 1, or turn §async_scheduling on: only then are steps decided before drafts are known"
             raise ConfigError("depth", depth, fix)
         if filling is None:
             fills_first = scheduler.config.profile.fills_queue_first

@@ -6,11 +6,12 @@ chooses. ``docs/parity.md`` has a line for each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import re
+from dataclasses import dataclass, fields, replace
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["NEWEST", "PROFILES", "VLLM_0_22", "VLLM_0_33", "DecisionProfile", "decision_profile"]
+__all__ = ["NEWEST", "PROFILES", "VLLM_0_22", "VLLM_0_33", "DecisionProfile", "decision_profile", "nearest_version"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,8 @@ class DecisionProfile:
 VLLM_0_22 = DecisionProfile()
 """Decides as vLLM 0.22.1."""
 
-VLLM_0_33 = DecisionProfile(
+VLLM_0_33 = replace(
+    VLLM_0_22,
     vllm_version="0.33",
     unhashed_blocks_first=True,
     lookups_count_at_admission=True,
@@ -172,11 +174,32 @@ VLLM_0_33 = DecisionProfile(
 )
 """Decides as vLLM 0.33.0."""
 
-PROFILES = {profile.vllm_version: profile for profile in (VLLM_0_22, VLLM_0_33)}
+PROFILES = {
+    profile.vllm_version: profile
+    for profile in (
+        VLLM_0_22,
+        VLLM_0_33,
+    )
+}
 """By the version of vLLM whose decisions they reproduce, the oldest first."""
 
 *_, NEWEST = PROFILES.values()
 """What decides where nobody names a version."""
+
+
+_SINCE = {"0.33": (0, 23)}
+"""The first version that decides more like a profile than like the one before it, where that is not its own."""
+
+
+def nearest_version(vllm_version: str) -> str:
+    """Name of the profile that decides as this version of vLLM, or most like it; the newest for what is no version."""
+    found = re.match(r"(\d+)\.(\d+)", vllm_version)
+    if found is None:
+        return NEWEST.vllm_version
+    version = tuple(map(int, found.groups()))
+    oldest, *later = PROFILES
+    begun = [name for name in later if _SINCE.get(name, tuple(map(int, name.split(".")))) <= version]
+    return begun[-1] if begun else oldest
 
 
 def decision_profile(vllm_version: str) -> DecisionProfile:

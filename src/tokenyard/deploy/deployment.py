@@ -6,23 +6,20 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from enum import Enum
 from importlib import import_module
-from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
-from rich.console import Console
 
 from tokenyard.deploy.given import changed, names_of, settings_by_name, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
 from tokenyard.deploy.texts.commands import Found
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line, read_serve_text
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.render.parts import deployment_table
 from tokenyard.redaction import hidden
 
 if TYPE_CHECKING:
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Deployment"]
 
 _FIRST = ("model", "gpu")
-_WIDTH = 110
 _READ_FIRST = ("serve", "config")
 """What others are read from."""
 
@@ -160,13 +156,9 @@ class Deployment:
 
     def __str__(self) -> str:
         try:
-            table = deployment_table(self.resolve().header)
+            return f"{self!r}\n{self.resolve()}"
         except TokenyardError as error:
             return f"{self!r}\n{error}"
-        out = StringIO()
-        Console(file=out, width=_WIDTH, highlight=False, color_system=None).print(table)
-        text = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
-        return f"{self!r}\n{text}"
 
     def to_json(self) -> str:
         """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it."""
@@ -195,7 +187,7 @@ class Deployment:
         try:
             said = msgspec.json.decode(text, type=_Written)
             given = tuple(_read_flag(*each) for each in said.given)
-            asked = Asked(
+            asked = GivenFlags(
                 given,
                 said.environment,
                 frozenset(said.named),

@@ -27,7 +27,7 @@ from tokenyard.deploy.vllm_serve.flags import (
     read_value,
     setting_name,
 )
-from tokenyard.deploy.vllm_serve.given import Asked, merged, spelled_out, words_of
+from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS
@@ -297,7 +297,7 @@ class Given(NamedTuple):
 
     values: dict[str, Any]
     """Settings by name."""
-    asked: Asked
+    asked: GivenFlags
 
 
 def given_by(
@@ -323,7 +323,7 @@ def given_by(
     given = spelled_out(merged(before, line.given, *readings))
     used = {each.flag.field: _plain(each) for each in given if _is_setting(each, has)}
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
-    asked = Asked(
+    asked = GivenFlags(
         tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens, frozenset(pasted.logged)
     )
     return Given(used | pasted.values, asked)
@@ -372,7 +372,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     """
     kind = type(settings)
     said = _by_name(changes, kind)
-    asked: Asked = settings.launch.asked
+    asked: GivenFlags = settings.launch.asked
     gone = {name for name, value in said.items() if value is None}
     values = {name: value for name, value in said.items() if value is not None}
     given = [each for each in asked.given if each.flag.field not in gone]
@@ -389,7 +389,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     return with_values(replace(settings, launch=launch), {**defaults, **_ours(values, kind), **of_flags})
 
 
-def _without_log(asked: Asked, said: Collection[str]) -> tuple[Asked, set[str]]:
+def _without_log(asked: GivenFlags, said: Collection[str]) -> tuple[GivenFlags, set[str]]:
     """A log tells of the memory of another deployment than this one: what was taken from it is not any more."""
     gone = set(asked.logged) - set(said)
     why = f"not taken: {', '.join(sorted((CHANGES_MEMORY | {'gpu'}) & set(said)))} is given beside it"

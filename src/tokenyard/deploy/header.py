@@ -10,7 +10,7 @@ from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import Settled
 from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.vllm_serve.flags import Effect
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.kv_plan import LayerCache
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
@@ -277,7 +277,7 @@ def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]
         yield Assumption(name="api-server-count", value=parallel.api_server_count, why=why)
 
 
-def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
+def _limits(asked: GivenFlags, settled: Settled, default: str) -> Iterator[Assumption]:
     by_gpu = f"{default} on {settled.gpu.name}"
     if "max_num_seqs" not in asked.named:
         yield Assumption(name="max-num-seqs", value=settled.max_num_seqs, why=by_gpu)
@@ -290,7 +290,7 @@ def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
         yield Assumption(name="max-model-len", value=settled.max_model_len, why=why)
 
 
-def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
+def _memory(asked: GivenFlags, settled: Settled, default: str) -> Iterator[Assumption]:
     if asked.says(("num_gpu_blocks_override", "kv_cache_memory_bytes")):
         yield from _too_much(settled)
         return
@@ -313,7 +313,7 @@ def _too_much(settled: Settled) -> Iterator[Assumption]:
         yield Assumption(name="KV memory", value=f"{_gib(settled.kv_bytes):,.1f} GiB", why=why)
 
 
-def _logged(asked: Asked, settled: Settled) -> Iterator[Assumption]:
+def _logged(asked: GivenFlags, settled: Settled) -> Iterator[Assumption]:
     """The capacity that a start-up log names, beside ours."""
     logged = asked.logged_kv_tokens
     if logged:

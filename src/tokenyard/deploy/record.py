@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 
 __all__ = ["ASKED", "asked_flags", "filled", "read_asked_flags"]
 
@@ -54,7 +54,7 @@ def read_asked_flags(config: Mapping[str, Any]) -> DeploymentSettings | None:
         named = frozenset(found["named"])
     except (msgspec.MsgspecError, KeyError, TypeError):
         return None
-    return DeploymentSettings(**parts, launch=dataclasses.replace(launch, asked=Asked(named=named)))
+    return DeploymentSettings(**parts, launch=dataclasses.replace(launch, asked=GivenFlags(named=named)))
 
 
 def _unusual(group: Any) -> dict[str, Any]:

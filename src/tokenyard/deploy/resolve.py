@@ -20,12 +20,15 @@ from tokenyard.deploy.vllm_serve.defaults import (
     BLOCK_SIZE,
     RAY_V2_EXECUTOR,
     V2_MODEL_RUNNER,
+    WORKER_METHOD,
     BatchLimits,
     batch_limits,
     batches_experts,
+    captures_no_graphs,
     is_on,
     known_version,
     schedules_ahead,
+    variable,
 )
 from tokenyard.deploy.vllm_serve.models import (
     check_activations,
@@ -47,20 +50,21 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_limits,
     check_local_engines,
     check_media_cache,
+    check_media_transport,
     check_model,
     check_room,
     check_spreading,
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.parallel import MOST_ENGINES
+from tokenyard.sim.settings import MOST_ENGINES
 
 __all__ = ["Settled", "served_model", "settle"]
 
@@ -111,7 +115,7 @@ _NOTABLE_GIB = 0.1
 class Settled:
     """What is served, on what, within which limits; nothing is left to a default."""
 
-    version: Planner
+    version: str
     """vLLM's, whose defaults were taken."""
     gpu: GPU
     model: ModelSpec
@@ -180,6 +184,8 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
     _require_numbers(scheduler)
     parallel = _parallel(flags, model, num_speculative_tokens)
+    hardware = _with_graphs_where_they_run(flags, parallel, model)
+    flags = replace(flags, hardware=hardware)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or scheduler.max_model_len == AUTO
@@ -194,10 +200,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
     length = given or model.max_model_len
     limits = _limits(flags, gpu, version, length)
-    if speculative is not None:
-        check_draft_room(speculative, limits.max_num_batched_tokens, version)
-        if flags.adapters.enable_lora:
-            check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
+    _check_drafts(flags, speculative, limits, version)
     async_scheduling = schedules_ahead(
         version=version,
         asked=_asked_ahead(scheduler),
@@ -268,7 +271,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
     )
 
 
-def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) -> None:
+def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a model that vLLM does not run like that."""
     parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
     check_media_cache(
@@ -276,12 +279,34 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) 
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
         cache_type=asked.value("mm-processor-cache-type"),
     )
+    check_media_transport(
+        model,
+        asked.value("mm-tensor-ipc"),
+        num_gpus=parallel.data_parallel_size * parallel.pipeline_parallel_size * flags.hardware.tensor_parallel_size,
+        starts_workers=variable(WORKER_METHOD, asked.environment),
+        version=version,
+    )
     check_model(model, version)
     check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
+    caches = flags.scheduler.enable_prefix_caching and asked.says(("enable_prefix_caching",))
+    if model.max_encoder_tokens and caches:
+        fix = f"leave it out: vLLM starts {model.name} with it, and then every request fails"
+        raise ConfigError("enable_prefix_caching", True, fix)
     if not parallel.enable_expert_parallel:
         check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
     if adapters.enable_lora:
         check_adapters(adapters.max_loras, adapters.max_cpu_loras)
+
+
+def _check_drafts(
+    flags: DeploymentSettings, speculative: SpeculativeConfig | None, limits: BatchLimits, version: str
+) -> None:
+    """Raise NoStartError for drafts that the limits of a step leave no room for."""
+    if speculative is None:
+        return
+    check_draft_room(speculative, limits.max_num_batched_tokens, version)
+    if flags.adapters.enable_lora:
+        check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
 
 
 def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_tokens: int) -> ParallelSettings:
@@ -299,6 +324,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
         num_layers=model.num_layers,
         engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
         has_drafts=num_speculative_tokens > 0,
+        reads_encoder=bool(model.max_encoder_tokens),
     )
     check_local_engines(parallel.data_parallel_size_local, parallel.data_parallel_size)
     check_experts(model, enable_expert_parallel=parallel.enable_expert_parallel)
@@ -350,7 +376,7 @@ def _adapter_bytes(flags: DeploymentSettings, model: ModelSpec) -> int:
     return size
 
 
-def _limits(flags: DeploymentSettings, gpu: GPU, version: Planner, max_model_len: int) -> BatchLimits:
+def _limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
     scheduler, parallel = flags.scheduler, flags.parallel
     return batch_limits(
         gpu,
@@ -368,8 +394,20 @@ def _limits(flags: DeploymentSettings, gpu: GPU, version: Planner, max_model_len
     )
 
 
+def _with_graphs_where_they_run(
+    flags: DeploymentSettings, parallel: ParallelSettings, model: ModelSpec
+) -> HardwareSettings:
+    """Eager, as if that were asked, where vLLM turns CUDA graphs off by itself."""
+    eager = captures_no_graphs(
+        str(flags.launch.asked.value("all2all-backend")),
+        data_parallel_size=parallel.data_parallel_size,
+        has_experts=model.has_experts,
+    )
+    return replace(flags.hardware, enforce_eager=True) if eager else flags.hardware
+
+
 def _graphs(
-    flags: DeploymentSettings, gpu: GPU, version: Planner, model: ModelSpec, limits: BatchLimits, drafts: int
+    flags: DeploymentSettings, gpu: GPU, version: str, model: ModelSpec, limits: BatchLimits, drafts: int
 ) -> tuple[int, ...]:
     """Sizes of the CUDA graphs, ascending."""
     hardware = flags.hardware
@@ -391,7 +429,7 @@ def _graphs(
 def _asked_ahead(flags: SchedulerSettings) -> bool | None:
     """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
     if flags.async_scheduling and flags.no_async_scheduling:
-        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
+        raise ConfigError("async_scheduling", True, "§no_async_scheduling says the opposite: give one of them")
     return True if flags.async_scheduling else False if flags.no_async_scheduling else None
 
 
@@ -466,9 +504,9 @@ def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits
         if memory.least is None:
             raise
         sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
-        problem = error.reason
-        takes = f", and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
-        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as kv_cache_memory_bytes"
+        problem = error.marked_reason
+        takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
+        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"
         raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 
 __all__ = [
     "MAX_IDS_PER_STEP",
@@ -137,10 +137,10 @@ class LaunchSettings(Settings):
     config: Annotated[Path | None, Help(metavar="FILE", otherwise="no file")] = None
     """YAML file of flags, as for `vllm serve --config`; --serve and other flags given here override it."""
     vllm_version: Annotated[str, Help(metavar="VERSION")] = DEFAULT_VERSION
-    """Version of vLLM whose decisions and defaults apply: 0.22 or 0.33."""
+    """Version of vLLM whose decisions and defaults apply, such as 0.22; any other name lists those that are known."""
     ignore_unmodelled: Switch = False
     """Continue without flags that a replay does not model; the report's header lists them."""
-    asked: Annotated[Asked, NO_SETTING] = field(default_factory=Asked)
+    asked: Annotated[GivenFlags, NO_SETTING] = field(default_factory=GivenFlags)
     """Flags of vLLM's that were given, however they were given."""
 
 

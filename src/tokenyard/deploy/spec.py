@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
-from tokenyard.core.profiles import decision_profile
+from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.deploy.header import (
     describe_deployment,
     with_idle_policies,
@@ -26,13 +26,22 @@ from tokenyard.deploy.header import (
 )
 from tokenyard.deploy.record import ASKED, asked_flags
 from tokenyard.deploy.resolve import Settled, settle
-from tokenyard.deploy.settings import DeploymentSettings, ParallelSettings, TraceSettings, TransferSettings
+from tokenyard.deploy.settings import (
+    DeploymentSettings,
+    ParallelSettings,
+    SchedulerSettings,
+    TraceSettings,
+    TransferSettings,
+)
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
+from tokenyard.explain.render.console import printed
+from tokenyard.explain.render.parts import deployment_table
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
@@ -103,8 +112,8 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: Settled, workload
     budget = max(scheduler.max_num_batched_tokens, largest)
     if scheduler.disable_chunked_mm_input and largest > scheduler.max_num_batched_tokens:
         raise NoStartError(
-            f"max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
-            f"largest image of {model.name}, and disable_chunked_mm_input forbids to cut it: raise the one or leave "
+            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
+            f"largest image of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one or leave "
             "the other out"
         )
     return replace(scheduler, max_num_encoder_input_tokens=budget, encoder_cache_size=budget)
@@ -139,9 +148,12 @@ def read_autoscaling(flags: ParallelSettings) -> Autoscaling | None:
 # From settings to what a replay needs: configuration, latency model, header; then, with a workload, all of it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ResolvedDeployment:
-    """A deployment with nothing left open: what vLLM would have settled when it starts, and how long its steps take."""
+    """A deployment with nothing left open: what vLLM would have settled when it starts, and how long its steps take.
+
+    ``repr`` is one line, ``print`` shows all of it as the header of a report does.
+    """
 
     settings: DeploymentSettings
     """What was given."""
@@ -164,6 +176,15 @@ class ResolvedDeployment:
     """How many replicas of the deployment there are; None: it is one."""
     header: Header
     """What a report says of it: with what was assumed, passed over and used."""
+
+    def __repr__(self) -> str:
+        settled, limits = self.settled, self.scheduler
+        gpus = f"{settled.num_gpus} {settled.gpu.name}"
+        most = f"{limits.max_num_seqs:,} sequences of {limits.max_model_len:,} tokens"
+        return f"<ResolvedDeployment: {settled.model.name} on {gpus}; {self.plan.num_blocks:,} KV blocks, {most}>"
+
+    def __str__(self) -> str:
+        return printed(lambda console: console.print(deployment_table(self.header)))
 
     @property
     def plan(self) -> KVCachePlan:
@@ -216,6 +237,8 @@ class ReplaySpec:
     """What goodput is counted by."""
     autoscaling: Autoscaling | None = None
     """How many replicas of the deployment there are; None: it is one."""
+    connector: ConnectorChoice | None = None
+    """What keeps KV elsewhere in the place of ``kv_transfer``, where somebody has given it."""
 
     @property
     def num_engines(self) -> int:
@@ -236,7 +259,7 @@ class ReplaySpec:
             self.cache,
             self.latency,
             skip_refused,
-            self.kv_transfer,
+            self.kv_transfer if self.connector is None else self.connector,
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
@@ -420,7 +443,7 @@ def _check_transfer(
         kv_transfer.make(cache, VirtualClock(), latency)
     except ConfigError as error:
         if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
-            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.marked_fix) from None
         raise
 
 
@@ -435,13 +458,19 @@ def _scheduler(
             speculative, profile, settled.max_num_batched_tokens, settled.max_num_seqs
         ),
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
-        "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
+        "profile": replace(profile, **_switches(flags)),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
         "pipeline_parallel_size": settled.parallel.pipeline_parallel_size,
     }
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
+
+
+def _switches(flags: SchedulerSettings) -> dict[str, Any]:
+    """Switches of the profile that are settings as well, and that somebody has set: None and True leave them alone."""
+    given = settings_for(DecisionProfile, asdict(flags))
+    return {name: value for name, value in given.items() if value is not None and value is not True}
 
 
 def _cache(settled: Settled) -> CacheConfig:

@@ -148,7 +148,7 @@ class HeldBack:
 
     def __init__(self, shared: Cause = NOT_RECORDED) -> None:
         self.shared = shared
-        """Of every waiting request that is not in ``named``."""
+        """Cause of every waiting request that is not in ``named``."""
         self.named: dict[str, Cause] = {}
         self.stalled: dict[str, Cause] = {}
         """Running requests that got no tokens."""
@@ -179,7 +179,7 @@ class HeldBack:
             )
 
     def cause_of(self, request_id: str) -> Cause:
-        """Of a request that waits."""
+        """What holds back a request that waits."""
         return self.named.get(request_id, self.shared)
 
 

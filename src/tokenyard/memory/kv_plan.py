@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
-from typing import Any, Literal
+from typing import Any
 
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
+from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError
 from tokenyard.models.layers import (
     Attends,
@@ -28,7 +29,6 @@ __all__ = [
     "KVCachePlan",
     "LayerCache",
     "LayerGroup",
-    "Planner",
     "group_layers",
     "kv_element_bytes",
     "layer_caches",
@@ -61,7 +61,6 @@ SPARSE_FP8_BYTES = 656
 KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
 """Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
 
-Planner = Literal["0.22", "0.33"]
 _HOPPER, _BLACKWELL = 9, 10
 """Compute capabilities; that of the RTX Blackwells is 12."""
 
@@ -87,7 +86,7 @@ class CacheSettings:
     num_speculative_tokens: int = 0
     compute_capability: tuple[int, int] = (9, 0)
     """CUDA's, of the GPUs: by it vLLM chooses kernels, and they want blocks of different sizes."""
-    planner: Planner = "0.33"
+    planner: str = NEWEST.vllm_version
     """The version whose planner is followed."""
 
     def __post_init__(self) -> None:
@@ -371,7 +370,7 @@ def _with_page(cache: LayerCache, page_bytes: int) -> LayerCache:
         if page_bytes % cache.page_bytes == 0:
             return with_block_size(cache, page_bytes // cache.page_bytes)
         if cache.is_latent:
-            fix = "vLLM cannot make its latent pages as large as the other layers': use another block_size"
+            fix = "vLLM cannot make its latent pages as large as the other layers': use another §block_size"
             raise ConfigError("block_size", cache.block_size, fix)
     return replace(cache, page_bytes=page_bytes)
 
@@ -467,10 +466,10 @@ def plan_kv_cache(
         require_int("num_gpu_blocks_override", num_gpu_blocks, 2, MAX_BLOCKS)
         available_bytes = num_gpu_blocks * bytes_per_block
     elif available_bytes is None or available_bytes <= 0:
-        fix = "leaves no memory for the KV cache: raise gpu_memory_utilization, or use more or larger GPUs"
+        fix = "leaves no memory for the KV cache: raise §gpu_memory_utilization, or use more or larger GPUs"
         raise ConfigError("kv_cache_memory_bytes", available_bytes, fix)
     if must_start:
-        more = "use more or larger GPUs" if num_gpu_blocks is None else "raise num_gpu_blocks_override"
+        more = "use more or larger GPUs" if num_gpu_blocks is None else "raise §num_gpu_blocks_override"
         _check_fits(chosen, groups, bytes_per_block, available_bytes, more)
     per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
     attention = [group.first.block_size for group in groups if group.first.kind is not GroupKind.MAMBA]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_COUNT, require_int
+from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import KVCachePlan, Planner, plan_kv_cache
+from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.spec import ModelSpec
@@ -48,7 +49,7 @@ _INTERACTIVE = 32
 def capture_sizes(
     gpu: GPU,
     *,
-    version: Planner,
+    version: str,
     max_num_seqs: int,
     max_num_batched_tokens: int,
     num_speculative_tokens: int = 0,
@@ -101,11 +102,11 @@ def _of_decodes(max_num_seqs: int, query: int, ceiling: int) -> list[int]:
 
 def _checked(sizes: tuple[int, ...], most: int | None) -> tuple[int, ...]:
     if not sizes:
-        raise ConfigError("cudagraph_capture_sizes", sizes, "give one that is no larger than max_num_batched_tokens")
+        raise ConfigError("cudagraph_capture_sizes", sizes, "give one that is no larger than §max_num_batched_tokens")
     if most is not None and most != sizes[-1]:
         raise NoStartError(
-            f"max_cudagraph_capture_size = {most} is not the largest of cudagraph_capture_sizes, which is {sizes[-1]}: "
-            "give one of the two"
+            f"§max_cudagraph_capture_size = {most} is not the largest of §cudagraph_capture_sizes, which is "
+            f"{sizes[-1]}: give one of the two"
         )
     return sizes
 
@@ -262,7 +263,7 @@ def kv_cache_bytes(
         pipeline_parallel_size=pipeline_parallel_size,
         cudagraph_capture_sizes=capture_sizes(
             gpu,
-            version="0.33",
+            version=NEWEST.vllm_version,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             architecture=model.architecture,
@@ -325,7 +326,7 @@ def _no_room(
         "gpu",
         gpu.name,
         f"{model.name} needs {_gb(weights)} for weights and {_gb(activations)} to run, and {_gb(memory)} are "
-        f"usable: raise tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
+        f"usable: raise §tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
     )
 
 

@@ -88,11 +88,11 @@ class UserQueue:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Weighted fair sharing between users: whoever has been given least goes first (virtual token counters).
+# Weighted fair sharing between users: the one who has been given least goes first (virtual token counters).
 #
 # A *user* is a ``client_index`` (one per front end) and, within it, the part of ``job_id`` before its first ``/``:
 # ``alice/task-7`` is alice's. A job id without ``/`` is a user of its own; requests without a job share their
-# client's counter. Within a user it is first come, first served. Whoever comes back from being idle starts no lower
+# client's counter. Within a user it is first come, first served. A user who comes back from being idle starts no lower
 # than the lowest of those who wait: idleness earns no credit.
 
 _MANY_USERS = 10_000
@@ -121,7 +121,7 @@ class FairShare(Policy):
         self._queues: list[UserQueue] = []
         """The waiting room's two, which are the first it asks for."""
         self._floor = 0.0
-        """Counter of the user served last: where users start when nobody waits."""
+        """Counter of the user served last: where users start when no request waits."""
 
     def new_queue(self) -> RequestQueue:
         queue = UserQueue(self._counter, self._charge_in_advance)
@@ -180,7 +180,7 @@ class FairShare(Policy):
 # Least attained service: the program that has been given least goes first, so short programs are not held up by long.
 #
 # Service is counted over all turns of a job, as in program-level schedulers for agents (Autellix): a new program
-# starts at nothing, one that has had much waits. Waiting is worth ``ageing`` tokens a second, so nobody starves: a
+# starts at nothing, one that has had much waits. Waiting is worth ``ageing`` tokens a second, so none starves: a
 # request that arrives ``s / ageing`` seconds after one with ``s`` tokens more does not go before it.
 
 _MANY_PROGRAMS = 65_536
@@ -199,7 +199,7 @@ class AttainedService(KeyedPolicy):
         self._meter = ServiceMeter(self._charge)
 
     def key(self, request: Request) -> Key:
-        """Sorts requests. Whoever arrives later is that much behind, so nobody need be sorted anew."""
+        """Sorts requests. One that arrives later is that much behind, so none need be sorted anew."""
         given = self._given.get(request.job_id, 0) if request.job_id is not None else 0
         return given + self._ageing * request.arrival_time, request.arrival_time
 

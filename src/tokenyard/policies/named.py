@@ -95,7 +95,7 @@ PolicyMaker = Callable[[], Policy]
 def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
     """Makes the policy that ``spec`` names; a file is run now, and one policy made to see that it can be.
 
-    Raises ConfigError, in the name of ``field``, if nobody knows the name or the file does not hold such a policy.
+    Raises ConfigError, in the name of ``field``, if the name is not known or the file does not hold such a policy.
     """
     file, _ = file_and_class(spec)
     if not is_known_policy(spec):
@@ -106,7 +106,7 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
         make = partial(make_policy, spec)
         made_by(make, field, spec)
     except ConfigError as error:
-        raise (ConfigError(field, spec, error.fix) if error.field == "policy" else error) from error.__cause__
+        raise (ConfigError(field, spec, error.marked_fix) if error.field == "policy" else error) from error.__cause__
     return make
 
 

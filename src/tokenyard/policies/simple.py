@@ -102,7 +102,7 @@ class ServiceMeter:
 #
 # With a strict queue one long prompt that has to wait for memory makes every short one behind it wait as well (vLLM's
 # issues 31731 and 35852). Here those behind it are tried. The head ages: once it has been passed over for
-# ``patience`` seconds, or by ``limit`` admitted requests, nobody passes it any more, memory comes back as running
+# ``patience`` seconds, or by ``limit`` admitted requests, none passes it any more, memory comes back as running
 # requests end, and it is admitted.
 
 
@@ -142,7 +142,7 @@ class Bypass(Policy):
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._now, self._looked = now, 0
         if len(self._blocked) > 4 * self._looks:
-            # Aborted while they were blocked: nobody says so.
+            # Aborted while they were blocked: the policy is not told.
             self._blocked = {rid: each for rid, each in self._blocked.items() if room.get(rid) is not None}
 
     def request_admitted(self, now: float, request: Request) -> None:
@@ -164,7 +164,7 @@ class Bypass(Policy):
 # The victim that loses least: of the running requests the one with the fewest computed tokens.
 #
 # vLLM takes the youngest, however far its prefill has come. The request that has computed most is never the victim
-# while others run, so somebody always gets on (the waste was measured in vLLM's issue 54644).
+# while others run, so one request always gets on (the waste was measured in vLLM's issue 54644).
 
 
 class LeastComputed(Policy):
@@ -182,7 +182,7 @@ class LeastComputed(Policy):
 # Remaining work is what a request still has to compute: known tokens, plus its output up to ``max_tokens`` (twice,
 # since each takes a step). ``max_tokens`` is all a scheduler knows; where all clients set it too high, prompts
 # decide. A request with ``predicted_output_tokens`` is believed, up to ``max_tokens``; one that outlives its
-# prediction has one token to go. Waiting is worth ``ageing`` tokens a second, so nobody starves: a request that
+# prediction has one token to go. Waiting is worth ``ageing`` tokens a second, so no request starves: one that
 # arrives ``w / ageing`` seconds after one with ``w`` tokens more work does not go before it.
 
 
@@ -196,7 +196,7 @@ def remaining_work(request: Request) -> int:
 
 
 class ShortestRemaining(KeyedPolicy):
-    """Whoever has least to do goes first; the victim is the running request that has most to do."""
+    """The request that has least to do goes first; the victim is the running request that has most to do."""
 
     reads_tokens = False
     reads_max_tokens = True
@@ -207,7 +207,7 @@ class ShortestRemaining(KeyedPolicy):
         self._ageing = ageing
 
     def key(self, request: Request) -> Key:
-        """Sorts requests. Whoever arrives later is that much behind, so nobody need be sorted anew."""
+        """Sorts requests. One that arrives later is that much behind, so none need be sorted anew."""
         return remaining_work(request) + self._ageing * request.arrival_time, request.arrival_time
 
     def victim(self, running: Sequence[Request]) -> int:

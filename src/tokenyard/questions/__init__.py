@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from tokenyard.lazy import lazy_names
 
 __all__ = [
+    "AccuracyReport",
+    "AccuracyRow",
+    "BusyShares",
     "Cell",
     "Comparison",
     "Interval",
@@ -17,12 +20,15 @@ __all__ = [
     "Plan",
     "Row",
     "SelfCheck",
+    "SplitReport",
     "SweepResult",
     "VariantAnswer",
     "WhatIf",
 ]
 
 OFFERED = {
+    "tokenyard.questions.accuracy.comparison": ("AccuracyReport", "AccuracyRow"),
+    "tokenyard.questions.split": ("SplitReport", "BusyShares"),
     "tokenyard.questions.compare": ("Comparison", "Cell", "Interval", "Metric"),
     "tokenyard.questions.sweep": ("SweepResult",),
     "tokenyard.questions.planning.answer": ("Plan",),
@@ -35,9 +41,11 @@ OFFERED = {
 }
 
 if TYPE_CHECKING:
+    from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow
     from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
     from tokenyard.questions.planning.answer import Plan
     from tokenyard.questions.recorded.answer import SelfCheck, VariantAnswer, WhatIf
+    from tokenyard.questions.split import BusyShares, SplitReport
     from tokenyard.questions.sweep import SweepResult
     from tokenyard.questions.sweeping.rows import Row
 else:

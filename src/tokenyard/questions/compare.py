@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from html import escape
 from math import floor, inf, log10, sqrt
 from statistics import fmean, stdev
+from typing import Any
 
 import msgspec
 
+from tokenyard.core.config import require_int
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, StepObserver
-from tokenyard.errors import ConfigError
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.header import with_idle_policies, with_oracles
+from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.report.slo import SLO, SLOs, read_slos, slo_texts
 from tokenyard.policies.named import PolicyMaker
+from tokenyard.questions.scenario import Scenario, prepared, traffic_by_name
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
-from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
-from tokenyard.trace.start import Deployment
+from tokenyard.sim.replay import Progress, replay_engines
+from tokenyard.sim.settings import ReplaySettings
+from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.record import Workload
 
 __all__ = [
@@ -31,6 +42,7 @@ __all__ = [
     "JobTimes",
     "Metric",
     "MetricValues",
+    "ask",
     "compare",
     "draw",
     "interval",
@@ -188,19 +200,47 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Requests refused and turns left out after them, all seeds together."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Cells by load, then by policy; the first policy is the baseline."""
+class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """Policies side by side: cells by load, then by policy; the first policy is the baseline."""
+
+    printer = "tokenyard.questions.printing.policies:print_policies"
 
     workload: str
     policies: tuple[str, ...]
     loads: tuple[float, ...]
     seeds: tuple[int, ...]
     cells: list[Cell]
-    header: Deployment | None = None
+    header: Header | None = None
     """What is served, and what was assumed; None if the caller does not say."""
+
+    def summary(self) -> str:
+        loads = ", ".join(f"{load:g}" for load in self.loads)
+        return f"{', '.join(self.policies)} on {self.workload} at load {loads}, {count_of(len(self.seeds), 'seed')}"
+
+    def as_table(self) -> RowTable:
+        """One row per load and policy: ``load``, ``policy``, ``speedup`` and every metric's mean, each with half the
+        width of its interval of 95 % (``speedup_half`` ...; missing with one seed).
+        """
+        return table_from(
+            "cells",
+            [
+                {"load": cell.load, "policy": cell.policy, "refused": cell.refused}
+                | dict(
+                    part
+                    for name, value in {"speedup": cell.speedup, **cell.metrics}.items()
+                    for part in ((name, value.mean), (f"{name}_half", value.half))
+                )
+                for cell in self.cells
+            ],
+            numbers=[f"{name}_half" for name in ("speedup", *self.cells[0].metrics)],
+        )
+
+    def _repr_html_(self) -> str:
+        return f"{draw(self)}{super()._repr_html_()}"
 
     @property
     def baseline(self) -> str:
+        """The policy that speedups are of."""
         return self.policies[0]
 
     @property
@@ -216,27 +256,112 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         raise KeyError((policy, load))
 
 
-OnProgress = Callable[[str, float, int, Progress], None]
+OnProgress = Callable[[str, float, int, Progress], object]
 """Policy, load, seed, and how far that replay has come."""
+Policies = Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
+"""Names, ``FILE.py:CLASS``, classes, or functions that make one; a mapping says what each is called."""
+
+_MOST_SEEDS = 1000
 
 
 def compare(
-    policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice],
-    workload: Callable[[int], Workload],
-    settings: ReplaySettings,
+    workload: str | Workload | Callable[[int], Workload],
+    deployment: Deployment | ReplaySettings,
+    policies: Policies,
     *,
     loads: Sequence[float] = (1.0,),
     seeds: Sequence[int] = (0,),
-    slos: Sequence[SLO] = (),
+    slo: SLOs = None,
+    progress: OnProgress | None = None,
+    **arrivals: Any,
+) -> Comparison:
+    """Replay a workload under every policy, at every load, with every seed; the first policy is the baseline.
+
+    ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. ``deployment``: one, or the
+    settings of a replay. A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a
+    mapping says what each is called. ``slo``: bounds that a request can hold, which goodput is counted by. ``progress``
+    is called with policy, load, seed and how far that replay has come. ``arrivals``: as for :func:`tokenyard.run`.
+    ``loads`` are factors of the arrival rate. Intervals are of 95 %. Raises ConfigError for a policy that nobody knows,
+    a list that is empty or says a thing twice, or a load that is none.
+    """
+    if isinstance(deployment, ReplaySettings):
+        if arrivals or isinstance(workload, str):
+            fix = "settings of a replay take a Workload, or a function that makes one of a seed: give a Deployment"
+            raise ConfigError("workload", workload, fix)
+        made = workload if callable(workload) else partial(_same, workload)
+        slos = _countable(read_slos(slo_texts(slo)))
+        return _compared(policies, made, deployment, loads=loads, seeds=seeds, slos=slos, on_progress=progress)
+    named, make = ("", workload) if callable(workload) else (workload, None)
+    scenario = Scenario.of(deployment.settings, named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo))
+    return ask(scenario, policies, loads=loads, seeds=seeds, make=make, on_progress=progress)
+
+
+def _same(workload: Workload, _: int) -> Workload:
+    """For every seed."""
+    return workload
+
+
+def ask(
+    scenario: Scenario,
+    policies: Policies,
+    *,
+    loads: Sequence[float],
+    seeds: Sequence[int],
+    make: Callable[[int], Workload] | None = None,
+    on_read: Callable[[Workload], None] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own;
-    ``slos`` are what goodput is counted by.
+    """The same for a scenario, whose workload is read, or made by ``make``, for every seed. Raises TokenyardError."""
+    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
+    if scenario.arrivals.client_timeout is not None:
+        fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
+        raise ConfigError("client_timeout", scenario.arrivals.client_timeout, fix)
+    slos = _countable(read_slos(scenario.slo))
+    scenario = replace(scenario, slo=())
 
-    A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a mapping says what each is
-    called. Intervals are of 95 %. Raises ConfigError for a policy that nobody knows, a list that is empty or says a
-    thing twice, or a load that is none.
-    """
+    def setup_of(seed: int) -> ReplaySpec:
+        of_seed = replace(scenario, arrivals=replace(scenario.arrivals, seed=seed))
+        return prepared(of_seed if make is None else replace(of_seed, workload=make(seed)))
+
+    first = setup_of(seeds[0])
+    if on_read is not None:
+        on_read(first.workload)
+    comparison = _compared(
+        policies,
+        lambda seed: first.workload if seed == seeds[0] else setup_of(seed).workload,
+        first.replays(skip_refused=scenario.arrivals.skip_refused),
+        loads=loads,
+        seeds=seeds,
+        slos=slos,
+        on_progress=on_progress,
+    )
+    if comparison.cells[0].metrics["output_tokens_per_s"].mean == 0:
+        fix = "--skip-refused leaves none of its requests; without it, the first one's problem is named"
+        raise WorkloadError(scenario.name, 0, fix)
+    named = [each for each in policies if isinstance(each, str)] if not isinstance(policies, Mapping) else []
+    header = with_idle_policies(with_oracles(first.deployment, named), named, first.workload)
+    return msgspec.structs.replace(comparison, header=header)
+
+
+def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
+    """Bounds; ConfigError if no request can hold any of them."""
+    if slos and all(slo.statistic == "mean" or slo.figure == "itl" for slo in slos):
+        fix = "policies are compared by requests within bounds: give one that a request can hold, for example ttft:500"
+        raise ConfigError("slo", ", ".join(map(str, slos)), fix)
+    return slos
+
+
+def _compared(
+    policies: Policies,
+    workload: Callable[[int], Workload],
+    settings: ReplaySettings,
+    *,
+    loads: Sequence[float],
+    seeds: Sequence[int],
+    slos: Sequence[SLO],
+    on_progress: OnProgress | None,
+) -> Comparison:
+    """Every policy in a state of its own for each load and seed."""
     makers = policy_choices(policies)
     for field, values in (("loads", loads), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
@@ -271,7 +396,9 @@ def _cell(policy: str, load: float, runs: list[MetricValues], speedups: list[flo
     return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
 
 
-def _listener(on_progress: OnProgress | None, policy: str, load: float, seed: int) -> Callable[[Progress], None] | None:
+def _listener(
+    on_progress: OnProgress | None, policy: str, load: float, seed: int
+) -> Callable[[Progress], object] | None:
     return None if on_progress is None else lambda progress: on_progress(policy, load, seed, progress)
 
 
@@ -279,7 +406,7 @@ def _run(
     make: PolicyMaker,
     workload: Workload,
     settings: ReplaySettings,
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: Callable[[Progress], object] | None,
     slos: Sequence[SLO],
 ) -> tuple[MetricValues, int]:
     """One replay: its measures, and how many requests were not served."""
@@ -289,7 +416,7 @@ def _run(
         workload,
         settings,
         observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
-        policies=[make() for _ in builders],
+        policy=make,
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)

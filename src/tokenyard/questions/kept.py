@@ -26,7 +26,7 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.planning.answer import Goal, value_of
 from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.recorded.ask import replay_as_it_was
-from tokenyard.questions.run import Say, Scenario
+from tokenyard.questions.scenario import Say, Scenario
 from tokenyard.questions.subjects import RecordedSubject, WorkloadSubject, is_trace
 from tokenyard.questions.sweeping.measuring import Measuring
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, words_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -18,6 +18,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
+from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
     COSTLY,
     Space,
@@ -51,11 +52,11 @@ from tokenyard.questions.planning.answer import (
     value_of,
 )
 from tokenyard.questions.planning.search import Searched, Trying, search
-from tokenyard.questions.run import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
+from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.subjects import RecordedSubject
 from tokenyard.questions.sweeping.measuring import Measuring
 from tokenyard.questions.sweeping.rows import Row, Settings
-from tokenyard.questions.sweeping.variants import Grid
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variants import read_shape, serve_words, split_words
 from tokenyard.workload.record import Workload
 
@@ -92,6 +93,8 @@ class PlanQuestion:
     """Variants to try at most."""
     largest_load: bool = True
     """Find how much the recommended variant bears."""
+    jobs: int = 1
+    """Processes that replay."""
     output: Path | None = None
     """Where variants are kept; None: in the user's cache, until the plan is whole."""
     asked: Sequence[str | None] = ()
@@ -116,9 +119,10 @@ def plan(
     price: Mapping[str, float] | None = None,
     replays: int = 40,
     largest_load: bool = True,
+    jobs: int = 1,
     kv_link_gb_per_s: float = 50.0,
     output: str | PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: OnCount | bool | None = None,
     **arrivals: Any,
 ) -> Plan:
     """Find the settings of a deployment that meet bounds best, the load that they bear, and what limits them.
@@ -127,8 +131,9 @@ def plan(
     ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
     ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
     replayed, so that the same plan goes on after an interruption. ``progress`` is called with the variants that were
-    tried, and how many there are at most. One variant is replayed after the other, since what the best has reached ends
-    the others early. Raises TokenyardError.
+    tried, and how many there are at most; True shows a line. ``jobs``: variants that are replayed side by side, each in
+    a process. What earlier ones have reached ends later ones early; side by side they do not end each other, so that
+    the answer is the same and more may be known of some variants. Raises TokenyardError.
     """
     where = None if output is None else Path(output)
     scenario = Scenario.of(
@@ -146,29 +151,17 @@ def plan(
             prices=read_prices([[f"{gpu}={each}" for gpu, each in (price or {}).items()]]),
             replays=replays,
             largest_load=largest_load,
+            jobs=jobs,
             output=where,
             asked=(maximize, minimize),
-            bar=_counting(progress),
+            bar=partial(_from_none, counting_of(progress)),
         )
     )
 
 
-def _counting(
-    progress: Callable[[int, int], None] | None,
-) -> Callable[[int], AbstractContextManager[Callable[[], None]]]:
-    @contextmanager
-    def bar(total: int) -> Iterator[Callable[[], None]]:
-        done = 0
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress(done, total)
-
-        yield advance
-
-    return bar
+def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[], None]]:
+    """Of none that were tried before."""
+    return bar(total, 0)
 
 
 def goal_of(maximize: str | None, minimize: str | None) -> Goal:
@@ -189,6 +182,7 @@ def ask(question: PlanQuestion) -> Plan:
     on with the others.
     """
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
+    require_int("processes", question.jobs, 1, MOST_PROCESSES)
     goal, scenario = question.goal, question.scenario
     subject = subject_of(scenario)
     grid = space_of(question.space, subject, gpus=question.gpus, splits=question.splits, field=question.space_name)
@@ -205,13 +199,23 @@ def ask(question: PlanQuestion) -> Plan:
     with kept_progress(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
         with question.bar(tries) as advance:
-            trying = Trying(job, goal, has_rivals=_varies_in_cost(grid, goal), journal=journal, advance=advance)
-            try:
-                searched = search(grid, trying.evaluate, goal, replays=question.replays, seed=scenario.arrivals.seed)
-                return _plan(question, subject, grid, trying, searched)
-            except KeyboardInterrupt:
-                say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
-                raise
+            rivals = _varies_in_cost(grid, goal)
+            with Trying(
+                job, goal, has_rivals=rivals, journal=journal, advance=advance, processes=question.jobs
+            ) as trying:
+                try:
+                    searched = search(
+                        grid,
+                        trying.evaluate,
+                        goal,
+                        replays=question.replays,
+                        seed=scenario.arrivals.seed,
+                        at_once=question.jobs,
+                    )
+                    return _plan(question, subject, grid, trying, searched)
+                except KeyboardInterrupt:
+                    say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
+                    raise
 
 
 def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, searched: Searched) -> Plan:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
@@ -14,288 +15,49 @@ import msgspec
 
 from tokenyard.core.sched.policy import Policy
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.deploy.given import changed, names_of, nearest, with_values
-from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
-from tokenyard.deploy.spec import ReplaySpec, open_trace, prepare, resolve
+from tokenyard.deploy.given import changed
+from tokenyard.deploy.settings import TraceSettings
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.advice.rules import Advice, Cost, Trial
 from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_of, price_of, trial_of, worth_their_cost
+from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.render.units import duration
-from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import read_slos
-from tokenyard.explain.report.summary import EnginePart, joined_report
-from tokenyard.policies.named import PolicyMaker
-from tokenyard.questions.settings import TrafficSettings
-from tokenyard.questions.traffic import applied, workload_from
-from tokenyard.record.recorder import TraceRecorder, TurnOrder
-from tokenyard.record.writer import TraceWriter
-from tokenyard.sim.engines import RankUse
-from tokenyard.sim.parallel import ParallelResult
+from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.explain.why.why import Why
+from tokenyard.questions.replaying import Engines, Watching
+from tokenyard.questions.scenario import (
+    Bars,
+    OnProgress,
+    Say,
+    Scenario,
+    bars_of,
+    nothing,
+    prepared,
+    traffic_by_name,
+    without_trace,
+)
+from tokenyard.sim.choices import (
+    ConnectorChoice,
+    ObserverChoice,
+    PolicyChoice,
+    RouterChoice,
+    policy_maker_of,
+    policy_name,
+    router_of,
+)
+from tokenyard.sim.extent import Extent
 from tokenyard.sim.replay import ReplayResult
-from tokenyard.sim.settings import replay_engines
-from tokenyard.sim.traffic import Progress
+from tokenyard.sim.routers import Router
+from tokenyard.sim.rows.recorder import Floats
+from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.trace.start import Deployment as Header
 from tokenyard.workload.load import busiest_part, turn_orders
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "STEPS_TRIED",
-    "Bars",
-    "Engines",
-    "OnProgress",
-    "Recordings",
-    "RunResult",
-    "SLOs",
-    "Say",
-    "Scenario",
-    "ask",
-    "bars_of",
-    "engines_of",
-    "nothing",
-    "prepared",
-    "run",
-    "slo_texts",
-    "traffic_by_name",
-    "with_trials",
-    "without_trace",
-]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Who is told how far a question has come, and what is to be said beside its answer.
-
-OnProgress = Callable[[Progress], None]
-"""Called with the state of a replay, now and then."""
-Bars = Callable[[int, str], AbstractContextManager[OnProgress | None]]
-"""Number of requests, and what is replayed, if it is not the run itself -> whom to tell, as long as that lasts."""
-Say = Callable[[str], None]
-"""Called with a sentence that somebody should read."""
-
-
-def nothing(_: str) -> None:
-    """Nobody reads it."""
-
-
-def bars_of(progress: OnProgress | None) -> Bars:
-    """The same function for every replay."""
-
-    @contextmanager
-    def bar(_: int, __: str) -> Iterator[OnProgress | None]:
-        yield progress
-
-    return bar
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is asked about: a workload, the deployment that it is sent to, and how that is recorded and judged.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario(DeploymentSettings):
-    """Settings of a deployment and of all that is around it. Variants of it differ in settings by name."""
-
-    workload: str | Workload
-    """Built-in, a file, or a workload."""
-    more: tuple[str, ...] = ()
-    """Further logs."""
-    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
-    apart: SplitSettings = field(default_factory=SplitSettings)
-    trace: TraceSettings = field(default_factory=TraceSettings)
-    slo: tuple[tuple[str, ...], ...] = ()
-    """Bounds on latencies, as texts."""
-
-    @property
-    def deployment(self) -> DeploymentSettings:
-        """Those of the deployment alone."""
-        return DeploymentSettings(**{each.name: getattr(self, each.name) for each in fields(DeploymentSettings)})
-
-    @property
-    def name(self) -> str:
-        """Of the workload."""
-        return self.workload if isinstance(self.workload, str) else self.workload.name
-
-    def read(self) -> Workload:
-        """The workload, with its clients and delays. Raises TokenyardError."""
-        if isinstance(self.workload, Workload):
-            return applied(self.workload, self.arrivals)
-        return workload_from(self.workload, self.arrivals, self.more)
-
-    @classmethod
-    def of(cls, deployment: DeploymentSettings, workload: str | Workload, **around: Any) -> Scenario:
-        """``workload`` on ``deployment``."""
-        own = {each.name: getattr(deployment, each.name) for each in fields(DeploymentSettings)}
-        return cls(workload=workload, **own, **around)
-
-
-def prepared(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:
-    """Check every setting, then read the workload, unless it is given. Raises TokenyardError."""
-    deployment = scenario.deployment
-    if not deployment.launch.ignore_unmodelled:
-        deployment.launch.asked.require_modelled()
-    slos = read_slos(scenario.slo)
-    resolved = resolve(deployment, seed=scenario.arrivals.seed)
-    return prepare(
-        resolved,
-        scenario.read if workload is None else workload,
-        arrivals=asdict(scenario.arrivals),
-        trace=scenario.trace,
-        slos=slos,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Traffic:
-    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
-
-
-def traffic_by_name(given: dict[str, Any]) -> TrafficSettings:
-    """Settings of what arrives, by name. Raises ConfigError for a name that there is not, with the nearest."""
-    known = names_of(_Traffic)
-    for name, value in given.items():
-        if name not in known:
-            meant = nearest(name, known)
-            fix = f"nothing that arrives has such a setting{': ' + meant if meant else ''}"
-            raise ConfigError(name, value, fix, code="unknown_setting")
-    return with_values(_Traffic(), {name: value for name, value in given.items() if value is not None}).arrivals
-
-
-def without_trace(scenario: Scenario) -> Scenario:
-    """The same, for a replay beside the one that was asked for."""
-    return replace(scenario, trace=TraceSettings())
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Who watches each engine of a replay, where its trace goes, and one report of them all.
-
-
-class Recordings:
-    """Of the engines of one replay, or of one side of it."""
-
-    def __init__(
-        self,
-        setup: ReplaySpec,
-        stack: ExitStack | None = None,
-        turns: Mapping[str, TurnOrder] | None = None,
-        on_overwritten: Callable[[Path], None] | None = None,
-    ) -> None:
-        """With ``stack`` they write the traces that ``setup`` asks for, which it closes.
-
-        ``on_overwritten`` is called with the directory of a trace that was there.
-        """
-        engines = engines_of(setup)
-        self._builders = [ReportBuilder(setup.slos) for _ in engines]
-        self._writers: list[TraceWriter] = []
-        """One for each engine, if traces are wanted."""
-        self.recorders: list[TraceRecorder] = []
-        for one, builder in zip(engines, self._builders, strict=True):
-            writer = stack.enter_context(TraceWriter(one.trace)) if stack is not None else None
-            if writer is not None and open_trace(writer, on_overwritten):
-                self._writers.append(writer)
-            else:
-                writer = None
-            self.recorders.append(TraceRecorder(writer, builder, start=one.start, turns=turns))
-
-    @property
-    def problem(self) -> str | None:
-        """Why a trace is not whole; None if all are, or none is wanted."""
-        return next((writer.problem for writer in self._writers if writer.problem is not None), None)
-
-    @property
-    def is_trace_whole(self) -> bool:
-        """Whether traces are wanted, and everything so far is in them."""
-        for writer in self._writers:
-            writer.flush()
-        return bool(self._writers) and self.problem is None
-
-    def report(self, uses: Sequence[RankUse] = (), seconds: float | None = None) -> Report:
-        """The report; of several engines together, with the share of each by its use, in a run of so many
-        seconds.
-        """
-        sources = [str(each.config.steps_path) if each.is_whole else None for each in self._writers]
-        named = zip_longest(self._builders, sources)
-        reports = [builder.report(source=source) for builder, source in named]
-        if len(reports) == 1:
-            return reports[0]
-        dummies: list[int | None] = [None] * len(reports)
-        dummies[: len(uses)] = [use.dummy_batches for use in uses]
-        each = zip(self._builders, reports, dummies, strict=True)
-        parts = [EnginePart(rank, builder, one, dummy) for rank, (builder, one, dummy) in enumerate(each)]
-        return joined_report(parts, seconds=seconds)
-
-
-def engines_of(setup: ReplaySpec) -> list[ReplaySpec]:
-    """The settings of each engine; of several, with a trace directory and a first record of its own."""
-    size = setup.num_engines
-    return [setup] if size == 1 else [_rank_of(setup, rank) for rank in range(size)]
-
-
-def _rank_of(setup: ReplaySpec, rank: int) -> ReplaySpec:
-    """The settings of one engine: a trace directory and a first record of its own."""
-    path = setup.trace.path
-    return replace(
-        setup,
-        trace=replace(setup.trace, path=None if path is None else path / f"rank-{rank}"),
-        start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "data_parallel_rank": rank}),
-    )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One engine or several: a replay of a setup, who watches it, and its report.
-
-
-class Engines:
-    """The engines of one replay. With ``stack`` they write the traces that ``setup`` asks for, which it closes."""
-
-    def __init__(
-        self,
-        setup: ReplaySpec,
-        stack: ExitStack | None = None,
-        turns: Mapping[str, TurnOrder] | None = None,
-        on_overwritten: Callable[[Path], None] | None = None,
-    ) -> None:
-        self._setup = setup
-        self._recordings = Recordings(setup, stack, turns, on_overwritten)
-        self._result: ReplayResult | ParallelResult | None = None
-
-    @property
-    def problem(self) -> str | None:
-        """Why a trace is not whole; None if all are, or none is wanted."""
-        return self._recordings.problem
-
-    @property
-    def is_trace_whole(self) -> bool:
-        """Whether traces are wanted, and everything so far is in them."""
-        return self._recordings.is_trace_whole
-
-    def replay(
-        self, *, skip_refused: bool, on_progress: Callable[[Progress], None] | None
-    ) -> ReplayResult | ParallelResult:
-        """Run the workload to its end."""
-        setup, recorders = self._setup, self._recordings.recorders
-        result = replay_engines(
-            setup.workload,
-            setup.replays(skip_refused=skip_refused),
-            observers=recorders,
-            policies=[setup.policy() for _ in recorders],
-            on_progress=on_progress,
-        )
-        self._result = result
-        return result
-
-    def report(self) -> Report:
-        """The report; of several engines together, with the share of each."""
-        result = self._result
-        if isinstance(result, ParallelResult):
-            report = self._recordings.report(result.ranks, result.seconds)
-        else:
-            report = self._recordings.report()
-        if result is not None and result.clients is not None:
-            report = msgspec.structs.replace(report, clients=result.clients)
-        if isinstance(result, ParallelResult) and result.replicas is not None:
-            replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
-            report = msgspec.structs.replace(report, replicas=replicas)
-        return report
+__all__ = ["STEPS_TRIED", "Chosen", "RunResult", "ask", "run", "with_trials"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -425,19 +187,20 @@ def _with(flags: Scenario, change: Change) -> Scenario:
 
 STEPS_TRIED = 60_000
 """Steps that proposals are replayed for unasked, all together: some twenty seconds."""
-SLOs = Mapping[str, str | float] | str | None
-"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``."""
 _INTERRUPTED = "interrupted while proposals were tried: the report is without advice"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What came of a run."""
+    """What came of a run: its report, and, unless ``rows=False``, what it was like row by row.
+
+    ``print`` shows the report; ``repr`` is one line. Tables are made when somebody asks for them.
+    """
 
     report: Report
     """What held requests back, latencies, throughput; with advice where that was asked for."""
-    result: ReplayResult | ParallelResult
-    """Counts of the replay, and whom it refused."""
+    result: ReplayResult
+    """Counts of the replay, why it ended, and whom it refused."""
     deployment: Header
     """What was served, on what, and how far that is known."""
     workload: Workload
@@ -446,23 +209,68 @@ class RunResult:
     problem: str | None = None
     """Why the trace is not whole; None if it is."""
 
+    @property
+    def rows(self) -> ReplayRows:
+        """Tables of requests, steps and waits, of all engines. ConfigError after ``rows=False``."""
+        if self.result.rows is None:
+            raise ConfigError("rows", False, "the run kept none: run it with rows=True")
+        return self.result.rows
+
+    @property
+    def requests(self) -> RowTable:
+        """One row per request that came: see :attr:`ReplayRows.requests`."""
+        return self.rows.requests
+
+    @property
+    def steps(self) -> RowTable:
+        """One row per step of each engine: see :attr:`ReplayRows.steps`."""
+        return self.rows.steps
+
+    @property
+    def waits(self) -> RowTable:
+        """One row per stretch of waiting, with its reason: see :attr:`ReplayRows.waits`."""
+        return self.rows.waits
+
+    def token_gaps(self, request_id: str | None = None) -> Floats:
+        """Milliseconds between two tokens of an answer, of all answers or of one: see :meth:`ReplayRows.token_gaps`."""
+        return self.rows.token_gaps(request_id)
+
+    def why(self, request_id: str) -> Why:
+        """Why one request waited. ConfigError for an id that no request has."""
+        return self.rows.why(request_id)
+
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""
         found: dict[str, Any] = msgspec.to_builtins(self.report)
         return found
 
     def __repr__(self) -> str:
-        held = f", {len(self.result.refused):,} refused" if self.result.refused else ""
-        done = f"{self.report.requests_finished:,} of {len(self.workload):,} requests finished{held}"
-        return f"<RunResult {self.workload.name}: {done}, in {self.result.seconds:,.1f} simulated seconds>"
+        result = self.result
+        said = [f"{result.num_finished:,} of {len(self.workload):,} requests finished"]
+        said += [f"{len(result.refused):,} refused"] if result.refused else []
+        said += [f"{len(result.unfinished):,} under way"] if result.unfinished else []
+        said += [f"{result.num_not_arrived:,} still to come"] if result.num_not_arrived else []
+        return f"<RunResult {self.workload.name}: {', '.join(said)}, in {result.seconds:,.1f} simulated seconds>"
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str:
+        return report_html(self.report)
 
 
 def run(
     workload: str | Workload,
     deployment: Deployment,
     *,
-    policy: str | type[Policy] | Policy | Callable[[], Policy] | None = None,
-    progress: OnProgress | None = None,
+    policy: PolicyChoice | None = None,
+    router: RouterChoice | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    kv_transfer: ConnectorChoice | None = None,
+    rows: bool = True,
+    warmup: float = 0.0,
+    until: float | None = None,
+    progress: OnProgress | bool | None = None,
     trace: str | PathLike[str] | None = None,
     advice: bool | Literal["all"] = False,
     slo: SLOs = None,
@@ -470,15 +278,20 @@ def run(
 ) -> RunResult:
     """Replay a workload on a deployment, on a virtual clock.
 
-    ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``: a name, a class, what
-    makes one, or for a single engine one itself; None is the deployment's. ``progress`` is called now and then.
-    ``trace``: a directory for the trace. ``advice``: replay what the report proposes, too (some 60,000 steps of the
-    busiest part; ``"all"``: whole runs). ``arrivals``: settings of what arrives, by the names of the flags
-    (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
+    ``workload``: one that was made or read, a built-in one by its name, or a file. ``policy``, ``router``, ``observer``
+    and ``kv_transfer`` are said as for :func:`tokenyard.replay`; None is the deployment's. ``rows``: keep what the
+    result's tables are made of, a kilobyte a request and 104 bytes a step. ``warmup``, ``until``: requests of the first
+    so many seconds do not count in report and rows; the replay ends at so many seconds. ``progress`` is called now and
+    then, and ends the replay by returning ``"stop"``; True shows a line on standard error. ``trace``: a directory for
+    the trace. ``advice``: replay what the report proposes, too (some 60,000 steps of the busiest part; ``"all"``: whole
+    runs). ``slo``: bounds, ``{"ttft_p90": "500ms", "tpot": 40}``. ``arrivals``: settings of what arrives, by the names
+    of the flags (``limit=40``, ``seed=1``, ``rate_scale=2``, ``skip_refused=True``). Raises TokenyardError.
     """
-    settings, maker = _with_policy(deployment.settings, policy)
-    if advice and isinstance(policy, Policy):
-        raise ConfigError("policy", policy, "proposals are replayed too, each with a new one: give the class")
+    settings = deployment.settings
+    named = {"scheduling_policy": policy, "router": router}
+    settings = changed(settings, {name: value for name, value in named.items() if isinstance(value, str)})
+    if advice:
+        _require_repeatable(policy, router, warmup=warmup, until=until)
     scenario = Scenario.of(
         settings,
         workload,
@@ -486,8 +299,47 @@ def run(
         trace=TraceSettings(trace=None if trace is None else Path(trace)),
         slo=slo_texts(slo),
     )
-    most = STEPS_TRIED if advice is True else None
-    return ask(scenario, bars=bars_of(progress), policy=maker, advice=bool(advice), most_steps=most)
+    Extent.of(warmup, until)
+    return ask(
+        scenario,
+        bars=bars_of(progress),
+        chosen=Chosen(
+            None if isinstance(policy, str) else policy, None if isinstance(router, str) else router, kv_transfer
+        ),
+        watching=Watching(rows, warmup, until, observer),
+        advice=bool(advice),
+        most_steps=STEPS_TRIED if advice is True else None,
+    )
+
+
+def _require_repeatable(policy: object, router: object, *, warmup: float, until: float | None) -> None:
+    """Raise ConfigError for what would serve one replay, or make others incomparable."""
+    for name, choice, kind in (("policy", policy, Policy), ("router", router, Router)):
+        if isinstance(choice, kind):
+            raise ConfigError(name, choice, "proposals are replayed too, each with a new one: give the class")
+    for name, given in (("warmup", warmup), ("until", until)):
+        if given:
+            raise ConfigError(name, given, "proposals are compared by whole runs: leave out this, or advice")
+
+
+class Chosen(NamedTuple):
+    """What decides and moves in the place of what the deployment names."""
+
+    policy: PolicyChoice | None = None
+    router: RouterChoice | None = None
+    kv_transfer: ConnectorChoice | None = None
+
+    def on(self, spec: ReplaySpec) -> ReplaySpec:
+        """The same replay with it. Raises ConfigError."""
+        policy, router = self.policy, self.router
+        if policy is not None:
+            if isinstance(policy, Policy) and spec.num_engines > 1:
+                raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
+            start = msgspec.structs.replace(spec.start, policy=policy_name(policy))
+            spec = replace(spec, policy=policy_maker_of(policy), start=start)
+        if router is not None:
+            spec = replace(spec, router=partial(router_of, router))
+        return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
 
 
 def ask(
@@ -497,7 +349,8 @@ def ask(
     say: Say = nothing,
     on_read: Callable[[Workload], None] | None = None,
     on_overwritten: Callable[[Path], None] | None = None,
-    policy: PolicyMaker | None = None,
+    chosen: Chosen | None = None,
+    watching: Watching | None = None,
     advice: bool = False,
     most_steps: int | None = None,
 ) -> RunResult:
@@ -505,14 +358,13 @@ def ask(
 
     ``on_read`` is called with the workload before it is replayed. Raises TokenyardError.
     """
-    spec = prepared(scenario)
-    if policy is not None:
-        spec = replace(spec, policy=policy)
+    chosen = chosen or Chosen()
+    spec = chosen.on(prepared(scenario))
     if on_read is not None:
         on_read(spec.workload)
     skip_refused = scenario.arrivals.skip_refused
     with ExitStack() as stack:
-        engines = Engines(spec, stack, turn_orders(spec.workload), on_overwritten)
+        engines = Engines(spec, stack, turn_orders(spec.workload), on_overwritten, watching)
         try:
             with bars(len(spec.workload), "") as on_progress:
                 result = engines.replay(skip_refused=skip_refused, on_progress=on_progress)
@@ -523,9 +375,8 @@ def ask(
 
     def tried(other: ReplaySpec, of: Scenario, what: str) -> Report:
         """The report of a replay that is not the one asked for."""
-        if policy is not None and other.scheduler.policy == spec.scheduler.policy:
-            other = replace(other, policy=policy)
-        beside = Engines(other)
+        same_policy = other.scheduler.policy == spec.scheduler.policy
+        beside = Engines((chosen if same_policy else chosen._replace(policy=None)).on(other))
         with bars(len(other.workload), f"trying {what}") as on_progress:
             beside.replay(skip_refused=of.arrivals.skip_refused, on_progress=on_progress)
         return beside.report()
@@ -545,31 +396,3 @@ def ask(
         trace=spec.trace.path,
         problem=engines.problem,
     )
-
-
-def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
-    """Bounds as texts. ConfigError for what is none comes when they are read."""
-    if slo is None:
-        return ()
-    if isinstance(slo, str):
-        return (tuple(slo.split()),)
-    return (tuple(f"{name}{'=' if '_' in name else ':'}{_time(value)}" for name, value in slo.items()),)
-
-
-def _time(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value}ms"
-
-
-def _with_policy(settings: Any, policy: Any) -> tuple[Any, PolicyMaker | None]:
-    """The settings with the name of a policy, or what makes one of a class."""
-    if policy is None:
-        return settings, None
-    if isinstance(policy, str):
-        return changed(settings, {"scheduling_policy": policy}), None
-    if isinstance(policy, Policy):
-        if settings.parallel.data_parallel_size > 1 or settings.parallel.replicas is not None:
-            raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
-        return settings, lambda: policy
-    if callable(policy):
-        return settings, policy
-    raise ConfigError("policy", policy, "give a name, a class of Policy, or what makes one")

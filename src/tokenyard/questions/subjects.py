@@ -14,7 +14,8 @@ from tokenyard.questions.recorded.answer import REPLAY
 from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
-from tokenyard.questions.run import Scenario, engines_of, prepared
+from tokenyard.questions.replaying import engines_of
+from tokenyard.questions.scenario import Scenario, prepared
 from tokenyard.questions.sweeping.measuring import EngineRecord, Prepared
 from tokenyard.questions.sweeping.rows import Setting, Settings, quoted, word_of
 from tokenyard.questions.variants import Sides, convert, modelled, sides_of, with_changes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -16,6 +16,9 @@ from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
     Space,
     Subject,
@@ -26,18 +29,18 @@ from tokenyard.questions.kept import (
     say_idle_policies,
     subject_of,
 )
-from tokenyard.questions.run import Say, Scenario, SLOs, nothing, slo_texts, traffic_by_name
-from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet
-from tokenyard.questions.sweeping.variants import Job, measured, measured_on_ray, read_variants
+from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
+from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
 from tokenyard.workload.record import Workload
 
 __all__ = ["SweepQuestion", "SweepResult", "ask", "sweep"]
 
-_MOST_PROCESSES = 1024
 
+class SweepResult(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """Many variants, a row each."""
 
-class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``tokenyard sweep --json`` prints."""
+    printer = "tokenyard.questions.printing.sweep:print_sweep"
 
     workload: str
     table: str
@@ -47,10 +50,13 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of them, those that an earlier command had finished."""
     rows: list[Row]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+    def summary(self) -> str:
+        failed = sum(row.problem is not None for row in self.rows)
+        return f"{self.variants:,} variants of {self.workload}{f', {failed:,} not replayed' if failed else ''}"
+
+    def as_table(self) -> RowTable:
+        """One row per variant: its settings, what came of it, its figures."""
+        return rows_table(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +81,7 @@ class SweepQuestion:
     """Keep the trace of every variant."""
     space_name: str = "space"
     """What to call the space in a message."""
-    bar: Callable[[int, int], AbstractContextManager[Callable[[], None]]] = lambda _, __: nullcontext(lambda: None)
+    bar: Counting = lambda _, __: nullcontext(lambda: None)
     """Number of variants, and of those that are done -> what to call with each that was finished."""
     say: Say = nothing
 
@@ -94,14 +100,15 @@ def sweep(
     traces: bool = False,
     split: str | None = None,
     kv_link_gb_per_s: float = 50.0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: OnCount | bool | None = None,
     **arrivals: Any,
 ) -> SweepResult:
     """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
 
     ``workload``, ``space``, ``price`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes. ``output``:
     a directory with the rows and their table (Parquet), from which the same sweep goes on; without one nothing stays.
-    ``progress`` is called with the variants that are finished, and how many there are. Raises TokenyardError.
+    ``progress`` is called with the variants that are finished, and how many there are; True shows a line. Raises
+    TokenyardError.
     """
     if traces and output is None:
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
@@ -120,7 +127,7 @@ def sweep(
         jobs=jobs,
         ray=ray,
         traces=traces,
-        bar=_counting(progress),
+        bar=counting_of(progress),
     )
     if output is not None:
         return ask(question)
@@ -135,27 +142,9 @@ def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:
     return list(variants)
 
 
-def _counting(
-    progress: Callable[[int, int], None] | None,
-) -> Callable[[int, int], AbstractContextManager[Callable[[], None]]]:
-    @contextmanager
-    def bar(total: int, done: int) -> Iterator[Callable[[], None]]:
-        finished = done
-
-        def advance() -> None:
-            nonlocal finished
-            finished += 1
-            if progress is not None:
-                progress(finished, total)
-
-        yield advance
-
-    return bar
-
-
 def ask(question: SweepQuestion) -> SweepResult:
     """Replay what is not finished, and write the table. Raises TokenyardError."""
-    require_int("processes", question.jobs, 1, _MOST_PROCESSES)
+    require_int("processes", question.jobs, 1, MOST_PROCESSES)
     require_parquet()
     scenario, output, say = question.scenario, question.output, question.say
     subject = subject_of(scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
@@ -19,7 +20,7 @@ from tokenyard.workload.load import LoadShape
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
 from tokenyard.workload.record import Clients
 
-__all__ = ["applied", "workload_from"]
+__all__ = ["applied", "facts_of", "workload_from"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
         flag = next(flag for flag, option in _OF_RANDOM.items() if option in given)
         raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
     if flags.burstiness != 1 and flags.request_rate is None:
-        raise ConfigError("burstiness", flags.burstiness, "needs request_rate: give that as well, or leave this out")
+        raise ConfigError("burstiness", flags.burstiness, "needs §request_rate: give that as well, or leave this out")
     _clients_of(flags)  # a mistake is said before a file is read
     read = load_workload(
         spec,
@@ -91,7 +92,7 @@ def _clients_of(flags: TrafficSettings) -> Clients | None:
     """Clients as the flags say; None if they wait. Raises ConfigError."""
     if flags.client_timeout is None:
         if flags.retries:
-            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give client_timeout as well")
+            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give §client_timeout as well")
         return None
     return Clients(
         timeout=seconds_of("client_timeout", flags.client_timeout),
@@ -127,3 +128,19 @@ def _ways_in(trace: str) -> Sequence[float]:
         fix = "says nothing of the way to the scheduler: give the trace of a server, not of a replay, or a time (20ms)"
         raise ConfigError("front_end_delay", trace, fix)
     return ways
+
+
+def facts_of(workload: Workload) -> dict[str, int | float | str]:
+    """How many requests a workload has, over which time, and how long they are."""
+    last = max(request.arrival_time for request in workload)
+    return {
+        "workload": workload.name,
+        "kind": workload.kind or "built in",
+        "requests": len(workload),
+        "seconds": last,
+        "requests_per_second": len(workload) / last if last else 0.0,
+        "prompt_tokens": workload.num_prompt_tokens,
+        "mean_prompt_tokens": fmean(request.num_prompt_tokens for request in workload),
+        "output_tokens": workload.num_output_tokens,
+        "mean_output_tokens": fmean(request.max_tokens for request in workload),
+    }

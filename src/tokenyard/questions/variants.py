@@ -33,12 +33,10 @@ from tokenyard.questions.recorded.variants import (
     split_settings,
     variant_with,
 )
-from tokenyard.questions.run import Scenario, prepared
-from tokenyard.questions.sweeping.measuring import DecodeSide
+from tokenyard.questions.scenario import Scenario, prepared
 from tokenyard.questions.sweeping.rows import Setting, Settings
 from tokenyard.redaction import hidden_setting
-from tokenyard.sim.parallel import MOST_ENGINES
-from tokenyard.sim.split import KVLink
+from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
 from tokenyard.workload.record import Workload
 
 __all__ = [
@@ -173,7 +171,7 @@ def check_split(run: Scenario, apart: SplitSettings) -> None:
         fix = f"a split of {apart.split} says how many engines each side has: give one of the two"
         raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
     if parallel.replicas is not None:
-        fix = "a split is not replayed as several replicas: give data_parallel_size for several engines on each side"
+        fix = "a split is not replayed as several replicas: give §data_parallel_size for several engines on each side"
         raise ConfigError("replicas", parallel.replicas, fix)
     if parallel.decode_context_parallel_size > 1:
         fix = "KV that is sent from engine to engine beside it is not modelled: give 1"

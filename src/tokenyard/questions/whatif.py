@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,18 @@ from tokenyard.questions.recorded.ask import Baseline, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
-from tokenyard.questions.run import Bars, OnProgress, bars_of
+from tokenyard.questions.scenario import Bars, OnProgress, bars_of
 from tokenyard.questions.sweeping.rows import quoted, word_of
 from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
 from tokenyard.redaction import plain
 
-__all__ = ["answered", "read_recorded", "variants_of", "whatif"]
+__all__ = ["Changes", "answered", "read_recorded", "variants_of", "whatif"]
 
 Change = Mapping[str, Any] | Deployment | str
 """Settings by name, a whole deployment, or a text as for ``--set``."""
+Changes = Change | Mapping[str, Mapping[str, Any] | Deployment]
+"""The same, or several by what to call each."""
+_NAMED = (Mapping, Deployment)
 
 
 def read_recorded(trace: str | PathLike[str], told: Told | None = None) -> tuple[RecordedRun, RecordedDeployment]:
@@ -32,23 +36,25 @@ def read_recorded(trace: str | PathLike[str], told: Told | None = None) -> tuple
 
 def whatif(
     trace: str | PathLike[str],
-    changes: Change | Sequence[Change] = (),
+    changes: Changes | Sequence[Changes] = (),
     *,
     recorded: Deployment | None = None,
-    progress: OnProgress | None = None,
+    progress: OnProgress | bool | None = None,
 ) -> WhatIf:
     """What other settings would have done to a recorded run, and how far the replay of it repeats what was.
 
     ``changes``: one variant or several, each settings by vLLM's names (``{"max_num_seqs": 64, "gpu": "h200"}``), a
-    whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``, a variant for each value). Nothing: only
-    the check. ``recorded``: what the trace was recorded on, where it does not say. ``progress`` is called now and then.
+    whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``, a variant for each value); a mapping of
+    mappings or deployments says what to call each (``{"kv": {"num_gpu_blocks_override": 20_000}}``). Nothing: only the
+    check. ``recorded``: what the trace was recorded on, where it does not say. ``progress`` is called now and then;
+    True shows a line.
 
     The answer's ``self_check`` says whether the replay of the run as it was holds; where it does not, the rest can be
     as far off. Raises TokenyardError.
     """
     run, deployment = read_recorded(trace, None if recorded is None else Told(settings=recorded.settings))
     several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
-    variants = [variant for change in several for variant in _of(run, deployment, change)]
+    variants = [variant for change in several for variant in _named(run, deployment, change)]
     bars = bars_of(progress)
     with bars(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress)
@@ -81,6 +87,13 @@ def variants_of(
     if not serve:
         return variants + [on_gpu(run, recorded, gpu) for gpu in gpus]
     return variants + [served_with(run, recorded, line, gpu) for line in serve for gpu in gpus or (None,)]
+
+
+def _named(run: RecordedRun, recorded: RecordedDeployment, change: Changes) -> list[Variant]:
+    """The variants of a change, each by its name where that is said."""
+    if not isinstance(change, Mapping) or not change or not all(isinstance(each, _NAMED) for each in change.values()):
+        return _of(run, recorded, change)
+    return [replace(_of(run, recorded, each)[0], name=name) for name, each in change.items()]
 
 
 def _of(run: RecordedRun, recorded: RecordedDeployment, change: Change) -> list[Variant]:

@@ -197,7 +197,7 @@ class FactEmitter:
         self._policy = policy
         self._effects = effects
         self._before = Counts(0, 0, 0, None)
-        """Of the step that is being decided, before any decision."""
+        """Counts of the step that is being decided, before any decision."""
         self._last: StepFacts | None = None
         """The last step that was reported in full."""
         self._last_quiet: StepFacts | None = None
@@ -219,7 +219,7 @@ class FactEmitter:
         """Hand the facts of the step to the sinks."""
         free_blocks, running, waiting, cpu_blocks = self._before
         num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
-        # Nearly every step: everybody decodes, nobody comes.
+        # Nearly every step: all requests decode, none comes.
         is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
         last = self._last_quiet
         if is_quiet and last is not None and last.num_running == running:

@@ -138,7 +138,7 @@ class TraceRecorder(StepObserver):
         return _Both(self._records, statistics) if sinks else self._records
 
     def refusals(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> AdmissionOutcome | None:
-        """What a step held back, as it is recorded, whether the step is wanted or not; None if that is nobody."""
+        """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""
         return self._effects.of(ts, output, outcomes)[1]
 
     # ---- requests

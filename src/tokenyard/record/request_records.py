@@ -76,7 +76,7 @@ class Decoder:
 _GENERATION = 1 << 19
 """Blocks that come before those are forgotten that have not come since; two generations take up to 140 MB."""
 _HASH_BYTES = 8
-"""Of a hash that are compared: two of a million blocks are confused once in 40 million traces."""
+"""Bytes of a hash that are compared: two of a million blocks are confused once in 40 million traces."""
 
 
 class BlockIds:

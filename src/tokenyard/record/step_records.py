@@ -269,7 +269,7 @@ class StepRecords:
         """Write what was decided and what was refused, if the step is wanted."""
         step, total, num_running = output.step, output.total_num_scheduled_tokens, output.num_running
         is_wanted, recomputed, refused = step in self._started, 0, None
-        # Every running request got one token, and nobody else got any: as in the step before, mostly.
+        # Every running request got one token, and no other got any: as in the step before, mostly.
         is_steady = total == num_running == self._running.total
         if self._waiting.total or not (is_wanted and is_steady):
             recomputed, refused = self._look_closer(ts, output, outcomes)
@@ -297,7 +297,7 @@ class StepRecords:
     def _look_closer(
         self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes
     ) -> tuple[int, AdmissionOutcome | None]:
-        """Tokens that the step computes a second time, and its refusals, in a step in which somebody waits or comes."""
+        """Tokens that the step computes a second time, and its refusals, in a step in which one waits or comes."""
         ended = outcomes.admission
         moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.req_ids)
         if moved:
@@ -324,7 +324,7 @@ class StepRecords:
         items = running.items(tokens)
         admitted: list[bytes] = []
         resumed, new = list(output.admitted_resumed), output.admitted_new
-        # All of the resumed, as of the preempted: without them nobody could tell when a wait ended.
+        # All of the resumed, as of the preempted: without them the trace would not tell when a wait ended.
         for rows in (new[:limit], resumed):
             names = [ids[req_ids[i]] for i in rows]
             counts = tokens[rows].tolist() if rows else []

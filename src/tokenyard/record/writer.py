@@ -56,8 +56,8 @@ class Lines:
     A template is one or more whole lines in which ``%b`` stands for a number and a zero byte for a piece. A step has to
     pay for keeping numbers only; the lines are put together when they are written.
 
-    Whoever extends the lists sets ``is_open`` while it does, adds the template last, and calls ``drop_unfinished``
-    first if it finds it set: so an interrupt in between costs this line, and not the others.
+    A caller that extends the lists sets ``is_open`` while it does, adds the template last, and calls
+    ``drop_unfinished`` first if it finds it set: so an interrupt in between costs this line, and not the others.
     """
 
     __slots__ = ("is_open", "num_bytes", "numbers", "pieces", "templates")
@@ -66,9 +66,9 @@ class Lines:
         self.templates: list[bytes] = []
         self.numbers: list[float | None] = []
         self.pieces: list[bytes | msgspec.Struct] = []
-        """JSON, or a record that becomes JSON when it is written; nobody changes it before."""
+        """JSON, or a record that becomes JSON when it is written; it is not changed before."""
         self.num_bytes = 0
-        """Length of the lines, about; whoever extends the lists adds to it."""
+        """Length of the lines, about; a caller that extends the lists adds to it."""
         self.is_open = False
         """A line is being added, or the adding was interrupted."""
 
@@ -133,7 +133,7 @@ def claim(path: Path) -> int:
     """A file that this process alone writes, empty; its directory is made.
 
     The lock belongs to the open file: it ends when that is closed or the process dies. Raises OSError, also if another
-    writer has the file, or if it is a pipe or a device, for which nobody waits.
+    writer has the file, or if it is a pipe or a device, which is not waited for.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, _FLAGS, 0o644)
@@ -215,7 +215,7 @@ def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) 
 # keep up, and the caller waits until it has.
 #
 # Ctrl-C reaches the caller between any two of its instructions. So it holds no lock that the thread needs: what
-# passes between them is one queue whose operations are atomic, and a lock per wait that nobody else has.
+# passes between them is one queue whose operations are atomic, and a lock per wait that no other thread has.
 
 _BYTES_WAITING = 32 * 1024 * 1024
 
@@ -244,7 +244,7 @@ class WriterThread:
             return
         if self._bytes_given - self._bytes_done > _BYTES_WAITING:
             self.drain()
-        lines = file.waiting.take()  # not before: whoever interrupts the wait loses nothing
+        lines = file.waiting.take()  # not before: an interrupt of the wait loses nothing
         self._bytes_given += lines.num_bytes
         self._queue.put((file, lines))
 
@@ -287,7 +287,7 @@ class WriterThread:
             return
         try:
             batch[0].put_down(batch[1])
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for this thread in vain
+        except Exception as error:  # noqa: BLE001 - whatever it is, no caller may wait for this thread in vain
             self._broken = True
             self._failed(error)
 
@@ -339,7 +339,7 @@ class TraceWriter:
     def claim(self) -> None:
         """Make the steps file now, empty, and keep other writers out; what an earlier run left beside it is removed.
 
-        For whoever was asked for a trace, and should say at once that it cannot be written. Raises OSError.
+        With it a command that was asked for a trace learns at once that it cannot be written. Raises OSError.
         """
         steps, requests = self.config.steps_path, self.config.requests_path
         if self._closed or steps is None or requests is None:

@@ -52,9 +52,9 @@ __all__ = ["AsyncLLM", "StepNews", "StepThread"]
 
 _log = logging.getLogger("tokenyard")
 _SECONDS_BETWEEN = 0.001
-"""Between steps that schedule nobody: somebody waits for a grammar, or for KV from elsewhere."""
+"""Pause between steps that schedule no request: all wait for a grammar, or for KV from elsewhere."""
 _MOST_UNTOLD = 64
-"""Steps whose news nobody has taken: then the next one waits."""
+"""Steps whose news may lie untaken: with so many, the next step waits."""
 
 
 class StepNews(NamedTuple):
@@ -70,7 +70,7 @@ class StepNews(NamedTuple):
 class StepThread:
     """``on_news`` is called in the thread, after every step that brought anything; it should return at once.
 
-    Whoever takes the news says so by :meth:`taken`.
+    Its owner takes the news, and says so by :meth:`taken`.
     """
 
     def __init__(self, core: EngineCore, on_news: Callable[[StepNews], None], gather_seconds: float = 0.0) -> None:
@@ -186,7 +186,7 @@ class AsyncLLM:
         max_logprobs: int = 20,
         grammars: GrammarSource | None = None,
     ) -> None:
-        """``core`` must not be stepped by anybody else.
+        """``core`` must not be stepped by any other caller.
 
         ``gather_ms``: when the engine has no request, the first that comes waits so many milliseconds for others that
         share its first step. ``max_queued_requests``: unfinished requests beyond those that can run at once
@@ -320,7 +320,7 @@ class AsyncLLM:
         return news
 
     def _leave(self, generation: Generation) -> None:
-        """Nobody waits for it any more; what has not ended is aborted."""
+        """The caller does not wait for it any more; what has not ended is aborted."""
         del self._events[generation.request_id]
         left = generation.unfinished_ids
         self._processor.forget(generation)
@@ -334,7 +334,7 @@ class AsyncLLM:
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(self._take_in, news)
-        except RuntimeError:  # the loop is closed: nobody waits for anything
+        except RuntimeError:  # the loop is closed: no caller waits for anything
             self._thread.taken()
 
     def _take_in(self, news: StepNews) -> None:

@@ -116,7 +116,7 @@ class Turn(NamedTuple):
 
 
 def check_num_samples(request_id: str, n: Any) -> None:
-    """Raise RequestError for a number of answers that nobody gets."""
+    """Raise RequestError for a number of answers that no request gets."""
     if not _is_count(n) or not 1 <= n <= _MOST_SAMPLES:
         raise RequestError(request_id, "n", n, f"give a whole number from 1 to {_MOST_SAMPLES}")
 

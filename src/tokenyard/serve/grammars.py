@@ -53,7 +53,7 @@ class DaemonPool:
                 return
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the result
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -67,7 +67,7 @@ class DaemonPool:
         return future
 
     def shutdown(self) -> None:
-        """Drop what has not begun; nobody waits for what has."""
+        """Drop what has not begun; what has begun is not waited for."""
         self._is_over = True
         with self._lock:
             for _ in self._threads:
@@ -102,7 +102,7 @@ class Grammar:
     """A request's grammar, ready or being compiled: what :class:`~tokenyard.core.MaskedOutput` describes.
 
     One that cannot be compiled bars nothing and accepts no token, so that its request ends with reason ``error``;
-    whoever wants to know before asks :meth:`check`.
+    :meth:`check` says so before.
     """
 
     def __init__(self, compiled: Future[Any], num_words: int, eos_token_ids: frozenset[int]) -> None:

@@ -76,7 +76,7 @@ class KVEventPublisher:
         return socket
 
     def publish(self, batch: KVEventBatch) -> int:
-        """Send a batch to whoever listens; returns its sequence number."""
+        """Send a batch to all subscribers; returns its sequence number."""
         payload = msgspec.msgpack.encode(batch)
         with self._lock:
             number = self._next

@@ -64,7 +64,7 @@ class LLM:
         defaults = read_generation_config(Path(served.name), generation_config, override_generation_config)
         limit: dict[str, Any] = {} if defaults.max_new_tokens is None else {"max_tokens": defaults.max_new_tokens}
         self.default_sampling_params = GenerationParams(**defaults.params, **limit)
-        """Of prompts without parameters (vLLM's ``get_default_sampling_params``)."""
+        """Parameters of prompts that come without any (vLLM's ``get_default_sampling_params``)."""
         self._processor = OutputProcessor()
         self._numbers = count()
 
@@ -198,7 +198,7 @@ class _bar:  # noqa: N801 - a context manager
     """A progress bar on standard error; enters as what advances it."""
 
     def __init__(self, number: int) -> None:
-        from rich.console import Console  # noqa: PLC0415 - only where somebody looks
+        from rich.console import Console  # noqa: PLC0415 - only where a bar is shown
         from rich.progress import Progress  # noqa: PLC0415
 
         self._progress = Progress(console=Console(stderr=True))

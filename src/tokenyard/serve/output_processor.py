@@ -42,7 +42,7 @@ _INCOMPLETE = "\ufffd"
 
 
 class Detokenizer:
-    """Of one sample. The pieces that it gives out are, one after the other, the text of all tokens."""
+    """Turns one sample's tokens into text. The pieces that it gives out are, one after the other, the text of all."""
 
     def __init__(
         self, tokenizer: TextTokenizer, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
@@ -127,7 +127,7 @@ class StopStrings:
 
 
 class Sample:
-    """Of one request to the scheduler. Without a tokenizer it has no text."""
+    """The answer to one request to the scheduler, as it grows. Without a tokenizer it has no text."""
 
     def __init__(self, index: int, request: Request, params: GenerationParams, tokenizer: TextTokenizer | None) -> None:
         self.index = index
@@ -215,7 +215,7 @@ class Sample:
         return self._output(self._text[: self._num_certain], 0)
 
     def news(self) -> CompletionOutput | None:
-        """What nobody was told yet; None if that is nothing."""
+        """What the client was not told yet; None if that is nothing."""
         certain = self._num_certain
         ended = self.is_finished and not self._end_told
         if certain <= self._num_told_chars and len(self._token_ids) == self._num_told_tokens and not ended:
@@ -289,7 +289,7 @@ class Generation:
         self.prompt_token_ids = prompt_token_ids
         self.params = params
         self.error: BaseException | None = None
-        """Why there are no more outputs, where that is nobody's wish."""
+        """Why there are no more outputs, where neither the client nor the parameters ended them."""
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]
         self.samples = [
@@ -415,7 +415,7 @@ class OutputProcessor:
     def process(self, outputs: EngineOutputs) -> Changes:
         """Take in what a step brought.
 
-        What is of nobody any more is passed over, also where another request has its id now.
+        News of a request that was forgotten is passed over, also where another request has its id now.
         """
         changed: dict[str, Generation] = {}
         to_abort = []

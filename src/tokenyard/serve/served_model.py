@@ -114,7 +114,7 @@ class ServedModel(Protocol):
 
     @property
     def bytes_per_block(self) -> int | None:
-        """Memory of a KV block over all layers; None: nobody knows."""
+        """Memory of a KV block over all layers; None: the executor does not know."""
 
     @property
     def vocab_size(self) -> int:

@@ -32,10 +32,9 @@ __all__ = [
     "ListedTokens",
     "LoadShape",
     "LogOptions",
+    "MachineSpeed",
     "MakesConnector",
     "ModelSpec",
-    "Pace",
-    "ParallelResult",
     "Progress",
     "RandomOptions",
     "RankUse",
@@ -53,7 +52,6 @@ __all__ = [
     "SimulatedConnector",
     "SimulatedSpeculation",
     "SimulatedTransfers",
-    "SplitResult",
     "Stamp",
     "StepShape",
     "StreamTokens",
@@ -71,27 +69,20 @@ __all__ = [
 OFFERED = {
     "tokenyard.sim.replay": (
         "ReplayResult",
+        "EngineUse",
         "RefusedRequest",
         "Progress",
+        "replay_parallel",
     ),
     "tokenyard.sim.extent": ("EndedBy",),
     "tokenyard.sim.choices": ("MakesConnector",),
     "tokenyard.sim.rows.rows": ("ReplayRows",),
-    "tokenyard.sim.rows.table": ("RowTable",),
-    "tokenyard.sim.split": (
-        "KVLink",
-        "SplitResult",
-        "EngineUse",
-    ),
+    "tokenyard.explain.render.table": ("RowTable",),
     "tokenyard.sim.replicas": ("Autoscaling",),
     "tokenyard.explain.report.report": (
         "ReplicaChange",
         "ReplicaFigures",
         "ClientFigures",
-    ),
-    "tokenyard.sim.parallel": (
-        "replay_parallel",
-        "ParallelResult",
     ),
     "tokenyard.sim.engines": ("RankUse",),
     "tokenyard.sim.routers": (
@@ -101,7 +92,10 @@ OFFERED = {
         "router_maker",
         "Fleet",
     ),
-    "tokenyard.sim.settings": ("ReplaySettings",),
+    "tokenyard.sim.settings": (
+        "ReplaySettings",
+        "KVLink",
+    ),
     "tokenyard.steptime.model": (
         "LatencyModel",
         "StepShape",
@@ -110,7 +104,7 @@ OFFERED = {
         "TransferDirection",
     ),
     "tokenyard.steptime.pace": (
-        "Pace",
+        "MachineSpeed",
         "VirtualClock",
     ),
     "tokenyard.models.gpus": ("GPU",),
@@ -148,7 +142,10 @@ OFFERED = {
     ),
 }
 
+_FORMER = {"ParallelResult": "ReplayResult", "SplitResult": "ReplayResult"}
+
 if TYPE_CHECKING:
+    from tokenyard.explain.render.table import RowTable
     from tokenyard.explain.report.figures import LatencyFigures
     from tokenyard.explain.report.report import ClientFigures, ReplicaChange, ReplicaFigures
     from tokenyard.explain.report.slo import SLO
@@ -158,17 +155,20 @@ if TYPE_CHECKING:
     from tokenyard.sim.engines import RankUse
     from tokenyard.sim.executor import SimulatedSpeculation
     from tokenyard.sim.extent import EndedBy
-    from tokenyard.sim.parallel import ParallelResult, replay_parallel
-    from tokenyard.sim.replay import Progress, RefusedRequest, ReplayResult
+    from tokenyard.sim.replay import (
+        EngineUse,
+        Progress,
+        RefusedRequest,
+        ReplayResult,
+        replay_parallel,
+    )
     from tokenyard.sim.replicas import Autoscaling
     from tokenyard.sim.routers import EngineReport, EngineState, Fleet, Router, router_maker
     from tokenyard.sim.rows.rows import ReplayRows
-    from tokenyard.sim.rows.table import RowTable
-    from tokenyard.sim.settings import ReplaySettings
-    from tokenyard.sim.split import EngineUse, KVLink, SplitResult
+    from tokenyard.sim.settings import KVLink, ReplaySettings
     from tokenyard.sim.transfers import KVTransfer, Link, SimulatedConnector, SimulatedTransfers
     from tokenyard.steptime.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
-    from tokenyard.steptime.pace import Pace, VirtualClock
+    from tokenyard.steptime.pace import MachineSpeed, VirtualClock
     from tokenyard.workload.builder import Session, Text
     from tokenyard.workload.generators import RandomOptions
     from tokenyard.workload.load import LoadShape
@@ -185,4 +185,13 @@ if TYPE_CHECKING:
         seed_of,
     )
 else:
-    __getattr__, __dir__ = lazy_names(__name__, OFFERED)
+    _load, __dir__ = lazy_names(__name__, OFFERED)
+
+    def __getattr__(name: str) -> object:
+        """What is offered, and by its former name what is called otherwise now."""
+        if name in _FORMER:
+            import warnings  # noqa: PLC0415 - for few
+
+            warnings.warn(f"{__name__}.{name} is {_FORMER[name]} now", DeprecationWarning, stacklevel=2)
+            return _load(_FORMER[name])
+        return _load(name)

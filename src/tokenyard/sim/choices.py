@@ -36,6 +36,7 @@ __all__ = [
     "observer_of",
     "policy_choices",
     "policy_maker_of",
+    "policy_name",
     "router_of",
     "together",
 ]
@@ -99,10 +100,8 @@ ConnectorChoice: TypeAlias = (
 # ---- policies
 
 
-def policy_maker_of(choice: PolicyChoice | None, config: SchedulerConfig) -> PolicyMaker:
-    """Makes the policy of each engine; None: the one that the configuration names."""
-    if choice is None:
-        return policy_maker(config.policy)
+def policy_maker_of(choice: PolicyChoice) -> PolicyMaker:
+    """Makes the policy of each engine."""
     if isinstance(choice, str):
         return policy_maker(choice)
     if isinstance(choice, Policy):
@@ -152,7 +151,7 @@ def policy_choices(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
 
 
 def _any(choice: PolicyChoice) -> PolicyMaker:
-    maker = policy_maker_of(choice, cast("SchedulerConfig", None))  # which only None asks
+    maker = policy_maker_of(choice)
     maker()
     return maker
 
@@ -163,6 +162,11 @@ def _label(choice: PolicyChoice) -> str:
         fix = 'it has no name of its own: give a dictionary, {"what it is called": the policy}'
         raise ConfigError("policies", choice, fix)
     return name
+
+
+def policy_name(choice: PolicyChoice) -> str:
+    """What to call a policy in a report."""
+    return choice if isinstance(choice, str) else _name_of(choice) or "a function"
 
 
 def _name_of(make: object) -> str | None:

@@ -1,32 +1,26 @@
-"""Engines behind one router on one clock: a rank, ranks in lockstep, a group."""
+"""Engines on one clock: a rank, and ranks that step together."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
+from tokenyard.core.engine import EngineCore
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, RequestError, TokenyardError
-from tokenyard.sim.executor import SimulatedExecutor, SimulatedSpeculation, StepEnd, WorkerTransfers, executor_for
-from tokenyard.sim.replay import ClockedEngine
-from tokenyard.sim.replicas import Autoscaling, Replicas
-from tokenyard.sim.routers import EngineReport, Router
+from tokenyard.errors import RequestError
+from tokenyard.sim.executor import SimulatedExecutor, SimulatedSpeculation, SimulatedStep, StepEnd, WorkerTransfers
+from tokenyard.sim.routers import EngineReport
+from tokenyard.sim.traffic import STEPS_PER_REPORT
 from tokenyard.steptime.model import LatencyModel, StepShape, host_seconds, ranks_seconds
 from tokenyard.steptime.pace import VirtualClock
 
 __all__ = [
-    "ARRIVAL",
-    "HANGING_UP",
-    "SCALING",
     "STEPS_BETWEEN_QUESTIONS",
-    "EngineGroup",
-    "EngineParts",
-    "Event",
     "Lockstep",
     "LockstepExecutor",
     "Rank",
@@ -220,8 +214,11 @@ class RankUse(NamedTuple):
     """Tokens sampled."""
 
 
-class Rank(ClockedEngine):
-    """An ``EngineState``, and the engine itself."""
+class Rank:
+    """An engine core on a clock that it shares with others. It never waits, and says when it wants to be called.
+
+    It is an ``EngineState``, too: what a router sees of it.
+    """
 
     def __init__(
         self,
@@ -231,17 +228,30 @@ class Rank(ClockedEngine):
         clock: VirtualClock,
         transfers: WorkerTransfers | None,
         listener: RankListener,
+        *,
+        leaps: bool = False,
     ) -> None:
-        super().__init__(scheduler, executor, clock, transfers)
+        """``leaps``: steps that decide alike may be taken in one stroke."""
         self.rank = rank
-        self._num_requests = self._num_finished = self._output_tokens = 0
+        self.scheduler = scheduler
+        self.core = EngineCore(scheduler, executor)
+        self._clock = clock
+        self._transfers = transfers
+        self._executor = executor
         self._listener = listener
+        self._leaps = leaps
+        self._is_due = False
+        """The oldest step in flight has to be taken in before anything else."""
+        self._slept_at = 0.0
         self._inbox: deque[Request] = deque()
         self._under_way: set[str] = set()
         """Requests that were sent to it and have not ended."""
         self._leaving: list[str] = []
         """Of them, those whose clients have gone away."""
         self._told = (0, 0)
+        self._report_at = 0
+        """The step after which it is time to say how far it has come."""
+        self._num_requests = self._num_finished = self._output_tokens = 0
 
     # ---- what a router sees
 
@@ -260,7 +270,7 @@ class Rank(ClockedEngine):
     def num_cached_tokens(self, request: Request) -> int:
         return self.scheduler.kv.num_cached_tokens(request)
 
-    # ---- what the replay does
+    # ---- what it is sent
 
     def send(self, request: Request) -> None:
         """A request is under way to it: it comes in before the next step is scheduled."""
@@ -272,51 +282,7 @@ class Rank(ClockedEngine):
         """Clients have gone away: those of their requests that it has are ended before the next step is scheduled."""
         self._leaving += [each for each in request_ids if each in self._under_way]
 
-    @property
-    def has_work(self) -> bool:
-        """Whether it will do something by itself, other than keeping step with others."""
-        return self._is_due or bool(self._inbox or self._leaving) or super().next_moment is not None
-
-    @property
-    def next_moment(self) -> float | None:
-        if (self._inbox or self._leaving) and not self._is_due:
-            return self._clock.now()
-        return super().next_moment
-
-    def act(self) -> EngineOutputs | None:
-        if not self._is_due:
-            return super().act()
-        outputs = self._take_in()
-        for row in outputs.finish_reasons:
-            self._num_finished += 1
-            self._under_way.discard(outputs.requests[row].request_id)
-            self._output_tokens += outputs.requests[row].num_output_tokens
-        self._tell_counts()
-        return outputs
-
-    @property
-    def use(self) -> RankUse:
-        """What it has done so far."""
-        return RankUse(
-            steps=self.scheduler.step,
-            dummy_batches=self._num_dummies,
-            busy_seconds=self.busy_seconds,
-            num_requests=self._num_requests,
-            num_finished=self._num_finished,
-            output_tokens=self._output_tokens,
-        )
-
-    @property
-    def _num_dummies(self) -> int:
-        return 0
-
-    def _begin(self) -> None:
-        self._receive()
-        super()._begin()
-        if not self._is_due:
-            self._tell_counts()
-
-    def _receive(self) -> None:
+    def receive(self) -> None:
         """Take in what was sent."""
         if not (self.scheduler.has_requests() or self.core.num_in_flight):
             self._executor.num_empty_steps = 0
@@ -335,12 +301,124 @@ class Rank(ClockedEngine):
             self._listener.aborted(aborted, self.rank)
         self._tell_counts()
 
+    # ---- what it does by itself
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next thing that it does is to take in a step."""
+        return self._is_due
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it will do something by itself, other than keeping step with others."""
+        return self._own_moment is not None
+
+    @property
+    def next_moment(self) -> float | None:
+        """When it does something by itself; None: only when somebody sends a request."""
+        return self._own_moment
+
+    @property
+    def _own_moment(self) -> float | None:
+        """The same, keeping step with others aside."""
+        if self._is_due:
+            oldest = self.core.oldest
+            assert isinstance(oldest, SimulatedStep)
+            return oldest.ends_at
+        now = self._clock.now()
+        if self._inbox or self._leaving:
+            return now
+        if not self.scheduler.has_requests():
+            return now if self.core.num_in_flight else None
+        if not self._executor.is_idle:
+            return now
+        moments = (
+            self._transfers.next_moment if self._transfers is not None else None,
+            self.scheduler.next_moment(self._slept_at),
+        )
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def act(self, horizon: float = -inf) -> EngineOutputs | None:
+        """Take in the step that is due, if it is over, or begin one; and so on, until ``horizon``: no other thing
+        happens before that moment.
+
+        Returns what a step brought with which requests ended, at once, or after which it is time to say how far
+        it has come; None: neither.
+        """
+        while True:
+            if self._is_due:
+                outputs = self._take_in()
+                if outputs.finish_reasons or outputs.step >= self._report_at:
+                    return outputs
+            else:
+                if self._inbox or self._leaving:  # whoever is refused or aborted may make room for somebody else
+                    horizon = -inf
+                self._begin(horizon)
+            moment = self.next_moment
+            if moment is None or moment >= horizon:
+                return None
+            self._clock.advance_to(moment)
+
+    def wants_report(self, outputs: EngineOutputs) -> bool:
+        """Whether it is time to say how far it has come."""
+        if outputs.step < self._report_at:
+            return False
+        self._report_at = outputs.step + STEPS_PER_REPORT
+        return True
+
+    def _take_in(self) -> EngineOutputs:
+        core, executor = self.core, self._executor
+        step = core.oldest
+        outputs = core.take_in()
+        if executor.is_idle:  # what came in may have changed that
+            executor.taken_in(step, core.depth)
+        self._is_due = executor.is_idle and core.num_in_flight > 0
+        for row in outputs.finish_reasons:
+            self._num_finished += 1
+            self._under_way.discard(outputs.requests[row].request_id)
+            self._output_tokens += outputs.requests[row].num_output_tokens
+        self._tell_counts()
+        return outputs
+
+    def _begin(self, horizon: float) -> None:
+        core, executor = self.core, self._executor
+        if self._inbox or self._leaving:
+            self.receive()
+        if executor.is_idle:
+            executor.num_empty_steps = 0
+        self._slept_at = self._clock.now()
+        self._is_due = core.fill()
+        if not self._is_due:
+            self._is_due = executor.is_idle and core.num_in_flight > 0
+            self._tell_counts()
+        elif self._leaps:
+            executor.runs_until = horizon
+            core.run_ahead()
+
     def _tell_counts(self) -> None:
         counts = running, waiting = self.scheduler.get_request_counts()
         if counts != self._told:
             self._told = counts
             wave, step = self._wave_and_step
             self._listener.told(EngineReport(self.rank, waiting, running, self.kv_usage, wave, step))
+
+    # ---- what it did
+
+    @property
+    def use(self) -> RankUse:
+        """What it has done so far."""
+        return RankUse(
+            steps=self.scheduler.step,
+            dummy_batches=self._num_dummies,
+            busy_seconds=self._executor.busy_before(self._clock.now()),
+            num_requests=self._num_requests,
+            num_finished=self._num_finished,
+            output_tokens=self._output_tokens,
+        )
+
+    @property
+    def _num_dummies(self) -> int:
+        return 0
 
     @property
     def _wave_and_step(self) -> tuple[int, int]:
@@ -365,7 +443,7 @@ class RankInStep(Rank):
 
     @property
     def next_moment(self) -> float | None:
-        own = super().next_moment
+        own = self._own_moment
         if self._is_due:
             return own
         if self._lockstep.is_held(self.rank):
@@ -382,15 +460,15 @@ class RankInStep(Rank):
             return None
         return self._in_step.dummy_ends_at
 
-    def _begin(self) -> None:
-        moment = super().next_moment
+    def _begin(self, horizon: float) -> None:
+        moment = self._own_moment
         if moment is not None and moment <= self._clock.now():
-            super()._begin()
+            super()._begin(horizon)
         else:
             self._in_step.run_dummy()
 
-    def _receive(self) -> None:
-        super()._receive()
+    def receive(self) -> None:
+        super().receive()
         if self.scheduler.has_unfinished_requests():
             self._lockstep.start()
 
@@ -401,164 +479,3 @@ class RankInStep(Rank):
     @property
     def _num_dummies(self) -> int:
         return self._in_step.num_dummies
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Engines behind one router, on a clock that they may share with others.
-#
-# At one moment steps end first, then requests arrive, then steps begin: a router sees every engine after the same
-# moment.
-
-_STEP_ENDS, SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
-"""What may happen at a moment, in this order."""
-
-
-class EngineParts(NamedTuple):
-    """What an engine is made of."""
-
-    scheduler: Scheduler
-    transfers: WorkerTransfers | None = None
-    """What moves its KV; None: nothing does."""
-
-
-class Event(NamedTuple):
-    """Something that is about to happen."""
-
-    moment: float
-    kind: int
-    rank: int = 0
-
-
-class EngineGroup:
-    """The engines, each with its rank; it listens to them."""
-
-    def __init__(
-        self,
-        clock: VirtualClock,
-        latency: LatencyModel,
-        router: Router,
-        parts: Sequence[EngineParts],
-        *,
-        on_refused: Callable[[RequestError, Request], None],
-        on_aborted: Callable[[Sequence[Request]], None] = lambda _: None,
-        steps_together: bool = False,
-        speculation: SimulatedSpeculation | None = None,
-        autoscaling: Autoscaling | None = None,
-    ) -> None:
-        """``on_refused`` is told of a request that the engine it was sent to cannot serve, ``on_aborted`` of those that
-        have ended because their clients went away.
-
-        ConfigError for ranks that step together in several pipeline stages.
-        """
-        self._clock = clock
-        self._router = router
-        self._on_refused = on_refused
-        self._on_aborted = on_aborted
-        self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
-        stages = parts[0].scheduler.config.pipeline_parallel_size
-        if self._lockstep is not None and stages > 1:
-            fix = "stages of ranks that step together (experts, data parallel) are not modelled: give 1"
-            raise ConfigError("pipeline_parallel_size", stages, fix)
-        self.ranks: list[Rank] = []
-        for rank, (scheduler, transfers) in enumerate(parts):
-            if self._lockstep is None:
-                alone = executor_for(clock, latency, scheduler.config, transfers=transfers, speculation=speculation)
-                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self))
-            else:
-                joined = LockstepExecutor(
-                    clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation
-                )
-                self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
-        self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
-        """Which of the engines there are; None: all, always."""
-
-    # ---- what there is to know
-
-    @property
-    def schedulers(self) -> list[Scheduler]:
-        return [rank.scheduler for rank in self.ranks]
-
-    @property
-    def uses(self) -> tuple[RankUse, ...]:
-        """What each engine did."""
-        return tuple(rank.use for rank in self.ranks)
-
-    @property
-    def waves(self) -> int:
-        """Times that all ranks began to step together; 0 where each steps alone."""
-        return 0 if self._lockstep is None else self._lockstep.wave + self._lockstep.is_running
-
-    @property
-    def has_work(self) -> bool:
-        """Whether it will do something by itself."""
-        return any(rank.has_work for rank in self.ranks)
-
-    @property
-    def next_event(self) -> Event | None:
-        """What it does next, were it only to keep step; None: nothing, until somebody sends a request."""
-        now = self._clock.now()
-        events = [
-            Event(max(moment, now), _STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank)
-            for rank in self.ranks
-            if (moment := rank.next_moment) is not None and moment < inf
-        ]
-        if self._lockstep is not None and self._lockstep.is_running:
-            held = [rank.held_until for rank in self.ranks if isinstance(rank, RankInStep)]
-            if None not in held:
-                events.append(Event(max(now, *(moment for moment in held if moment is not None)), _QUESTION))
-        return min(events, default=None)
-
-    # ---- what it does
-
-    def happen(self, event: Event) -> EngineOutputs | None:
-        """Let its next event happen, once the clock is there; what a step brought that has ended."""
-        if event.kind == _QUESTION:
-            assert self._lockstep is not None
-            self._lockstep.ask(unfinished=any(each.has_unfinished_requests() for each in self.schedulers))
-            return None
-        outputs = self.ranks[event.rank].act()
-        if outputs is not None:
-            now = self._clock.now()
-            for row in outputs.finish_reasons:
-                self._router.request_ended(now, outputs.requests[row].request_id, event.rank)
-        if self.replicas is not None:
-            self.replicas.worked(self._clock.now(), event.rank)
-        return outputs
-
-    def send(self, now: float, request: Request) -> None:
-        """A request has arrived: the router says who gets it. ConfigError for a router that fails or names nobody."""
-        self.ranks[self._chosen(now, request)].send(request)
-
-    def abort(self, request_ids: Sequence[str]) -> None:
-        """Clients have gone away: each engine ends those of their requests that it has before its next step."""
-        for rank in self.ranks:
-            rank.abort(request_ids)
-
-    def _chosen(self, now: float, request: Request) -> int:
-        name = type(self._router).__name__
-        there = range(len(self.ranks)) if self.replicas is None else self.replicas.ready(self._clock.now())
-        engines = [self.ranks[i] for i in there]
-        try:
-            chosen = self._router.choose(now, request, engines)
-        except TokenyardError:
-            raise
-        except Exception as error:
-            raise ConfigError("router", name, f"choose() fails: {type(error).__name__}: {error}") from error
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(engines):
-            fix = f"choose() has to return the index of an engine, from 0 to {len(engines) - 1}"
-            raise ConfigError("router", name, f"{fix}, not {chosen!r}")
-        return there[chosen]
-
-    # ---- what its ranks tell it
-
-    def told(self, report: EngineReport) -> None:
-        self._router.engine_reported(self._clock.now(), report)
-
-    def aborted(self, requests: Sequence[Request], rank: int) -> None:
-        for request in requests:
-            self._router.request_ended(self._clock.now(), request.request_id, rank)
-        self._on_aborted(requests)
-
-    def refused(self, error: RequestError, request: Request, rank: int) -> None:
-        self._router.request_ended(self._clock.now(), request.request_id, rank)
-        self._on_refused(error, request)

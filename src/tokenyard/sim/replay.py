@@ -1,141 +1,76 @@
-"""A workload through one scheduler on a virtual clock."""
+"""A workload through engines on a virtual clock: one engine, several behind a router, or prefill and decode apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.engine import EngineCore, StepFuture
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
+from tokenyard.core.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.core.kv.hybrid_coordinator import hash_block_size
-from tokenyard.core.request import Request
+from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
-from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.policy import Policy, looks_at_tokens
 from tokenyard.core.sched.request_checks import check_lengths
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.errors import RequestError
-from tokenyard.explain.report.report import ClientFigures
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,
     PolicyChoice,
+    RouterChoice,
     check_arguments,
     connector_of,
     observer_of,
     policy_maker_of,
+    router_of,
+    together,
 )
-from tokenyard.sim.executor import SimulatedExecutor, SimulatedSpeculation, SimulatedStep, WorkerTransfers, executor_for
+from tokenyard.sim.engines import RankUse
+from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
-from tokenyard.sim.numbering import NumberedBlocks, blank_tokens
+from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
+from tokenyard.sim.numbering import NumberedBlocks
+from tokenyard.sim.replicas import Autoscaling
+from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
-from tokenyard.sim.traffic import STEPS_PER_REPORT, OnProgress, Progress, RefusedRequest, Traffic, require_settled
+from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings
+from tokenyard.sim.traffic import OnProgress, Progress, RefusedRequest, Traffic, require_patience, require_settled
+from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
-from tokenyard.steptime.pace import Pace, PacedLatency, VirtualClock
-from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
+from tokenyard.workload.record import Workload
 
-__all__ = ["ClockedEngine", "Progress", "RefusedRequest", "ReplayResult", "prefill_seconds", "replay"]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# An engine core on a virtual clock that it shares with others.
-
-
-class ClockedEngine:
-    """It never waits, and says when it wants to be called: whatever ends first, of all engines, happens first."""
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        executor: SimulatedExecutor,
-        clock: VirtualClock,
-        transfers: WorkerTransfers | None = None,
-    ) -> None:
-        self.scheduler = scheduler
-        self.core = EngineCore(scheduler, executor)
-        self._clock = clock
-        self._transfers = transfers
-        self._executor = executor
-        self._is_due = False
-        """The oldest step in flight has to be taken in before anything else."""
-        self._slept_at = 0.0
-
-    def add(self, request: Request) -> None:
-        """Queue a request now. Raises RequestError if it can never be served."""
-        self.core.add_request(request)
-        self._executor.num_empty_steps = 0
-
-    @property
-    def busy_seconds(self) -> float:
-        """Time in steps, until now."""
-        return self._executor.busy_before(self._clock.now())
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the next thing that it does is to take in a step."""
-        return self._is_due
-
-    @property
-    def next_moment(self) -> float | None:
-        """When it does something by itself; None: only when somebody adds a request."""
-        if self._is_due:
-            oldest = self.core.oldest
-            assert isinstance(oldest, SimulatedStep)
-            return oldest.ends_at
-        if not self.scheduler.has_requests():
-            return self._clock.now() if self.core.num_in_flight else None
-        if not self._executor.is_idle:
-            return self._clock.now()
-        moments = (
-            self._transfers.next_moment if self._transfers is not None else None,
-            self.scheduler.next_moment(self._slept_at),
-        )
-        return min((moment for moment in moments if moment is not None), default=None)
-
-    def act(self) -> EngineOutputs | None:
-        """Take in the step that is due, if it is over, or begin one; what a step brought."""
-        if self._is_due:
-            return self._take_in()
-        self._begin()
-        return None
-
-    def _take_in(self) -> EngineOutputs:
-        core, executor = self.core, self._executor
-        step = core.oldest
-        outputs = core.take_in()
-        if executor.is_idle:
-            executor.taken_in(step, core.depth)
-        self._is_due = executor.is_idle and core.num_in_flight > 0
-        return outputs
-
-    def _begin(self) -> None:
-        if self._executor.is_idle:
-            self._executor.num_empty_steps = 0
-        self._slept_at = self._clock.now()
-        self._is_due = self.core.fill()
+__all__ = [
+    "EngineUse",
+    "Progress",
+    "RefusedRequest",
+    "ReplayResult",
+    "prefill_seconds",
+    "replay",
+    "replay_engines",
+    "replay_parallel",
+    "replay_split",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How long a prompt takes to compute, by a latency model: what policies that weigh recomputing want to know.
+# What came of it.
 
 
-def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
-    """Seconds of one step that computes a prompt of so many tokens, alone and whole."""
+class EngineUse(NamedTuple):
+    """What one group of engines did."""
 
-    def seconds(num_tokens: int) -> float:
-        return step_seconds(latency, StepShape(np.array([num_tokens]), np.array([0]), 1, num_tokens))
-
-    return seconds
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A workload through the scheduler on a virtual clock.
-#
-#     while there is work:   arrivals that are due  ->  one step of the engine core, which lets its time pass
-#
-# A step decides on what has arrived when it is scheduled; what arrives while it runs is seen by the next one.
+    steps: int
+    """Of all its engines."""
+    busy_seconds: float
+    """Of one engine, on average."""
+    ranks: tuple[RankUse, ...]
+    """What each of its engines did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +81,10 @@ class ReplayResult(Unfinished):
     ``len(unfinished) + num_not_arrived``, are the number of the workload's requests.
     """
 
-    steps: int
-    """Steps that were decided."""
     seconds: float
     """Virtual time from 0 to the end of the last step."""
-    busy_seconds: float
-    """Of it, time in steps."""
+    groups: tuple[EngineUse, ...]
+    """What the engines did: of a split those that prefill and those that decode, else all."""
     num_finished: int
     """Requests that ran to their end."""
     refused: tuple[RefusedRequest, ...]
@@ -164,8 +97,52 @@ class ReplayResult(Unfinished):
     """Requests whose clients went away before their end."""
     clients: ClientFigures | None = None
     """Of a workload whose clients ask again."""
+    waves: int = 0
+    """Times that all engines began to step together; 0 where each steps alone."""
+    replicas: ReplicaFigures | None = None
+    """Of engines that come and go."""
+    kv_bytes: int = 0
+    """Of a split: sent from one GPU of every prefill engine, added up."""
+    link_busy_seconds: float = 0.0
+    """Of a split: of the wire of one prefill engine, on average."""
     rows: ReplayRows | None = None
-    """Tables of requests, steps and waits, and the report, with ``rows=True``."""
+    """Tables of requests, steps and waits, and the report, with ``rows=True``. Of a split, engines are counted from the
+    first that prefills to the last that decodes; requests are those of the decode engines, and those that did not get
+    there."""
+
+    @property
+    def ranks(self) -> tuple[RankUse, ...]:
+        """What each engine did."""
+        return tuple(rank for group in self.groups for rank in group.ranks)
+
+    @property
+    def steps(self) -> int:
+        """Steps that were decided, on all engines."""
+        return sum(group.steps for group in self.groups)
+
+    @property
+    def busy_seconds(self) -> float:
+        """Of ``seconds``, time in steps; of several engines, that of one on average."""
+        return _use_of(self.ranks).busy_seconds
+
+    @property
+    def prefill(self) -> EngineUse:
+        """What the engines did that prefill."""
+        return self.groups[0]
+
+    @property
+    def decode(self) -> EngineUse:
+        """What the engines did that decode."""
+        return self.groups[-1]
+
+
+def _use_of(ranks: Sequence[RankUse]) -> EngineUse:
+    busy = sum(use.busy_seconds for use in ranks) / len(ranks)
+    return EngineUse(sum(use.steps for use in ranks), busy, tuple(ranks))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The ways to ask for a replay.
 
 
 def replay(
@@ -174,7 +151,7 @@ def replay(
     cache_config: CacheConfig,
     latency: LatencyModel,
     *,
-    pace: Pace | None = None,
+    pace: MachineSpeed | None = None,
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
     policy: PolicyChoice | None = None,
     kv_transfer: ConnectorChoice | None = None,
@@ -217,184 +194,310 @@ def replay(
     is made, which gives the same.
     """
     check_arguments(workload, config, cache_config, latency)
-    extent, clock = Extent.of(warmup, until), VirtualClock()
+    how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
+    clock = VirtualClock()
     if pace is not None:
-        latency = PacedLatency(latency, pace, clock)
-    decides = policy_maker_of(policy, config)()
-    watch = observer_of(observer, config, cache_config, warmup=extent.warmup)
-    recorded = RowsOfEngine(config, cache_config, warmup=extent.warmup, policy=decides) if rows else None
-    watch = watch if recorded is None else recorded.beside(watch)
-    blocks = None
-    if leaps and kv_transfer is None and speculation is None and _nobody_looks(cache_config, watch, decides):
-        size = hash_block_size(cache_config)
-        blocks = NumberedBlocks(workload, size) if NumberedBlocks.knows(workload, size) else None
-    transfer = connector_of(kv_transfer)
-    connector, transfers = transfer.make(cache_config, clock, latency) if transfer is not None else (None, None)
-    scheduler = Scheduler(
-        config,
-        cache_config,
-        clock=clock.now,
-        observer=watch,
-        policy=decides,
-        kv_connector=connector,
-        speculative_config=speculation.config if speculation is not None else None,
-        prefill_seconds=prefill_seconds(latency),
-        block_hasher=blocks,
-    )
-    if not skip_refused:
-        for request in workload:
-            check_lengths(request.request_id, len(request.prompt), request.max_tokens, config=config, kv=scheduler.kv)
-    executor = executor_for(
-        clock,
-        latency,
-        config,
-        transfers=transfers,
-        speculation=speculation,
-        silent=blocks is not None,
-    )
-    core = EngineCore(scheduler, executor)
-    with shown_progress(on_progress, len(workload), shown=progress) as told:
-        traffic = Traffic(workload, skip_refused=skip_refused, on_progress=told)
-        loop = _Loop(traffic, core, executor, clock, transfers, extent, leaps=leaps, blank=blocks is not None)
-        loop.run()
-        return loop.result(None if recorded is None else ReplayRows([recorded], warmup=extent.warmup))
+        latency = paced(latency, pace, clock)
+    engine = ReplaySettings(config, cache_config, latency, kv_transfer=kv_transfer, speculation=speculation)
+    making = _Making(how, clock, 1)
+    return making.replayed([making.group(engine, alone=True, leaps=leaps)])
 
 
-def _nobody_looks(cache_config: CacheConfig, observer: StepObserver | None, policy: Policy) -> bool:
-    """Whether token ids and hashes of blocks decide nothing but which blocks are equal."""
-    watched = observer is not None and observer.reads_tokens
-    return not watched and not cache_config.enable_kv_cache_events and not looks_at_tokens(policy)
+def replay_parallel(
+    workload: Workload,
+    config: SchedulerConfig,
+    cache_config: CacheConfig,
+    latency: LatencyModel,
+    router: RouterChoice,
+    *,
+    data_parallel_size: int,
+    steps_together: bool = False,
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    observers: Sequence[ObserverChoice | None] | None = None,
+    policy: PolicyChoice | None = None,
+    policies: Sequence[PolicyChoice | None] | None = None,
+    kv_transfer: ConnectorChoice | None = None,
+    speculation: SimulatedSpeculation | None = None,
+    autoscaling: Autoscaling | None = None,
+    skip_refused: bool = False,
+    on_progress: OnProgress | None = None,
+    rows: bool = False,
+    warmup: float = 0.0,
+    until: float | None = None,
+    progress: bool = False,
+) -> ReplayResult:
+    """Run the workload on ``data_parallel_size`` engines, each with a KV cache of its own.
+
+    ``autoscaling``: of the engines there are at any moment as many as it says; they are its most.
+
+    ``steps_together``: the ranks of a mixture of experts, which take every step with all others. ``router`` is a name,
+    ``FILE.py:CLASS``, a class, an object, or a function that makes one (of the ``Fleet``, if it takes one).
+    ``policy`` and ``observer`` are as for :func:`~tokenyard.sim.replay.replay`: a class or a function makes one for
+    each engine, an object observes all of them. ``policies`` and ``observers`` are one for each engine. The rest is as
+    for ``replay``, and with one engine so is everything that happens.
+
+    Raises ConfigError for a router that fails or names no engine, RequestError as ``replay`` does.
+    """
+    check_arguments(workload, config, cache_config, latency)
+    require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
+    how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
+    fleet = Fleet(data_parallel_size, steps_together, config.profile.vllm_version)
+    engines = ReplaySettings(config, cache_config, latency, False, kv_transfer, speculation, fleet, router, autoscaling)
+    making = _Making(how, VirtualClock(), data_parallel_size)
+    return making.replayed([making.group(engines, observers=observers, policies=policies)])
 
 
-class _Loop:
-    """State of one replay."""
+def replay_engines(
+    workload: Workload,
+    settings: ReplaySettings,
+    *,
+    decode: DecodeSide | None = None,
+    observers: Sequence[StepObserver | None],
+    policy: PolicyChoice,
+    on_progress: OnProgress | None = None,
+    warmup: float = 0.0,
+    until: float | None = None,
+) -> ReplayResult:
+    """Run the workload on the engines of ``settings``, or where there is a ``decode`` side on those of both.
 
-    def __init__(
-        self,
-        traffic: Traffic,
-        core: EngineCore,
-        executor: SimulatedExecutor,
-        clock: VirtualClock,
-        transfers: WorkerTransfers | None,
-        extent: Extent,
-        *,
-        leaps: bool,
-        blank: bool,
-    ) -> None:
-        """``blank``: prompts need no tokens."""
-        self._leaps = leaps
-        self._extent = extent
-        self._out_of_time = False
-        self._blank = blank
-        self._report_at = 0
-        self._traffic = traffic
-        self._core = core
-        self._scheduler = core.scheduler
-        self._executor = executor
-        self._max_model_len = core.scheduler.config.max_model_len
+    ``observers``: one for each engine, those that prefill first. Errors are those of :func:`replay` for one engine, of
+    :func:`replay_parallel` for several, of :func:`replay_split` for two sides.
+    """
+    extent = Extent.of(warmup, until)
+    how = _How(workload, None, policy, settings.skip_refused, on_progress, False, extent, False)
+    size = settings.fleet.num_engines
+    if decode is not None:
+        return _replayed_apart(how, settings, decode, (observers[:size], observers[size:]))
+    alone = size == 1 and settings.autoscaling is None
+    making = _Making(how, VirtualClock(), size)
+    return making.replayed([making.group(settings, observers=observers, alone=alone, leaps=alone)])
+
+
+def replay_split(
+    workload: Workload,
+    config: SchedulerConfig,
+    cache_config: CacheConfig,
+    latency: LatencyModel,
+    link: KVLink,
+    *,
+    fleet: Fleet | None = None,
+    router: RouterChoice = VLLMBalancing,
+    decode: ReplaySettings | None = None,
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None,
+    observers: tuple[Sequence[ObserverChoice | None], Sequence[ObserverChoice | None]] | None = None,
+    policy: PolicyChoice | None = None,
+    skip_refused: bool = False,
+    on_progress: OnProgress | None = None,
+    rows: bool = False,
+    warmup: float = 0.0,
+    until: float | None = None,
+    progress: bool = False,
+) -> ReplayResult:
+    """Run the workload on two fleets of engines of the same kind: one prefills, the other fetches the KV and answers.
+
+    A request arrives at both with its own arrival time, so that the decode engines' latencies are those its client
+    sees. Each side takes its steps when it likes. Every prefill engine has a wire of its own, and what it sends goes
+    through it in turn.
+
+    ``fleet`` (one engine, if it is None) and ``router`` are of each side. ``decode``: scheduler, cache, latency, fleet
+    and router of the decode engines, where they are others than those of the prefill engines; blocks are as large.
+    ``observers`` watch the prefill engines and the decode engines, one each, ``observer`` all of them. ``policy`` and
+    ``router`` are names, classes, or functions that make one: one is needed for each engine, and for each side. The
+    rest is as for :func:`~tokenyard.sim.replay.replay`.
+
+    RequestError for a request that cannot be served, unless ``skip_refused``.
+    """
+    check_arguments(workload, config, cache_config, latency)
+    how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
+    prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
+    return _replayed_apart(how, prefill, DecodeSide(decode or prefill, link), observers or (None, None))
+
+
+def _replayed_apart(
+    how: _How,
+    prefill: ReplaySettings,
+    decode: DecodeSide,
+    observers: tuple[Sequence[ObserverChoice | None] | None, Sequence[ObserverChoice | None] | None],
+) -> ReplayResult:
+    require_patience(how.workload)
+    sides = [side._replace(kv_transfer=None, speculation=None, autoscaling=None) for side in (prefill, decode.engines)]
+    if sides[0].router is sides[1].router and isinstance(prefill.router, Router):
+        name = type(prefill.router).__name__
+        raise ConfigError("router", name, "each side needs one of its own: give the class, a function, or a name")
+    clock, sizes = VirtualClock(), [side.fleet.num_engines for side in sides]
+    wires = [Link(decode.link.seconds_of) for _ in range(sizes[0])]
+    sources = {f"prefill-{rank}": PrefillTransfers(clock.now, wire) for rank, wire in enumerate(wires)}
+    targets = {
+        f"decode-{rank}": DecodeTransfers(clock.now, decode.link.bytes_per_block, sources) for rank in range(sizes[1])
+    }
+    making = _Making(how, clock, sum(sizes))
+
+    def group(number: int, transfers: Mapping[str, WorkerTransfers]) -> EngineGroup:
+        cache = sides[number].cache
+        connectors = [(PrefillDecodeConnector(cache, name, clock.now), each) for name, each in transfers.items()]
+        return making.group(sides[number], observers=observers[number], connectors=connectors)
+
+    return making.replayed([group(0, sources), group(1, targets)], wires)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engines of a replay, made of what was asked for.
+
+
+def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
+    """Seconds of one step that computes a prompt of so many tokens, alone and whole: what policies that weigh
+    recomputing want to know.
+    """
+
+    def seconds(num_tokens: int) -> float:
+        return step_seconds(latency, StepShape(np.array([num_tokens]), np.array([0]), 1, num_tokens))
+
+    return seconds
+
+
+class _How(NamedTuple):
+    """What is replayed, and what all engines have in common."""
+
+    workload: Workload
+    observer: ObserverChoice | Sequence[ObserverChoice] | None
+    policy: PolicyChoice | None
+    skip_refused: bool
+    on_progress: OnProgress | None
+    rows: bool
+    extent: Extent
+    progress: bool
+
+
+class _Making:
+    """Makes groups of engines, and runs them."""
+
+    def __init__(self, how: _How, clock: VirtualClock, num_engines: int) -> None:
+        self._how = how
         self._clock = clock
-        self._transfers = transfers
+        self._num_engines = num_engines
+        """Of all groups."""
+        self._recorded: list[RowsOfEngine] = []
+        self._make_policy = None if how.policy is None else policy_maker_of(how.policy)
 
-    def run(self) -> None:
-        """Until nothing is left that could happen, or it is to end."""
-        clock, traffic = self._clock, self._traffic
-        while not traffic.is_stopped and not self._ends_at(clock.now()):
-            for moment, request in traffic.due(clock.now()):
-                self._arrive(moment, request)
-            self._abort(traffic.leaving(clock.now()))
-            if self._acts():
-                continue
-            moment_next = self._next_moment()
-            if moment_next is None:
-                break
-            clock.advance_to(min(moment_next, self._extent.until))
-            self._executor.num_empty_steps = 0
-        if self._out_of_time:
-            for moment, request in traffic.due(clock.now()):  # while the last step ran
-                self._arrive(moment, request)
+    def group(
+        self,
+        engines: ReplaySettings,
+        *,
+        observers: Sequence[ObserverChoice | None] | None = None,
+        policies: Sequence[PolicyChoice | None] | None = None,
+        connectors: Sequence[tuple[KVConnector, WorkerTransfers]] | None = None,
+        alone: bool = False,
+        leaps: bool = False,
+    ) -> EngineGroup:
+        """``connectors`` of each engine, where they are not those of ``engines``; ``alone``: one, without a router."""
+        make_policy = self._make_policy or policy_maker_of(engines.scheduler.policy)
+        router = None if alone else router_of(engines.router, engines.fleet)
+        transfer = connector_of(engines.kv_transfer)
+        speculation = engines.speculation
+        blocks: NumberedBlocks | None = None
+        parts: list[EngineParts] = []
+        for rank in range(engines.fleet.num_engines):
+            own = None if policies is None else policies[rank]
+            policy = make_policy() if own is None else policy_maker_of(own)()
+            observer = self._observer(engines, policy, None if observers is None else observers[rank])
+            connector: KVConnector | None = None
+            transfers: WorkerTransfers | None = None
+            if connectors is not None:
+                connector, transfers = connectors[rank]
+            elif transfer is not None:
+                connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
+            if alone and leaps and connector is None and speculation is None:
+                blocks = self._blocks(engines, observer, policy)
+            scheduler = Scheduler(
+                engines.scheduler,
+                engines.cache,
+                clock=self._clock.now,
+                observer=observer,
+                policy=policy,
+                kv_connector=connector,
+                speculative_config=speculation.config if speculation is not None else None,
+                prefill_seconds=prefill_seconds(engines.latency),
+                block_hasher=blocks,
+            )
+            parts.append(EngineParts(scheduler, transfers))
+        return EngineGroup(
+            self._clock,
+            engines.latency,
+            router,
+            parts,
+            steps_together=engines.fleet.steps_together,
+            speculation=speculation,
+            autoscaling=engines.autoscaling,
+            leaps=leaps,
+            blank=blocks is not None,
+        )
 
-    def _acts(self) -> bool:
-        """Take in a step, or begin one; False: nothing can be done at this moment."""
-        core, executor = self._core, self._executor
-        step = core.oldest
-        if executor.is_idle:
-            if not core.num_in_flight:
-                return False
-        else:
-            if self._leaps:
-                executor.runs_until = min(self._traffic.next_event, self._extent.until)
-            if not core.fill():
-                return core.num_in_flight > 0  # a further step can be scheduled before this one ends
-            core.run_ahead()
-        if not self._goes_beyond(core.oldest):
-            self._took_in(core.take_in())
-            if executor.is_idle:  # what came in may have changed that
-                executor.taken_in(step, core.depth)
-        return True
+    def _observer(self, engines: ReplaySettings, policy: Policy, apart: ObserverChoice | None) -> StepObserver | None:
+        """Who watches one engine."""
+        config, cache, warmup = engines.scheduler, engines.cache, self._how.extent.warmup
+        watching = [
+            observer_of(self._how.observer, config, cache, engines=self._num_engines, warmup=warmup),
+            observer_of(apart, config, cache, warmup=warmup),
+        ]
+        if self._how.rows:
+            self._recorded.append(RowsOfEngine(config, cache, warmup=warmup, policy=policy))
+            watching.insert(0, self._recorded[-1].observer)
+        return together(watching)
 
-    def _ends_at(self, now: float) -> bool:
-        """Whether the replay's time is over."""
-        self._out_of_time = self._out_of_time or now >= self._extent.until
-        return self._out_of_time
+    def _blocks(self, engines: ReplaySettings, observer: StepObserver | None, policy: Policy) -> NumberedBlocks | None:
+        """Numbers in place of hashes, if token ids and hashes decide nothing but which blocks are equal."""
+        watched = observer is not None and observer.reads_tokens
+        if (
+            engines.speculation is not None
+            or watched
+            or engines.cache.enable_kv_cache_events
+            or looks_at_tokens(policy)
+        ):
+            return None
+        size = hash_block_size(engines.cache)
+        return NumberedBlocks(self._how.workload, size) if NumberedBlocks.knows(self._how.workload, size) else None
 
-    def _goes_beyond(self, step: StepFuture | None) -> bool:
-        """Whether the oldest step in flight ends after the replay: the clock stands at its end then."""
-        if isinstance(step, SimulatedStep) and step.ends_at > self._extent.until:
-            self._clock.advance_to(self._extent.until)
-            self._out_of_time = True
-        return self._out_of_time
+    def replayed(self, groups: Sequence[EngineGroup], wires: Sequence[Link] = ()) -> ReplayResult:
+        """Run the workload; ``wires`` lead from the first group to the second."""
+        how, workload = self._how, self._how.workload
+        if not how.skip_refused and len(groups) == 1:
+            (scheduler, *_) = groups[0].schedulers
+            for each in workload:
+                check_lengths(
+                    each.request_id, len(each.prompt), each.max_tokens, config=scheduler.config, kv=scheduler.kv
+                )
+        with shown_progress(how.on_progress, len(workload), shown=how.progress) as told:
+            traffic = Traffic(workload, skip_refused=how.skip_refused, on_progress=told)
+            loop = Loop(traffic, groups, self._clock, how.extent)
+            loop.run()
+            return self._result(traffic, loop, groups, wires)
 
-    def _next_moment(self) -> float | None:
-        """When something happens by itself: an arrival and, if somebody waits, the end of a transfer or of a pin."""
-        moments = [self._traffic.next_moment]
-        if self._scheduler.has_requests():
-            moments.append(self._traffic.next_abort)
-            moments.append(self._scheduler.next_moment(self._clock.now()))
-            if self._transfers is not None:
-                moments.append(self._transfers.next_moment)
-        return min((moment for moment in moments if moment is not None), default=None)
-
-    def _arrive(self, moment: float, request: WorkloadRequest) -> None:
-        try:
-            length = request.num_prompt_tokens
-            tokens = blank_tokens(length) if self._blank and length < self._max_model_len else None
-            self._core.add_request(request.arrive(moment, self._max_model_len, tokens=tokens))
-        except RequestError as error:
-            self._traffic.refuse(moment, error, request.request_id)
-
-    def _abort(self, request_ids: list[str]) -> None:
-        """Clients have gone away: those of their requests that have not ended do now."""
-        aborted = self._core.abort_requests(request_ids) if request_ids else []
-        if aborted:
-            self._traffic.aborted(aborted, self._clock.now())
-            self._executor.num_empty_steps = 0
-
-    def _took_in(self, outputs: EngineOutputs) -> None:
-        if outputs.finish_reasons:
-            self._traffic.ended(outputs, self._clock.now())
-        if outputs.step >= self._report_at:
-            self._report_at = outputs.step + STEPS_PER_REPORT
-            self._traffic.report(self._clock.now(), self._scheduler)
-
-    def result(self, rows: ReplayRows | None) -> ReplayResult:
-        """What happened."""
-        traffic, scheduler = self._traffic, self._scheduler
-        is_cut = self._out_of_time or traffic.is_stopped
-        ended_by = self._extent.ended_by(traffic, out_of_time=self._out_of_time)
-        traffic.report(self._clock.now(), scheduler)
+    def _result(
+        self, traffic: Traffic, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
+    ) -> ReplayResult:
+        now, warmup = self._clock.now(), self._how.extent.warmup
+        is_cut = loop.is_out_of_time or traffic.is_stopped
+        ended_by = self._how.extent.ended_by(traffic, out_of_time=loop.is_out_of_time)
+        traffic.report(now, *loop.schedulers)
         if not is_cut:
-            require_settled(scheduler)
+            for scheduler in loop.schedulers:
+                require_settled(scheduler)
             traffic.require_whole()
+        replicas = groups[0].replicas
+        rows = ReplayRows(self._recorded, warmup=warmup, leave_out=len(wires)) if self._how.rows else None
         return ReplayResult(
-            steps=scheduler.step,
-            seconds=self._clock.now(),
-            busy_seconds=self._executor.busy_before(self._clock.now()),
+            seconds=now,
+            groups=tuple(_use_of([rank.use for rank in group.ranks]) for group in groups),
             num_finished=traffic.num_finished,
             refused=tuple(traffic.refused),
             num_left_out=traffic.num_left_out,
             output_tokens=traffic.output_tokens,
             num_aborted=traffic.num_aborted,
             clients=traffic.clients,
+            waves=groups[0].waves,
+            replicas=None if replicas is None else replicas.figures(now),
+            kv_bytes=sum(wire.num_bytes for wire in wires),
+            link_busy_seconds=sum(wire.busy_seconds for wire in wires) / max(len(wires), 1),
             rows=rows,
             ended_by=ended_by,
             unfinished=traffic.unfinished,

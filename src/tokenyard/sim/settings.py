@@ -1,25 +1,21 @@
-"""What replays of one deployment have in common, and how they are run on one engine or several."""
+"""What a group of engines is made of, and the link between two groups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.sched.observer import StepObserver
-from tokenyard.core.sched.policy import Policy
-from tokenyard.sim.choices import ConnectorChoice, RouterChoice, router_of
+from tokenyard.sim.choices import ConnectorChoice, RouterChoice
 from tokenyard.sim.executor import SimulatedSpeculation
-from tokenyard.sim.parallel import ParallelResult, replay_parallel
-from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, VLLMBalancing
-from tokenyard.sim.traffic import OnProgress
 from tokenyard.steptime.model import LatencyModel
-from tokenyard.workload.record import Workload
 
-__all__ = ["ReplaySettings", "replay_engines"]
+__all__ = ["MOST_ENGINES", "DecodeSide", "KVLink", "ReplaySettings"]
+
+MOST_ENGINES = 1024
+"""Of one group."""
 
 
 class ReplaySettings(NamedTuple):
@@ -51,46 +47,21 @@ class ReplaySettings(NamedTuple):
         return self if speculation is None else self._replace(speculation=replace(speculation, seed=seed))
 
 
-def replay_engines(
-    workload: Workload,
-    settings: ReplaySettings,
-    *,
-    observers: Sequence[StepObserver | None],
-    policies: Sequence[Policy | None],
-    on_progress: OnProgress | None = None,
-) -> ReplayResult | ParallelResult:
-    """Run the workload on the engines of ``settings.fleet``; an observer and a policy for each.
+class KVLink(NamedTuple):
+    """From a prefill engine's GPUs to those of decode engines."""
 
-    Arguments and errors are those of :func:`~tokenyard.sim.replay.replay` for one engine, and of
-    :func:`~tokenyard.sim.parallel.replay_parallel` for several.
-    """
-    scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router, autoscaling = settings
-    if fleet.num_engines == 1 and autoscaling is None:
-        return replay(
-            workload,
-            scheduler,
-            cache,
-            latency,
-            observer=observers[0],
-            policy=policies[0],
-            kv_transfer=kv_transfer,
-            speculation=speculation,
-            skip_refused=skip_refused,
-            on_progress=on_progress,
-        )
-    return replay_parallel(
-        workload,
-        scheduler,
-        cache,
-        latency,
-        router_of(router, fleet),
-        data_parallel_size=fleet.num_engines,
-        steps_together=fleet.steps_together,
-        observers=observers,
-        policies=policies,
-        kv_transfer=kv_transfer,
-        speculation=speculation,
-        autoscaling=autoscaling,
-        skip_refused=skip_refused,
-        on_progress=on_progress,
-    )
+    bytes_per_block: int
+    """Of one GPU."""
+    gb_per_s: float
+    """Of one GPU's share of the network."""
+
+    def seconds_of(self, num_bytes: int) -> float:
+        """To send so many bytes."""
+        return num_bytes / (self.gb_per_s * 1e9)
+
+
+class DecodeSide(NamedTuple):
+    """What a split has besides its prefill engines."""
+
+    engines: ReplaySettings
+    link: KVLink

@@ -216,6 +216,8 @@ class RefusedRequest(NamedTuple):
 
     request_id: str
     problem: str
+    marked: str = ""
+    """The same with the settings that it names marked, as errors have it."""
 
 
 class Traffic:
@@ -305,7 +307,7 @@ class Traffic:
         """A request cannot be served: it is counted, or the error raised."""
         if not self._skip_refused:
             raise error
-        self.refused.append(RefusedRequest(request_id, str(error)))
+        self.refused.append(RefusedRequest(request_id, str(error), error.marked))
         self._under_way.pop(self._name(request_id), None)
         self._arrivals.refused(self._name(request_id), now=now)
 

@@ -19,14 +19,14 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,
-    Amounts,
     Parallelism,
     StepFormula,
-    amounts,
+    WorkCounts,
     gpus_together,
     has_nvlink,
+    work_counts,
 )
-from tokenyard.steptime.known_error import Asked, KnownError, Load, Term, known_error, plain_kv_dtype
+from tokenyard.steptime.known_error import AskedDeployment, KnownError, Load, Term, known_error, plain_kv_dtype
 from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
 
 __all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
@@ -34,11 +34,11 @@ __all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns",
 HOST_SECONDS = 1.5e-3
 """Input preparation per step: hidden where a further step is in flight, which the measured runs had."""
 _LORA_KERNEL_SECONDS = 4e-6
-"""Of one shrink or expand kernel; there are two per matrix product. An estimate, not fitted."""
+"""Seconds of one shrink or expand kernel; there are two per matrix product. An estimate, not fitted."""
 _LORA_PRODUCTS = 4
 """Matrix products per layer that adapters change: QKV, output, gate and up, down."""
 LORA_LAYER_SECONDS = 2 * _LORA_PRODUCTS * _LORA_KERNEL_SECONDS
-"""Of the adapters' kernels of one layer."""
+"""Seconds of the adapters' kernels of one layer."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -160,12 +160,12 @@ class CalibratedLatency:
         values = constants.of(spec, gpu, version) | others
         if lora:
             values["layer"] += LORA_LAYER_SECONDS
-        counted = amounts(spec, parallel, kv_cache_dtype)
+        counted = work_counts(spec, parallel, kv_cache_dtype)
         self._formula = StepFormula(counted, gpu, parallel, values, capture_size=capture_size, eager=eager)
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None
         if drafting is not None and drafting.spec is not None:
-            small: Amounts = amounts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
+            small: WorkCounts = work_counts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
             values = constants.of(drafting.spec, gpu, version) | {"step": values["layer"]} | others
             alone = replace(parallel, pipeline=1)
             self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
@@ -207,10 +207,10 @@ class CalibratedLatency:
         told = None if beside is None else beside.question(Load())
         return known_error(self.question(load or Load()), self._constants, told=told)
 
-    def question(self, load: Load) -> Asked:
+    def question(self, load: Load) -> AskedDeployment:
         """What is to be known of these step times."""
         asked = self._asked
-        return Asked(
+        return AskedDeployment(
             spec=asked.spec,
             gpu=asked.gpu,
             parallel=asked.parallel,
@@ -221,7 +221,7 @@ class CalibratedLatency:
         )
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Of one step, through all stages of a pipeline; with data parallelism, if all ranks do the same."""
+        """Seconds of one step, through all stages of a pipeline; with data parallelism, if all ranks do the same."""
         work = self.work_of(shape)
         return float(self._seconds(work, work.num_tokens * self._ranks)) + self.host_seconds
 
@@ -230,10 +230,10 @@ class CalibratedLatency:
         return StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
 
     def decode_seconds(self, num: int, context: int, steps: int) -> Sequence[float]:
-        """Of ``steps`` steps in which the same ``num`` requests decode; ``context``: cached tokens before the first.
+        """Seconds of each of ``steps`` steps in which the same ``num`` requests decode, with ``context`` tokens cached.
 
-        Number for number what :meth:`step_seconds` says: a column of objects is computed with one by one, and all that
-        does not change from step to step is computed once.
+        ``context`` is what they have before the first. Number for number what :meth:`step_seconds` says: a column of
+        objects is computed with one by one, and all that does not change from step to step is computed once.
         """
         read: Any = np.array([context + num * step for step in range(1, steps + 1)], object)
         seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks)
@@ -241,14 +241,14 @@ class CalibratedLatency:
         return [float(each) + host for each in (seconds if isinstance(seconds, np.ndarray) else [seconds] * steps)]
 
     def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """Of one step that data-parallel ranks take together; an idle rank (None) computes one dummy token."""
+        """Seconds of one step that data-parallel ranks take together; an idle rank (None) computes one dummy token."""
         idle = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
         works = [StepWork.of(shape or idle) for shape in shapes]
         tokens = sum(work.num_tokens for work in works)
         return max(float(self._seconds(work, tokens)) for work in works) + self.host_seconds
 
     def rows_seconds(self, work: Floats) -> Floats:
-        """Of many steps whose preparation is hidden: columns of StepWork per rank, shape ``[rows, ranks, 8]``."""
+        """Seconds of steps whose preparation is hidden, by columns of StepWork per rank, shape ``[rows, ranks, 8]``."""
         columns = columns_of(work)
         seconds: Floats = self._formula.seconds(columns, columns.num_tokens.sum(axis=1, keepdims=True)).max(axis=1)
         return seconds
@@ -301,8 +301,8 @@ class CalibratedLatency:
         return work._replace(decode_context=-(-work.decode_context // self._context_ranks))
 
     def _draft_seconds(self, work: Any) -> Any:
-        """Of the drafter: it sees what the model saw, then one token at a time."""
-        assert self._draft_formula is not None, "somebody drafts"
+        """Seconds of the drafter: it sees what the model saw, then one token at a time."""
+        assert self._draft_formula is not None, "a drafter is configured"
         rows = work.num_decodes + work.num_prefills
         alone = work._replace(num_tokens=rows, num_sampled=rows, num_prefills=0, prefill_tokens=0, prefill_pairs=0.0)
         first = self._draft_formula.seconds(work._replace(num_sampled=rows), work.num_tokens)
@@ -311,7 +311,7 @@ class CalibratedLatency:
 
 _NOTHING: Mapping[str, float] = {}
 _FREE = 1e12
-"""Of a share of a data sheet's rate: so much that what it divides takes no time."""
+"""A share of a data sheet's rate so large that what it divides takes no time."""
 
 
 def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Deployed, Mapping[str, float]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from tokenyard.steptime.fitted import FEATURES, FittedLatency, MeasuredStep
 from tokenyard.steptime.model import (
     LatencyModel,
+    MappedLatency,
     StepShape,
     StepWork,
     TransferDirection,
@@ -20,7 +20,7 @@ from tokenyard.steptime.model import (
     transfer_seconds,
 )
 
-__all__ = ["LeaningLatency", "Ratios", "Reach", "ScaledLatency", "StretchedLatency", "lean", "ratios"]
+__all__ = ["ExtrapolatedLatency", "Ratios", "Reach", "extrapolate", "ratios", "scaled", "stretched"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -61,14 +61,14 @@ class Reach(NamedTuple):
         asked = (work.prefill_tokens, work.num_prefills, work.num_decodes)
         return all(ours <= _NEARLY * seen for ours, seen in zip(asked, self, strict=True))
 
-    def beyond(self, most: Reach) -> Iterator[tuple[str, int, int]]:
-        """Of what ``most`` has more of: what that is, how many it has, and how many were seen."""
+    def uncovered(self, most: Reach) -> Iterator[tuple[str, int, int]]:
+        """What ``most`` has more of: its name, how many ``most`` has, and how many were seen."""
         for what, asked, seen in zip(("prompt tokens", "prefills", "decodes"), most, self, strict=True):
             if asked > _NEARLY * seen:
                 yield what, asked, seen
 
 
-class LeaningLatency:
+class ExtrapolatedLatency:
     """``fitted`` within ``reach``; beyond it, what ``model`` times ``scale`` has comes on top."""
 
     def __init__(self, fitted: FittedLatency, reach: Reach, model: LatencyModel, scale: float) -> None:
@@ -94,16 +94,16 @@ class LeaningLatency:
         return transfer_seconds(self.fitted, num_bytes, direction)
 
 
-class Leaning(NamedTuple):
+class Extrapolation(NamedTuple):
     """Step times, and how far their model is from the measured ones."""
 
-    latency: LeaningLatency
+    latency: ExtrapolatedLatency
     error: float
     """Half of the measured steps are within this share of what the scaled model says."""
 
 
-def lean(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyModel) -> Leaning | None:
-    """Have ``fitted``, the fit to ``steps``, lean on ``model``; None if the model is too far from them to be of use."""
+def extrapolate(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyModel) -> Extrapolation | None:
+    """``fitted``, the fit to ``steps``, and ``model`` for larger ones; None if the model is too far off to be used."""
     compared = steps[:: max(len(steps) // _COMPARED, 1)]
     measured = np.array([step.seconds for step in compared])
     modelled = np.array([step_seconds(model, _shape_like(step.features)) for step in compared])
@@ -111,7 +111,7 @@ def lean(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyMod
         return None
     scale = float(measured.sum() / modelled.sum())
     error = float(np.median(np.abs(measured / (modelled * scale) - 1)))
-    return Leaning(LeaningLatency(fitted, Reach.of(steps), model, scale), error) if error <= _CLOSE else None
+    return Extrapolation(ExtrapolatedLatency(fitted, Reach.of(steps), model, scale), error) if error <= _CLOSE else None
 
 
 def _largest_like(work: StepWork, reach: Reach) -> StepShape:
@@ -190,59 +190,38 @@ def _priced() -> Iterator[StepShape]:
 
 
 def _shape(parts: Sequence[tuple[int, int, int]]) -> StepShape:
-    """Of requests, the tokens that each computes, and those before them."""
+    """A step of requests: how many, the tokens that each computes, and those before them."""
     new = np.repeat([tokens for _, tokens, _ in parts], [count for count, _, _ in parts])
     computed = np.repeat([before for _, _, before in parts], [count for count, _, _ in parts])
     return StepShape(new, computed, len(new), int(new.sum()))
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledLatency:
-    """``measured`` of a step, times what ``after`` takes for it over what ``before`` does.
+def scaled(measured: LatencyModel, before: LatencyModel, after: LatencyModel) -> LatencyModel:
+    """``measured`` of a step, times what ``after`` takes for it over what ``before`` does: ``before`` is the model of
+    the deployment that was measured, ``after`` that of the one that is asked about.
 
     What the host does before the GPU begins is carried over by itself: it is hidden where steps are prepared ahead.
     """
 
-    measured: LatencyModel
-    before: LatencyModel
-    """The model of the deployment that was measured."""
-    after: LatencyModel
-    """The model of the one that is asked about."""
+    def host(own: float) -> float:
+        was, now = host_seconds(before), host_seconds(after)
+        return own * now / was if own > 0 and was > 0 else now
 
-    @property
-    def host_seconds(self) -> float:
-        own, before, after = (host_seconds(each) for each in (self.measured, self.before, self.after))
-        return own * after / before if own > 0 and before > 0 else after
+    def change(seconds: float, shape: StepShape) -> float:
+        own = host_seconds(measured)
+        was = step_seconds(before, shape) - host_seconds(before)
+        now = step_seconds(after, shape) - host_seconds(after)
+        return max(seconds - own, 0.0) * (max(now, 0.0) / was if was > 0 else 1.0) + host(own)
 
-    def step_seconds(self, shape: StepShape) -> float:
-        device = step_seconds(self.measured, shape) - host_seconds(self.measured)
-        before = step_seconds(self.before, shape) - host_seconds(self.before)
-        after = step_seconds(self.after, shape) - host_seconds(self.after)
-        return max(device, 0.0) * (max(after, 0.0) / before if before > 0 else 1.0) + self.host_seconds
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self.after, num_bytes, direction)
+    return MappedLatency(measured, change, host, links=after)
 
 
-@dataclass(frozen=True, slots=True)
-class StretchedLatency:
-    """``modelled`` step times, if all of them are as far off as is said; a step in which any prompt is computed is told
-    from one that only decodes.
+def stretched(modelled: LatencyModel, *, prefill: float, decode: float) -> LatencyModel:
+    """``modelled`` step times, if all of them are as far off as is said: times ``prefill`` of a step in which any
+    prompt is computed, times ``decode`` of one that only decodes.
     """
 
-    modelled: LatencyModel
-    prefill: float
-    """Times as long as modelled, where a prompt is computed."""
-    decode: float
-    """Times as long as modelled, elsewhere."""
+    def change(seconds: float, shape: StepShape) -> float:
+        return seconds * (decode if shape.num_tokens == len(shape.num_new_tokens) else prefill)
 
-    @property
-    def host_seconds(self) -> float:
-        return host_seconds(self.modelled) * min(self.prefill, self.decode)
-
-    def step_seconds(self, shape: StepShape) -> float:
-        only_decodes = shape.num_tokens == len(shape.num_new_tokens)
-        return step_seconds(self.modelled, shape) * (self.decode if only_decodes else self.prefill)
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self.modelled, num_bytes, direction)
+    return MappedLatency(modelled, change, lambda own: own * min(prefill, decode))

@@ -70,7 +70,7 @@ class MeasuredDeployment:
     kv_dtype: str
     """``auto``: the model's own."""
     versions: tuple[str, ...]
-    """Of vLLM; an empty one is not known."""
+    """Versions of vLLM; an empty one is not known."""
     points: int
     users: tuple[int, int]
     """Fewest and most, over all data-parallel ranks."""
@@ -125,7 +125,7 @@ class Constants:
 
     @property
     def newest_version(self) -> str:
-        """Of vLLM, of which anything was measured."""
+        """The newest version of vLLM that was measured."""
         found = {each for one in self.deployments for each in one.versions}
         return max(found, key=lambda each: minor_version(each) or 0, default="")
 
@@ -162,8 +162,8 @@ class Constants:
         return values | floors | {"network": NETWORK_BANDWIDTH}
 
     def errors(self, quantity: str) -> Mapping[str, Mapping[str, float]]:
-        """Of ``tpot`` or ``ttft``: what was left out of the fit -> median, p90 and n of the absolute error, and the
-        range in which nine of ten lay, as measured over predicted.
+        """Errors of ``tpot`` or ``ttft``: what was left out of the fit -> median, p90 and n of the absolute error, and
+        the range in which nine of ten lay, as measured over predicted.
         """
         found: Mapping[str, Mapping[str, float]] = self.data["errors"][quantity]
         return found

@@ -22,7 +22,7 @@ from tokenyard.steptime.model import (
     require_seconds,
     transfer_seconds,
 )
-from tokenyard.steptime.pace import Pace
+from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 
@@ -57,9 +57,9 @@ _NORMAL = 1.4826
 _ORDINARY = 1.5 * _NORMAL
 """Errors of a normal distribution, in medians, that count in full: one and a half standard deviations."""
 _LEAST_ORDINARY = 0.25
-"""Of a step: errors that always do."""
+"""Errors within this share of a step count in full whatever the median is."""
 _LEAST_SHARE = 1e-3
-"""Of the mean step: no prediction counts as shorter, or it alone would be fitted."""
+"""Share of the mean step: no prediction counts as shorter, or it alone would be fitted."""
 _LEAST_NOISE = 1e-3
 """Relative error of a step that is always reckoned with."""
 
@@ -72,7 +72,7 @@ class Prior(NamedTuple):
 
 
 def coefficients(features: Floats, seconds: Floats, *, is_prompt: npt.NDArray[np.bool_], prior: Prior | None) -> Floats:
-    """Of ``features`` (``[steps, n]``), so that their sum is ``seconds``.
+    """Coefficients of ``features`` (``[steps, n]``), so that their sum is ``seconds``.
 
     Errors count as shares of what is predicted, so that short steps count as much as long ones. (As shares of what was
     measured, a step that took long by chance would count less than one that was quick by chance, and all predictions be
@@ -348,7 +348,7 @@ def predicted_by_features(model: FittedLatency, steps: Sequence[MeasuredStep]) -
     return seconds - model.host_seconds * np.array([step.ahead for step in steps])
 
 
-def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float) -> Pace | None:
+def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float) -> MachineSpeed | None:
     """How far stretches of measured steps are from what is ``predicted`` of them; None if the machine ran evenly.
 
     ``began``: the moment of the first arrival, on the clock of ``steps``.
@@ -363,7 +363,7 @@ def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float
     factors = np.divide(seconds, expected, out=np.ones(len(starts)), where=expected > 0)
     if np.abs(factors - 1).max() < _EVEN:
         return None
-    return Pace(np.array([steps[start].ts for start in starts.tolist()]) - began, factors)
+    return MachineSpeed(np.array([steps[start].ts for start in starts.tolist()]) - began, factors)
 
 
 class _Contexts:

@@ -28,13 +28,12 @@ __all__ = [
     "GPUS_PER_MACHINE",
     "GRAPH_STEP",
     "NETWORK_BANDWIDTH",
-    "Amounts",
     "Attention",
     "Experts",
     "Linear",
     "Parallelism",
     "StepFormula",
-    "amounts",
+    "WorkCounts",
     "arithmetic_kind",
     "arithmetic_rate",
     "generation",
@@ -43,6 +42,7 @@ __all__ = [
     "kv_element_bytes",
     "named_generation",
     "storage_kind",
+    "work_counts",
 ]
 
 
@@ -67,7 +67,7 @@ class Parallelism:
     expert: bool = False
     """Whole experts are dealt out over tensor x data GPUs, not cut."""
     gpus_per_machine: int = 0
-    """Of one machine; 0: nobody says, and as many as machines with such GPUs usually have."""
+    """GPUs of one machine; 0: not given, and as many as machines with such GPUs usually have."""
 
     @property
     def num_gpus(self) -> int:
@@ -80,7 +80,7 @@ class Linear:
 
     weights: WeightFormat
     parameters: int
-    """On one GPU."""
+    """Their parameters, on one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +90,12 @@ class Experts:
     weights: WeightFormat
     layers: int
     num_experts: int
-    """Of one layer, on all GPUs."""
+    """Experts of one layer, on all GPUs."""
     num_local: int
-    """Of them, on one GPU, in whole or in part."""
+    """Those of them on one GPU, in whole or in part."""
     per_token: int
     parameters: int
-    """Of one expert, on one GPU."""
+    """Parameters of one expert, on one GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class WorkCounts:
     """Counts of one GPU."""
 
     linear: tuple[Linear, ...]
@@ -133,10 +133,10 @@ class Amounts:
     """Layers whose MLP is a choice among experts."""
     all_reduces: int
     hidden_bytes: int
-    """Of one token."""
+    """Bytes of one token's hidden state."""
 
 
-def amounts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None) -> Amounts:
+def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None) -> WorkCounts:
     """The counts for one GPU of the first pipeline stage, or the mean over stages where layers do not divide."""
     tp, share = parallel.tensor, 1 / parallel.pipeline
     kv_bytes = kv_element_bytes(kv_dtype if kv_dtype not in (None, "auto") else spec.kv_cache_dtype or spec.dtype)
@@ -165,7 +165,7 @@ def amounts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None)
             width += count * 3 * (mlp.num_experts_per_tok * mlp.width / tp + mlp.shared_width / tp)
         width += count * 4 * spec.hidden_size
     head = spec.head_weights or plain
-    return Amounts(
+    return WorkCounts(
         linear=tuple(Linear(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
         head=Linear(weights=head, parameters=int(spec.head_parameters * share / tp)),
         experts=tuple(_experts(mlp, parallel, count * share) for (mlp, _), count in experts.items()),
@@ -260,7 +260,7 @@ _FASTER = {
     "blackwell-rtx": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
 }
 GPUS_PER_MACHINE = 8
-"""Where nobody says: most machines with such GPUs have 8 of them."""
+"""GPUs of a machine where no setting says: most machines with such GPUs have 8 of them."""
 _NVLINK_DOMAINS = {"gb200": 72}
 """GPUs of several machines that one NVLink switch joins (NVL72)."""
 _KINDS = {"float8": "float8", "float8_e4m3fn": "float8", "float8_e5m2": "float8", "int8": "int8", "float4": "float4"}
@@ -284,7 +284,7 @@ def has_nvlink(gpu: GPU) -> bool:
 def gpus_together(gpu: GPU, gpus_per_machine: int = 0) -> int:
     """GPUs that are joined by their own links, not by a network: those of a machine, or of an NVLink domain.
 
-    ``gpus_per_machine``: 0 where nobody says: 8.
+    ``gpus_per_machine`` 0 stands for 8.
     """
     return max(_NVLINK_DOMAINS.get(gpu.name, 0), gpus_per_machine or GPUS_PER_MACHINE)
 
@@ -345,9 +345,9 @@ class StepFormula:
     """One model on one kind of GPU, spread out in one way, with one set of constants."""
 
     __slots__ = (
-        "_amounts",
         "_capture",
         "_constants",
+        "_counts",
         "_eager",
         "_experts",
         "_fixed",
@@ -364,7 +364,7 @@ class StepFormula:
 
     def __init__(
         self,
-        amounts: Amounts,
+        counts: WorkCounts,
         gpu: GPU,
         parallel: Parallelism,
         constants: Mapping[str, float],
@@ -376,7 +376,7 @@ class StepFormula:
 
         ``eager``: there are no graphs at all, and the host launches the kernels of every step one by one.
         """
-        self._amounts = amounts
+        self._counts = counts
         self._gpu = gpu
         self._parallel = parallel
         self._constants = constants
@@ -386,7 +386,7 @@ class StepFormula:
         self._together = gpus_together(gpu, parallel.gpus_per_machine)
         is_spread = parallel.num_gpus > self._together
         self._network = min(self._link, constants["network"]) if is_spread else self._link
-        a, c = amounts, constants
+        a, c = counts, constants
         self._linear = [(self._product(each, "gemm"), self._traffic(each, "memory")) for each in (*a.linear, a.head)]
         self._experts = [(self._product(each, "experts"), self._traffic(each, "expert_memory")) for each in a.experts]
         self._fixed = c["step"] / parallel.pipeline + a.layers * c["layer"] + a.expert_layers * c["expert_layer"]
@@ -400,13 +400,13 @@ class StepFormula:
         return self._capture
 
     def seconds(self, work: Any, all_tokens: Number) -> Number:
-        """Of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all data-parallel ranks."""
+        """Seconds of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all ranks."""
         is_mixed = work.num_prefills > 0
         tokens = self._padded(work.num_tokens)
         seconds: Number = 0.0
         for _, part in self._parts(work, tokens, all_tokens):
             seconds = seconds + part
-        seconds = joined(seconds, self._launch_seconds(tokens, is_mixed))
+        seconds = smooth_max(seconds, self._launch_seconds(tokens, is_mixed))
         return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._constants["sequence"]
 
     def terms(self, work: Any, all_tokens: Number) -> dict[str, Number]:
@@ -418,7 +418,7 @@ class StepFormula:
         for name, part in self._parts(work, tokens, all_tokens):
             terms[name] = terms.get(name, 0.0) + part
             on_device = on_device + part
-        terms["launches"] = joined(on_device, self._launch_seconds(tokens, is_mixed)) - on_device
+        terms["launches"] = smooth_max(on_device, self._launch_seconds(tokens, is_mixed)) - on_device
         fixed = self._fixed + is_mixed * self._mixed
         return terms | {"fixed": fixed, "sampling": work.num_sampled * self._constants["sequence"]}
 
@@ -428,12 +428,12 @@ class StepFormula:
 
     def _parts(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
         """What the device does one after the other, and for how long; ``tokens`` are padded."""
-        a, c = self._amounts, self._constants
+        a, c = self._counts, self._constants
         some = tokens > 0
         for products, traffic in self._linear[:-1]:
-            yield "weights", joined(tokens * products, some * traffic)
+            yield "weights", smooth_max(tokens * products, some * traffic)
         products, traffic = self._linear[-1]
-        yield "weights", joined(work.num_sampled * products, (work.num_sampled > 0) * traffic)
+        yield "weights", smooth_max(work.num_sampled * products, (work.num_sampled > 0) * traffic)
         for part, (products, traffic) in zip(a.experts, self._experts, strict=True):
             yield "experts", self._expert_seconds(part, all_tokens, products, traffic)
         for attention in a.attention:
@@ -471,26 +471,26 @@ class StepFormula:
         pairs = tokens * part.per_token * part.num_local / part.num_experts
         if part.num_local < part.num_experts:
             pairs = pairs * (1.0 + c["imbalance"])
-        return part.layers * joined((pairs + touched * c["tile"]) * products, touched * traffic)
+        return part.layers * smooth_max((pairs + touched * c["tile"]) * products, touched * traffic)
 
     def _attention_seconds(self, part: Attention, work: Any) -> Number:
         c, gpu = self._constants, self._gpu
         context, pairs, before = work.decode_context, work.prefill_pairs, work.prefill_context
         if part.window:
-            context = least(context, work.num_decodes * part.window)
-            pairs = least(pairs, work.prefill_tokens * part.window)
-            before = least(before, work.num_prefills * part.window)
+            context = minimum(context, work.num_decodes * part.window)
+            pairs = minimum(pairs, work.prefill_tokens * part.window)
+            before = minimum(before, work.num_prefills * part.window)
         bandwidth = gpu.memory_bandwidth * c["kv_memory"]
         decode = context * part.kv_bytes / bandwidth
         if part.latent:
-            decode = joined(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
+            decode = smooth_max(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
         rows = (work.num_prefills > 0) * c["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
         decode = decode + rows * context * part.decode_flops / gpu.bf16_flops
         prefill = pairs * part.pair_flops / (gpu.bf16_flops * c["attention"]) + before * part.kv_bytes / bandwidth
         return part.layers * (decode + prefill)
 
     def _link_seconds(self, tokens: Number, all_tokens: Number) -> Number:
-        a, c, p = self._amounts, self._constants, self._parallel
+        a, c, p = self._counts, self._constants, self._parallel
         seconds: Number = 0.0
         if a.all_reduces:
             moved = tokens * a.hidden_bytes
@@ -503,7 +503,7 @@ class StepFormula:
         return seconds
 
     def _exchange_seconds(self, name: str, moved: Number, ranks: int, gpus: int) -> Number:
-        """Of bytes that ``ranks`` gather and scatter, each on ``gpus`` GPUs: within machines, and between them."""
+        """Seconds in which ``ranks``, each on ``gpus`` GPUs, exchange ``moved`` bytes, within and between machines."""
         machines = -(-ranks * gpus // self._together)
         inside = ranks if machines == 1 else max(1, self._together // gpus)
         seconds = self._constants[name] + 2.0 * (inside - 1) / inside * moved / self._link
@@ -514,11 +514,11 @@ class StepFormula:
         return seconds
 
 
-def joined(one: Number, other: Number) -> Number:
+def smooth_max(one: Number, other: Number) -> Number:
     """Time of two activities that overlap, but not perfectly."""
     return (one * one * one + other * other * other) ** (1 / 3)
 
 
-def least(one: Number, other: Number) -> Number:
+def minimum(one: Number, other: Number) -> Number:
     """The smaller of two numbers, neither negative."""
     return (one + other - abs(one - other)) / 2

@@ -41,7 +41,17 @@ from tokenyard.steptime.constants import (
 )
 from tokenyard.steptime.formula import Parallelism, generation, named_generation
 
-__all__ = ["LEFT_OUT", "Asked", "Gap", "KnownError", "Load", "Spread", "Term", "known_error", "plain_kv_dtype"]
+__all__ = [
+    "LEFT_OUT",
+    "AskedDeployment",
+    "Gap",
+    "KnownError",
+    "Load",
+    "Spread",
+    "Term",
+    "known_error",
+    "plain_kv_dtype",
+]
 
 LEFT_OUT = {
     "load": "a fifth of the loads",
@@ -82,13 +92,13 @@ class Term:
 
     name: str
     tpot_share: float
-    """Of the time of a step that decodes."""
+    """Its share of the time of a step that decodes."""
     ttft_share: float
-    """Of the time of a step that computes prompts."""
+    """Its share of the time of a step that computes prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedDeployment:
     """Everything that step times depend on, as it was asked for."""
 
     spec: ModelSpec
@@ -96,7 +106,7 @@ class Asked:
     parallel: Parallelism = field(default_factory=Parallelism)
     kv_cache_dtype: str | None = None
     version: str | None = None
-    """Of vLLM; None: whichever was measured."""
+    """Version of vLLM; None: whichever was measured."""
     terms: tuple[Term, ...] = ()
     load: Load = Load()
 
@@ -106,7 +116,7 @@ class Spread:
     """How far measured values lay from predictions."""
 
     median: float
-    """Of the absolute relative error."""
+    """Median of the absolute relative error."""
     low: float
     """Measured over predicted: 5 % of the points lay below."""
     high: float
@@ -165,7 +175,9 @@ class KnownError:
         )
 
 
-def known_error(asked: Asked, constants: Constants | None = None, *, told: Asked | None = None) -> KnownError:
+def known_error(
+    asked: AskedDeployment, constants: Constants | None = None, *, told: AskedDeployment | None = None
+) -> KnownError:
     """How well the step times of what was asked are known.
 
     ``told``: a deployment whose step times were measured, and that the question is relative to; its vLLM, and terms
@@ -201,7 +213,7 @@ def plain_kv_dtype(dtype: str | None, spec: ModelSpec) -> str:
 # ---- gaps
 
 
-def _of_model_and_gpu(asked: Asked, constants: Constants) -> tuple[list[Gap], list[MeasuredDeployment]]:
+def _of_model_and_gpu(asked: AskedDeployment, constants: Constants) -> tuple[list[Gap], list[MeasuredDeployment]]:
     """What is missing of them, and the measured deployments to compare the rest with."""
     spec, gpu, everything = asked.spec, asked.gpu, constants.deployments
     key, age = model_key(spec), generation(gpu)
@@ -229,7 +241,7 @@ def _of_model_and_gpu(asked: Asked, constants: Constants) -> tuple[list[Gap], li
     return gaps, reference
 
 
-def _elsewhere(asked: Asked, constants: Constants) -> Gap:
+def _elsewhere(asked: AskedDeployment, constants: Constants) -> Gap:
     """The model was measured on another GPU of the generation: was this one, with other models?"""
     if constants.measured_gpu(asked.gpu):
         return Gap(kind="pair", what=f"{asked.spec.name} on {asked.gpu.name}")
@@ -240,7 +252,7 @@ def _unmeasured(gpu: GPU) -> Gap:
     return Gap(kind="gpu", what=gpu.name)
 
 
-def _of_the_rest(asked: Asked, reference: Sequence[MeasuredDeployment]) -> list[Gap]:
+def _of_the_rest(asked: AskedDeployment, reference: Sequence[MeasuredDeployment]) -> list[Gap]:
     gaps = []
     if all(each.layout != _layout(asked.parallel) for each in reference):
         gaps.append(Gap(kind="layout", what=MeasuredDeployment.layout_in_words(*_layout(asked.parallel))))
@@ -281,7 +293,7 @@ def _layout(parallel: Parallelism) -> tuple[int, int, int, bool]:
     return parallel.tensor, parallel.data, parallel.pipeline, parallel.expert
 
 
-def _distance(asked: Asked, key: str, one: MeasuredDeployment) -> tuple[float, ...]:
+def _distance(asked: AskedDeployment, key: str, one: MeasuredDeployment) -> tuple[float, ...]:
     """Small is near: another layout counts before another KV format, and that before another version."""
     sizes = zip(_layout(asked.parallel)[:3], one.layout[:3], strict=True)
     apart = sum(abs(math.log2(a / b)) for a, b in sizes) + (asked.parallel.expert != one.layout[3])
@@ -294,7 +306,9 @@ def _distance(asked: Asked, key: str, one: MeasuredDeployment) -> tuple[float, .
 # ---- ranges
 
 
-def _spread(constants: Constants, quantity: str, asked: Asked, gaps: Sequence[Gap], keys: Iterable[str]) -> Spread:
+def _spread(
+    constants: Constants, quantity: str, asked: AskedDeployment, gaps: Sequence[Gap], keys: Iterable[str]
+) -> Spread:
     """The base of the reference's models, widened by every gap."""
     errors = constants.errors(quantity)
     bases = [errors["load"], *(constants.error_of_model(quantity, key) for key in sorted(keys))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_SECONDS",
     "ConstantLatency",
     "LatencyModel",
+    "MappedLatency",
     "RanksLatency",
     "StepShape",
     "StepWork",
@@ -166,7 +167,7 @@ class LatencyModel(Protocol):
 
     @property
     def host_seconds(self) -> float:
-        """Of every step's duration, seconds of work on the host before the GPU begins: input preparation, launch.
+        """Seconds of work on the host, in every step, before the GPU begins: input preparation, launch.
 
         With a further step in flight they pass while the GPU computes (async scheduling). 0 where it is not known.
         """
@@ -196,7 +197,7 @@ class TermedLatency(LatencyModel, Protocol):
 
 
 MOST_SECONDS = 1e9
-"""Of one step, some thirty years: moments in microseconds stay exact."""
+"""Longest time of one step, some thirty years: moments in microseconds stay exact."""
 
 
 def require_seconds(name: str, value: object) -> None:
@@ -232,8 +233,8 @@ class ConstantLatency:
 # ---------------------------------------------------------------------------------------------------------------------
 # What a latency model answers, asked by everybody who prices steps or transfers, and checked.
 #
-# A model that somebody wrote or learned may answer with anything. A negative time would let the clock of a replay run
-# backwards, and NaN would compare with nothing: either gives a result, and a wrong one. So nobody in ``sim`` asks a
+# A model of a user's, written or learned, may answer with anything. A negative time would let the clock of a replay run
+# backwards, and NaN would compare with nothing: either gives a result, and a wrong one. So ``sim`` asks no
 # model but through these functions; each raises LatencyError for an answer that is no finite number of seconds from 0
 # on.
 
@@ -247,7 +248,7 @@ class RanksLatency(LatencyModel, Protocol):
     """A latency model that knows what ranks cost each other."""
 
     def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """Duration of a step that all ranks take together; None: a rank that computes nothing for anybody."""
+        """Duration of a step that all ranks take together; None: a rank that computes nothing for any request."""
 
 
 def step_seconds(latency: LatencyModel, shape: StepShape, step: int | None = None) -> float:
@@ -275,7 +276,7 @@ def transfer_seconds(latency: LatencyModel, num_bytes: int, direction: TransferD
 def ranks_seconds(latency: LatencyModel, shapes: Sequence[StepShape | None]) -> float:
     """Seconds of a step that ranks take together: as the model says it of them, or as long as the slowest takes alone.
 
-    A rank that computes nothing for anybody (None) takes part with a dummy batch.
+    A rank that computes nothing for any request (None) takes part with a dummy batch.
     """
     together = getattr(latency, "ranks_seconds", None)
     if together is None:
@@ -331,3 +332,33 @@ def _words_of(shape: StepShape) -> str:
     requests = len(shape.num_new_tokens)
     are = "request that computes" if requests == 1 else "requests that compute"
     return f"{requests} {are} {shape.num_tokens:,} tokens behind {total(shape.num_computed):,}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A latency model made of another: scaled, paced, watched.
+
+
+def _the_same(seconds: float) -> float:
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLatency:
+    """``model`` with other step times: ``change`` makes them of its own and the shape of the step."""
+
+    model: LatencyModel
+    change: Callable[[float, StepShape], float]
+    host: Callable[[float], float] = _the_same
+    """Makes the host's part of a step of the one of ``model``."""
+    links: LatencyModel | None = None
+    """Whose transfers are taken; None: those of ``model``."""
+
+    @property
+    def host_seconds(self) -> float:
+        return self.host(host_seconds(self.model))
+
+    def step_seconds(self, shape: StepShape) -> float:
+        return self.change(step_seconds(self.model, shape), shape)
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return transfer_seconds(self.model if self.links is None else self.links, num_bytes, direction)

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.steptime.model import (
-    LatencyModel,
-    StepShape,
-    TransferDirection,
-    host_seconds,
-    step_seconds,
-    transfer_seconds,
-)
+from tokenyard.steptime.model import LatencyModel, MappedLatency
 
-__all__ = ["Pace", "PacedLatency", "VirtualClock"]
+__all__ = ["MachineSpeed", "VirtualClock", "paced"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -24,7 +17,7 @@ __all__ = ["Pace", "PacedLatency", "VirtualClock"]
 
 
 class VirtualClock:
-    """Seconds that pass only when somebody says so; never backwards."""
+    """Seconds that pass only when its owner says so; never backwards."""
 
     __slots__ = ("_now",)
 
@@ -55,7 +48,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pace:
+class MachineSpeed:
     """Step times as multiples of what a latency model says, by stretches of time."""
 
     begins: Floats
@@ -68,21 +61,6 @@ class Pace:
         return float(self.factors[max(int(self.begins.searchsorted(moment, side="right")) - 1, 0)])
 
 
-class PacedLatency:
-    """A latency model on a machine that is faster at some moments than at others."""
-
-    def __init__(self, model: LatencyModel, pace: Pace, clock: VirtualClock) -> None:
-        self._model = model
-        self._pace = pace
-        self._clock = clock
-
-    @property
-    def host_seconds(self) -> float:
-        return host_seconds(self._model)
-
-    def step_seconds(self, shape: StepShape) -> float:
-        """Of a step that begins now."""
-        return step_seconds(self._model, shape) * self._pace.at(self._clock.now())
-
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self._model, num_bytes, direction)
+def paced(model: LatencyModel, pace: MachineSpeed, clock: VirtualClock) -> LatencyModel:
+    """A latency model on a machine that is faster at some moments than at others; a step has the pace of its start."""
+    return MappedLatency(model, lambda seconds, _: seconds * pace.at(clock.now()))

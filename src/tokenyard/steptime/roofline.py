@@ -32,15 +32,15 @@ class Efficiency:
     """Share of the data sheet that kernels reach."""
 
     gemm: float = 0.75
-    """Of the tensor throughput, in large matrix products."""
+    """Share of the tensor throughput that large matrix products reach."""
     attention: float = 0.55
-    """Of the tensor throughput, in prefill attention."""
+    """Share of the tensor throughput that prefill attention reaches."""
     memory: float = 0.82
-    """Of the memory bandwidth."""
+    """Share of the memory bandwidth that is reached."""
     experts: float = 0.5
-    """Of ``gemm``, in the small matrix products of experts."""
+    """Share of ``gemm`` that the small matrix products of experts reach."""
     mixed: float = 1.0
-    """Of ``memory``, in the attention of decodes that share a step with a prefill (1: not measured)."""
+    """Share of ``memory`` that attention reaches in decodes beside a prefill (1: not measured)."""
 
 
 EFFICIENCIES = {

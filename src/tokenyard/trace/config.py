@@ -77,7 +77,7 @@ class TraceConfig:
         require_int("trace max_steps", self.max_steps, 1, _MOST_STEPS)
         require_bool("trace request_records", self.request_records)
         if self.max_ids_per_step is not None:
-            require_int("trace max_ids_per_step", self.max_ids_per_step, 0)
+            require_int("max_ids_per_step", self.max_ids_per_step, 0)
 
     @property
     def enabled(self) -> bool:

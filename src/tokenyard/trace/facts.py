@@ -76,7 +76,7 @@ def _counted_twice(stalled: Mapping[str, int] | None, reason: str) -> int:
 def main_reason(outcome: AdmissionOutcome) -> str | None:
     """The reason that stands for the step: why its admission pass held requests back.
 
-    A pass that held back nobody itself has the reason of most of those it skipped; None if there are none.
+    A pass that held back no request itself has the reason of most of those it skipped; None if there are none.
     """
     if outcome.num_requests:
         return outcome.reason
@@ -90,7 +90,7 @@ def main_reason(outcome: AdmissionOutcome) -> str | None:
 # What a request went through: its moments, and the stretches of time in which it got no tokens, with their reasons.
 #
 # Moments are whole microseconds, so that the parts of a wait add up to the wait exactly. These are the words in which
-# the explanation (``explain/why/wait_tracker.py``) speaks to whoever shows or exports a timeline.
+# the explanation (``explain/why/wait_tracker.py``) speaks to what shows or exports a timeline.
 
 
 def micros(seconds: float) -> int:
@@ -272,7 +272,7 @@ class FactSink(Protocol):
         """A step was decided."""
 
     def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
-        """A step was decided like the last one: nobody waited, came, left or was held back in either.
+        """A step was decided like the last one: no request waited, came, left or was held back in either.
 
         Its number, its moment and the free blocks are its own; all other facts are the same.
         """

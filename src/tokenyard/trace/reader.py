@@ -16,15 +16,15 @@ from tokenyard.trace.start import settings_of
 from tokenyard.trace.steps import ReadNotes, RequestDecoder, Step, StepDecoder, StepJoiner
 
 __all__ = [
+    "Ingress",
     "RankTrace",
     "ReadNotes",
     "Step",
     "TraceFiles",
     "TraceReader",
-    "WayIn",
     "find_ranks",
+    "ingress_of",
     "taken_in_at_once",
-    "way_in",
 ]
 
 
@@ -34,45 +34,45 @@ __all__ = [
 # A server notes when a request arrived; the scheduler gets it later. The trace shows the first step that sees it, and
 # the step before that one, which did not:
 #
-#     sent ── on its way ── left ── a step runs ── over ── on its way ── there ── nothing runs ── seen
+#     sent ── on its way ── step_began ── a step runs ── step_ended ── on its way ── received ── nothing runs ── seen
 #
-# It was surely on its way until ``left``: the step before began without it. From ``left`` to ``over``, the end of
-# that step, nobody can tell whether it was on its way or there. An engine without work takes a request in at once, so
-# from ``over`` to ``there`` it was on its way again. An engine whose last request ended after this one was sent was
-# not without work for the whole way: the time until ``over`` stays untold.
+# It was surely on its way until ``step_began``: the step before began without it. From there to ``step_ended`` the
+# trace cannot tell whether it was on its way or there. An engine without work takes a request in at once, so from
+# ``step_ended`` to ``received`` it was on its way again. An engine whose last request ended after this one was sent
+# was not without work for the whole way: the time until ``step_ended`` stays untold.
 
 
-class WayIn(NamedTuple):
+class Ingress(NamedTuple):
     """Moments of one request in microseconds, none earlier than the one before it."""
 
     sent: int
-    left: int
-    over: int
-    there: int
+    step_began: int
+    step_ended: int
+    received: int
     seen: int
 
     @property
     def on_its_way(self) -> int:
         """Microseconds that it was surely on its way; all of them where the engine was without work since ``sent``."""
-        return self.left - self.sent + self.there - self.over
+        return self.step_began - self.sent + self.received - self.step_ended
 
 
-def way_in(sent: int, seen: int, *, before: int | None, over: int | None, taken_in: int | None) -> WayIn:
+def ingress_of(sent: int, seen: int, *, before: int | None, over: int | None, taken_in: int | None) -> Ingress:
     """What is known of a request that was ``sent`` and that the step which began at ``seen`` is the first to see.
 
     ``before`` and ``over`` are begin and end of the step before: ``before`` is None if there is none, and ``over`` is
     None if the trace does not record its end. ``taken_in`` is when an engine without work got the request, and None
-    where somebody ran (`taken_in_at_once`). All are microseconds on one clock.
+    where a request ran (`taken_in_at_once`). All are microseconds on one clock.
     """
     sent = min(sent, seen)
-    left = sent if before is None else min(max(before, sent), seen)
-    end = seen if over is None else min(max(over, left), seen)
-    there = end if taken_in is None else min(max(taken_in, end), seen)
-    return WayIn(sent, left, end, there, seen)
+    step_began = sent if before is None else min(max(before, sent), seen)
+    step_ended = seen if over is None else min(max(over, step_began), seen)
+    received = step_ended if taken_in is None else min(max(taken_in, step_ended), seen)
+    return Ingress(sent, step_began, step_ended, received, seen)
 
 
 def taken_in_at_once(arrived: RequestArrived, snapshot: StepSnapshot | None) -> int | None:
-    """When the scheduler got a request, in microseconds, if the step that sees it first found nobody running."""
+    """When the scheduler got a request, in microseconds, if the step that sees it first found no request running."""
     if arrived.ts is None or snapshot is None or snapshot.num_running != 0:
         return None
     return micros(arrived.ts)
@@ -231,7 +231,7 @@ class _Beginning(NamedTuple):
     trace: RankTrace
     start: TraceStart | None
     first_ts: float | None
-    """Of its first step."""
+    """Time of its first step, in seconds."""
 
 
 def find_ranks(path: Path | str) -> list[RankTrace]:

@@ -79,7 +79,7 @@ class StepSnapshot(msgspec.Struct, tag_field="event", tag="step_snapshot", omit_
     gpu_cached_blocks: Whole | None = None
     """Distinct hashes in the prefix index."""
     num_skipped_waiting: Whole | None = None
-    """Of ``num_waiting``: those in the skipped queue."""
+    """Requests of ``num_waiting`` that are in the skipped queue."""
     running_req_ids_omitted: Whole | None = None
     """Ids left out of ``running_req_ids`` (and its jobs) by the bound on ids."""
     waiting_req_ids_omitted: Whole | None = None
@@ -100,7 +100,7 @@ class StepDecision(msgspec.Struct, tag_field="event", tag="step_decision", omit_
     # ---- additive
     total_scheduled_tokens: Whole | None = None
     recomputed_tokens: Whole | None = None
-    """Of the resumed requests: tokens computed before their preemption that are not cached any more."""
+    """Tokens of the resumed requests that were computed before their preemption and are not cached any more."""
     running_consumed_blocks: Whole | None = None
     """``runningConsumed`` of the classifier; written when ids were left out, since it cannot be derived then."""
     scheduled_running_req_ids_omitted: Whole | None = None
@@ -251,7 +251,7 @@ class RequestArrived(
     """Hash of the salt that keeps its blocks apart from others'; equal salts have equal hashes."""
     mm_items: list[MultiModalSpan] | None = None
     is_last_step: bool | None = None
-    """Its job ends with it, as the client says; None if nobody says so."""
+    """Its job ends with it, as the client says; None if it does not say so."""
     this_func_call: str | None = None
     """The tool that its answer will call, if the client says."""
     after: list[str] | None = None

@@ -18,15 +18,15 @@ __all__ = ["SECTION", "Assumption", "Deployment", "deployment_of", "describe_run
 # ---------------------------------------------------------------------------------------------------------------------
 # What a replay stood for: the deployment as it was understood, and everything that was assumed or passed over.
 #
-# It is the section ``deployment`` of a trace's configuration, and part of every report's header. None where nobody
-# said.
+# It is the section ``deployment`` of a trace's configuration, and part of every report's header. None where it
+# was not said.
 
 SECTION = "deployment"
-"""Of the configuration in ``trace_start``."""
+"""Name of the section in the configuration of ``trace_start``."""
 
 
 class Assumption(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that nobody said, and what was taken."""
+    """Something that was not given, and what was taken."""
 
     name: str
     """The flag, without dashes, or what else it is."""
@@ -54,7 +54,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     weight_gib: float | None = None
     """Weights on each GPU, in GiB."""
     weight_dtype: str | None = None
-    """Of most weights."""
+    """Number format of most weights."""
     tensor_parallel_size: int | None = None
     pipeline_parallel_size: int | None = None
     data_parallel_size: int | None = None
@@ -70,7 +70,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     step_time_error: str | None = None
     """What is known of their error."""
     assumed: list[Assumption] = []
-    """What nobody said."""
+    """What was not given, and what was taken for it."""
     used: list[str] = []
     """Flags of ``vllm serve`` that count here."""
     without_effect: list[str] = []
@@ -80,7 +80,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def deployment_of(config: dict[str, Any] | None) -> Deployment:
-    """The section of a configuration; an empty one where there is none, or one that nobody can read."""
+    """The section of a configuration; an empty one where there is none, or one that cannot be read."""
     try:
         return msgspec.convert((config or {}).get(SECTION, {}), Deployment)
     except msgspec.ValidationError:
@@ -130,7 +130,7 @@ def describe_run(
     ``host`` is ``replay``, ``engine`` or ``vllm``; ``policy`` names the one that decides, where it is another than the
     configuration names; ``sections`` are further parts of the configuration (the
     workload, the latency model) and stand beside ``scheduler`` and ``cache``. Without any the configuration counts as
-    made by hand, and the header says which settings nobody chose.
+    made by hand, and the header says which settings were not chosen.
     """
     if sections is None:
         sections = {SECTION: msgspec.to_builtins(_made_by_hand(scheduler, cache))}

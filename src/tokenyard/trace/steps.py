@@ -71,7 +71,7 @@ class ReadNotes(msgspec.Struct):
     request_records: int = 0
     """Records read from the requests file."""
     unmatched_request_records: int = 0
-    """Of these: those whose step is not in the steps file, or out of order; left out."""
+    """Those of them whose step is not in the steps file, or out of order; left out."""
 
     def bad(self, file: str, line: int, problem: str) -> None:
         """Count a line that cannot be used."""
@@ -208,7 +208,7 @@ class Step:
         self.outcome: AdmissionOutcome | None = None
         self.completed: StepCompleted | None = None
         self.lookups: list[PrefixCacheLookup] = []
-        """Of this step, and of steps before it that were sampled away."""
+        """Lookups of this step, and of steps before it that were sampled away."""
         self.arrived: list[RequestArrived] = []
         """Since the step before."""
         self.arrived_after: list[RequestArrived] = []

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from tokenyard.errors import RequestError
 from tokenyard.vllm.versions import session_of
 
-__all__ = ["Turn", "job_of", "turn_of"]
+__all__ = ["JobTurn", "job_of", "turn_of"]
 
 
-class Turn(NamedTuple):
+class JobTurn(NamedTuple):
     """What a client says of the turn that a request is."""
 
     job_id: str | None = None
@@ -37,7 +37,7 @@ def job_of(request: Any) -> str | None:
     return session_of(request) if job is None else str(job)
 
 
-def turn_of(request: Any) -> Turn:
+def turn_of(request: Any) -> JobTurn:
     """The turn that a vLLM request is; RequestError for extra arguments that are none of ours."""
     given = _extra_args(request)
     last, tool = given.get("is_last_step", False), given.get("this_func_call")
@@ -45,4 +45,4 @@ def turn_of(request: Any) -> Turn:
         raise RequestError(request.request_id, "vllm_xargs is_last_step", last, "give true or false")
     if tool is not None and not isinstance(tool, str):
         raise RequestError(request.request_id, "vllm_xargs this_func_call", tool, "give the tool's name as text")
-    return Turn(job_of(request), last in (True, 1, "true"), tool)
+    return JobTurn(job_of(request), last in (True, 1, "true"), tool)

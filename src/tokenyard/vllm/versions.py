@@ -15,6 +15,7 @@ from inspect import signature
 from itertools import takewhile
 from typing import Any
 
+from tokenyard.core.profiles import PROFILES, nearest_version
 from tokenyard.errors import MissingExtraError
 
 __all__ = [
@@ -186,12 +187,12 @@ def session_of(request: Any) -> str | None:
 
 def profile_name() -> str:
     """Which of our profiles decides as the installed vLLM, or as the version nearest to it."""
-    return "0.22" if version_tuple(check_version()) < (0, 23) else "0.33"
+    return nearest_version(check_version())
 
 
 def decides_alike(version: str) -> bool:
     """Whether a profile of ours was compared with this version, decision by decision."""
-    return version_tuple(version)[:2] in ((0, 22), (0, 33))
+    return ".".join(version.split(".")[:2]) in PROFILES
 
 
 def takes_from(function: Any, name: str) -> bool:

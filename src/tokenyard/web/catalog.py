@@ -313,7 +313,7 @@ def _preference(path: Path) -> int:
 _LINES = 200
 """A snapshot comes within so many lines, arrivals before the first step aside."""
 _LONGEST = 1 << 20
-"""Of a longer line only the beginning is read, which is no record then."""
+"""Bytes of a line that are read: the beginning of a longer one is no record."""
 _TAIL = 1 << 20
 
 

@@ -117,7 +117,7 @@ async def json_body(request: Request, most: int) -> bytes:
 # from one address.
 #
 # uvicorn has a time-out after an answer and none before a request, and beyond a number of connections it refuses
-# everybody. Here nobody is refused because others are idle: who has been idle longest is closed.
+# every client. Here none is refused because others are idle: the one that has been idle longest is closed.
 
 _DUE = "tokenyard.room_is_due"
 """In the state that the connections of a server share."""

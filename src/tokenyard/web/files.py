@@ -148,7 +148,7 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 _AT_ONCE = 4 << 20
 _POLL = 0.2
-"""Seconds between two looks at a file that somebody waits for."""
+"""Seconds between two looks at a file that a client waits for."""
 _WAIT = 30
 """Longest wait in seconds."""
 _WAITING = 32
@@ -177,7 +177,7 @@ class TailServer:
         self._stopping = False
 
     def stop(self) -> None:
-        """Let nobody wait any longer: the server goes down."""
+        """Let no client wait any longer: the server goes down."""
         self._stopping = True
 
     async def serve(self, request: Request) -> Response:

@@ -108,7 +108,7 @@ def _without_port(host: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A viewer with a key: whoever opens the address that was printed gets a cookie, and everybody else nothing.
+# A viewer with a key: a browser that opens the address that was printed gets a cookie, any other nothing.
 
 
 class Key:

@@ -1,4 +1,4 @@
-"""``GET /``: the viewer, one file, under a policy that lets it load nothing and speak to nobody else."""
+"""``GET /``: the viewer, one file, under a policy that lets it load nothing and speak to no other server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ npm --prefix viewer run build</pre>
 
 
 class PageServer:
-    """Reads the page anew for every request: whoever works on it only has to reload."""
+    """Reads the page anew for every request: a developer of the page only has to reload."""
 
     def __init__(self, page: Path = PAGE) -> None:
         self._page = page

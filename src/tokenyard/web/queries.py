@@ -42,7 +42,7 @@ __all__ = ["MARK", "AnnotationServer", "ExportServer", "QueryServer", "SweepServ
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# ``GET /api/query``: SQL over a trace, with the limits of somebody who waits in front of a page.
+# ``GET /api/query``: SQL over a trace, with the limits of a user who waits in front of a page.
 
 _LIMITS = Limits(seconds=10.0, memory_mb=512, answer_mb=8, rows=1_000)
 _LONGEST = 20_000
@@ -265,7 +265,7 @@ class AnnotationServer:
 
 @contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
-    """Nobody else saves notes in a directory meanwhile: no thread of this server, and no other server."""
+    """No other thread of this server, and no other server, saves notes in a directory meanwhile."""
     with _SAVING, ExitStack() as stack:
         if os.name == "posix":  # elsewhere a folder cannot be opened
             lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -275,7 +275,7 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 
 def _take(lock: int) -> None:
-    """Take a lock that is released when its file is closed. Raises OSError if somebody keeps it."""
+    """Take a lock that is released when its file is closed. Raises OSError if another process keeps it."""
     for _ in range(_TRIES):
         if try_lock(lock):
             return
@@ -310,7 +310,7 @@ _ENTRIES = 20_000
 _MOST = 200
 """In a list."""
 _MOST_BYTES = 256 << 20
-"""Of a sweep's rows."""
+"""Bytes of a sweep's rows."""
 
 
 class SweepServer:

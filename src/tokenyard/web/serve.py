@@ -37,7 +37,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def bound(host: str, port: int | None) -> socket.socket:
-    """A socket on a port, as :func:`listen` finds it, to which nobody can connect until it is served."""
+    """A socket on a port, as :func:`listen` finds it, to which no client can connect until it is served."""
     ports = range(DEFAULT_PORT, DEFAULT_PORT + _TRIED) if port is None else (port,)
     for each in ports:
         try:
@@ -72,7 +72,7 @@ def _share(listener: socket.socket, *, shares: bool) -> None:
 
 
 def url_of(listener: socket.socket, host: str) -> str:
-    """The address to open; whoever listens everywhere is reached at the loopback address."""
+    """The address to open; a server that listens everywhere is reached at the loopback address."""
     port = listener.getsockname()[1]
     name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{name}:{port}/"

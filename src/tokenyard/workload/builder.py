@@ -1,7 +1,7 @@
 """Workloads made in Python: texts that requests share, sessions whose turns quote their answers, random arrivals.
 
     w = WorkloadBuilder("mine", seed=0)
-    system = w.text(1024)                                   shared by whoever begins with it
+    system = w.text(1024)                                   shared by prompts that begin with it
     s = w.session(at=0.0, prefix=system)
     s.turn(user=200, output=100)                            prompt: system, 200 new tokens
     s.turn(user=50, output=80, think=5.0)                   prompt: system, 200, the 100 answered, 50 new tokens
@@ -99,7 +99,7 @@ def _goes_on(last: Segment, piece: Segment) -> bool:
 
 
 Words = int | float | Text | Sequence[int] | TokenSource
-"""A number of new tokens that nobody else has, a text, or token ids."""
+"""A number of new tokens that no other request has, a text, or token ids."""
 
 
 class WorkloadBuilder:
@@ -185,8 +185,9 @@ class WorkloadBuilder:
     ) -> str:
         """One request that arrives ``at`` so many seconds; returns its id (``r0``, ``r1`` ... unless given).
 
-        ``prompt``: a number of new tokens that nobody else has, a text, or token ids. ``output``: tokens of the answer.
-        Numbers of tokens are rounded, and at least 1. What else there is means what it does in ``WorkloadRequest``.
+        ``prompt``: a number of new tokens that no other request has, a text, or token ids. ``output``: tokens of the
+        answer. Numbers of tokens are rounded, and at least 1. What else there is means what it does in
+        ``WorkloadRequest``.
         """
         request_id = f"r{self._num_requests}" if request_id is None else request_id
         self._num_requests += 1

@@ -284,7 +284,7 @@ def _chat_turns(rng: np.random.Generator, options: ChatOptions) -> list[SessionT
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Code completion: editors that ask at every pause while somebody types. Short answers, bursts, one file per burst.
+# Code completion: editors that ask at every pause while their user types. Short answers, bursts, one file per burst.
 #
 # Within a burst the prompts are the same file up to a cursor that moves on, so each shares all but its end with the
 # one before. Requests do not wait for each other.
@@ -432,7 +432,7 @@ class RandomOptions:
 
     num_prompts: int = 1000
     input_len: int = 1024
-    """Of what is not shared."""
+    """Tokens of a prompt that are not shared."""
     output_len: int = 128
     prefix_len: int = 0
     """In front of every prompt, the same for all."""

@@ -36,7 +36,7 @@ from tokenyard.workload.logs.reading import (
     requests_of,
     what_it_holds,
 )
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.formats import FORMATS, Named
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
@@ -145,7 +145,7 @@ def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whether arrivals that nobody gave a unit can be what they were read as.
+# Whether arrivals that came without a unit can be what they were read as.
 
 _SLOW = 1.0
 """Mean seconds between arrivals from which they may as well be milliseconds: a thousand requests a second are rare."""
@@ -183,7 +183,7 @@ def doubt_of_policy(policy: str, workload: Workload) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which requests of a workload follow which others, for whoever writes its trace.
+# Which requests of a workload follow which others, for the recorder of its trace.
 
 
 def turn_orders(workload: Workload) -> dict[str, TurnOrder]:
@@ -211,7 +211,7 @@ class LoadShape:
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Those that somebody set."""
+    """Those that were set."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -240,12 +240,14 @@ _OWN_FORMAT = "plain"
 _LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
 """Kinds whose times may be numbers of any unit."""
 
-GENERATORS: dict[str, Callable[[ReadOptions], Workload]] = {
-    "agentic": _agentic,
-    "chat": _chat,
-    "completion": _completion,
-    "rag": _rag,
-    "random": _random,
+GENERATORS: dict[str, Named[Callable[[ReadOptions], Workload]]] = {
+    "agentic": Named(
+        _agentic, "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run"
+    ),
+    "chat": Named(_chat, "Chats: a short shared system prompt, a few turns, a person who thinks between them"),
+    "completion": Named(_completion, "Code completion: editors that ask at every pause while their user types"),
+    "rag": Named(_rag, "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer"),
+    "random": Named(_random, "Random lengths, as vllm bench serve --dataset-name random draws them"),
 }
 """Built-in workloads by name."""
 
@@ -294,7 +296,7 @@ def load_workload(
 
 def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
     if name != "random" or random_options is None:
-        return GENERATORS[name](options)
+        return GENERATORS[name].read(options)
     given = _given(seed=options.seed, num_prompts=options.limit)
     return random(replace(random_options, **given))
 
@@ -353,7 +355,7 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         raise ConfigError("time_unit", str(log.time_unit), f"the first line of {path} says seconds: leave it out")
     workload = Workload(
         str(path),
-        FORMATS[format](path, replace(options, seconds_per_unit=unit)),
+        FORMATS[format].read(path, replace(options, seconds_per_unit=unit)),
         max_concurrency=about.max_concurrency,
         clients=about.clients,
         notes=about.remarks,
@@ -373,7 +375,7 @@ def _doubts(moments: Sequence[float]) -> list[Remark]:
 def _check_session_rate(rate: float | None, kind: str) -> None:
     if rate is not None and kind not in STARTS_ARE_DRAWN:
         fix = (
-            f"{kind} says itself when requests arrive, so leave it out or use rate_scale; it is for "
+            f"{kind} says itself when requests arrive, so leave it out or use §rate_scale; it is for "
             f"{', '.join(STARTS_ARE_DRAWN[:-1])} and {STARTS_ARE_DRAWN[-1]}, whose sessions start at random"
         )
         raise ConfigError("session_rate", rate, fix)

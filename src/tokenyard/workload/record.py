@@ -227,7 +227,7 @@ class StreamTokens:
 
     @classmethod
     def unique(cls, seed: int, num_tokens: int) -> StreamTokens:
-        """``num_tokens`` tokens shared with nobody who has another seed."""
+        """``num_tokens`` tokens that no request of another seed shares."""
         return cls(Segment(seed, 0, num_tokens))
 
     def __len__(self) -> int:
@@ -398,7 +398,7 @@ class WorkloadRequest:
     output_seed: int = 0
     """Stream of the output: see :class:`~tokenyard.workload.record.StreamTokens`."""
     predicted_output_tokens: int | None = None
-    """What somebody predicts that the answer will have, for policies that go by it; ``max_tokens`` is what it has."""
+    """Output tokens that are predicted, for policies that go by it; ``max_tokens`` is what the answer has."""
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Your own fields, by name: anything that JSON can say. Policies and observers find them in ``Request.meta``, a
     replay's rows have a column for each."""
@@ -421,7 +421,7 @@ class WorkloadRequest:
         """
         if len(self.prompt) >= max_model_len:
             length = f"{len(self.prompt)} tokens"
-            fix = f"the prompt must be shorter than max_model_len ({max_model_len})"
+            fix = f"the prompt must be shorter than §max_model_len ({max_model_len})"
             raise RequestError(self.request_id, "prompt_token_ids", length, fix, code=TOO_LONG)
         return Request(
             self.request_id,
@@ -577,7 +577,7 @@ class Workload:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigError(name, value, "give a number above 0")
         if any(request.after for request in self.requests):
-            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use session_rate")
+            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use §session_rate")
         count = len(self.requests)
         if rate == math.inf:
             moments = np.zeros(count)

@@ -86,7 +86,7 @@ def test_the_router_is_the_one_that_was_named(capsys: pytest.CaptureFixture[str]
         (("run", *FEW, "-pp", "33"), "--pipeline-parallel-size"),
         (
             ("run", *FEW, "--nnodes", "2"),
-            "vLLM would not start: nnodes = 2: 1 GPUs (tensor x pipeline x data parallel) do not divide by it",
+            "vLLM would not start: --nnodes = 2: 1 GPUs (tensor x pipeline x data parallel) do not divide by it",
         ),
         (("run", *FEW, *SPARSE[:4], "-pp", "2", "-dp", "2"), "--pipeline-parallel-size"),
         (("run", *FEW, "-pp", "2", "--num-speculative-tokens", "2"), "drafts in a pipeline are not modelled"),

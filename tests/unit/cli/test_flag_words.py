@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from tokenyard.cli.support.asking import say_overwritten
-from tokenyard.cli.support.flag_names import as_flags, in_words_of, setting_names, spellings
+from tokenyard.cli.support.flag_names import in_words_of, setting_names, spellings
 from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View, WhatIf
 from tokenyard.cli.support.ignored_flags import ignored_flags
 from tokenyard.cli.support.parsing import names_of, parse
@@ -16,7 +17,7 @@ from tokenyard.cli.support.vllm_words import REPLAYS
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.deploy.spec import open_trace
 from tokenyard.deploy.vllm_serve.flags import flag_table, written_out
-from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError
+from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError, TraceError
 from tokenyard.questions.variants import convert
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.config import TraceConfig
@@ -43,12 +44,12 @@ def test_settings_of_a_command_are_its_flags() -> None:
         (Report, ConfigError("max_num_seqs", 0, "give 1"), "max_num_seqs = 0: give 1"),
         (
             Run,
-            ConfigError("latency", "max_num_seqs", "lower max_model_len. Or num_layers"),
+            ConfigError("latency", "max_num_seqs", "lower §max_model_len. Or num_layers"),
             "--latency = 'max_num_seqs': lower --max-model-len. Or num_layers",
         ),
         (
             Run,
-            RequestError("max_model_len", "max_tokens", 9, "raise num_gpu_blocks (3)"),
+            RequestError("max_model_len", "max_tokens", 9, "raise §num_gpu_blocks (3)"),
             "request 'max_model_len': max_tokens = 9: raise --num-gpu-blocks-override (3)",
         ),
         (Run, TraceError("no max_num_seqs"), "no max_num_seqs"),
@@ -56,17 +57,25 @@ def test_settings_of_a_command_are_its_flags() -> None:
     ],
 )
 def test_an_error_names_the_flag(command: type | None, error: TokenyardError, message: str) -> None:
-    assert in_words_of(command, error) == message
+    assert in_words_of(command, error.marked) == message
 
 
-def test_flags_stand_in_the_place_of_settings() -> None:
-    assert as_flags("set async_scheduling, not limit or seed_of", Run) == "set --async-scheduling, not limit or seed_of"
+def test_flags_stand_in_the_place_of_settings_that_are_marked() -> None:
+    said = "set §async_scheduling, not async_scheduling, §§limit or §seed_of"
+    assert in_words_of(Run, said) == "set --async-scheduling, not async_scheduling, §limit or seed_of"
 
 
-ONE_AFTER_THE_OTHER = (
-    "--processes is ignored: a plan replays one variant after the other, since each is ended by what others reached;"
-    " sweep takes several"
-)
+def test_a_mark_is_seen_by_nobody() -> None:
+    """Neither in a message, nor in its parts, nor where a user's own text has one."""
+    error = ConfigError("latency", "§max_num_seqs", "lower §max_model_len")
+    assert str(error) == "latency = '§max_num_seqs': lower max_model_len"
+    assert (error.value, error.fix) == ("§max_num_seqs", "lower max_model_len")
+    assert in_words_of(Run, error.marked) == "--latency = '§max_num_seqs': lower --max-model-len"
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.marked, again.marked_fix) == (str(error), error.marked, error.marked_fix)
+    assert NoStartError("§max_num_seqs = 3").reason == "max_num_seqs = 3"
+
+
 DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
 
 
@@ -130,12 +139,7 @@ DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
         ("sweep chat --startup 1s --scale-target 2 --set replicas=1..2", []),
         ("sweep chat --acceptance-rates 0.5 --variants v.csv", []),
         ("compare chat --policy fcfs --policy bypass", []),
-        (
-            "plan chat --processes 2",
-            [
-                ONE_AFTER_THE_OTHER,
-            ],
-        ),
+        ("plan chat --processes 2", []),
         ("sweep chat --processes 2 --set max_num_seqs=1,2", []),
         ("run chat --seed 1 --limit 3 --seed 2", ["--seed is given 2 times: the last one counts"]),
         ("report here --json", []),

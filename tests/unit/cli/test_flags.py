@@ -10,7 +10,7 @@ import pytest
 from tokenyard.cli.support.flags import COMMANDS, Command, Demo, Parity, Report, Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.models.gpus import GPUS
 from tokenyard.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
 
@@ -39,7 +39,7 @@ def test_help_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_parse() -> None:
-    asked = LaunchSettings(asked=Asked(named=frozenset({"gpu"})))
+    asked = LaunchSettings(asked=GivenFlags(named=frozenset({"gpu"})))
     hardware = HardwareSettings(gpu="l4")
     assert parse(["run", "w.jsonl", "--gpu", "l4"]) == Run(workload="w.jsonl", launch=asked, hardware=hardware)
     assert parse(["report", "t", "--json"]) == Report(trace=Path("t"), json=True)

@@ -25,7 +25,8 @@ from tokenyard.explain.advice.trials import LEAST_GAIN
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
-from tokenyard.questions.run import Scenario, with_trials
+from tokenyard.questions.run import with_trials
+from tokenyard.questions.scenario import Scenario
 
 FLAGS = (
     "--num-prompts",

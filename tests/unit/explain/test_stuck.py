@@ -69,7 +69,7 @@ def test_a_place_at_which_nothing_moved(tmp_path: Path) -> None:
     assert "Stuck: steps 3 to 122 (120 in a row)" in text
     assert "request second" in text
     assert "reason kv_full_sequence: 5 blocks needed, 3 of 9 free" in text
-    assert "nobody will let go (vLLM's issues 45388 and 45414)" in text
+    assert "none of them will let go (vLLM's issues 45388 and 45414)" in text
 
 
 def test_a_trace_that_ends_there(tmp_path: Path) -> None:

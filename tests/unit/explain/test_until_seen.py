@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.explain.why.waits import until_seen
-from tokenyard.trace.reader import way_in
+from tokenyard.trace.reader import ingress_of
 
 TIMES = st.integers(0, 50)
 
@@ -15,7 +15,7 @@ TIMES = st.integers(0, 50)
 def pieces(
     sent: int, seen: int, *, before: int | None, over: int | None, taken_in: int | None
 ) -> list[tuple[str, int]]:
-    found = until_seen(way_in(sent, seen, before=before, over=over, taken_in=taken_in))
+    found = until_seen(ingress_of(sent, seen, before=before, over=over, taken_in=taken_in))
     return [(cause.reason, end - begin) for cause, begin, end in found if end > begin]
 
 
@@ -53,7 +53,7 @@ def test_the_pieces_cover_it_without_a_gap(
     start: int, length: int, before: int | None, over: int | None, taken_in: int | None
 ) -> None:
     seen = start + length
-    way = way_in(start, seen, before=before, over=over, taken_in=taken_in)
+    way = ingress_of(start, seen, before=before, over=over, taken_in=taken_in)
     found = until_seen(way)
     assert sum(end - begin for cause, begin, end in found if cause.reason == "front_end") == way.on_its_way
     assert [begin for _, begin, _ in found] == [start, *(end for _, _, end in found)][:-1]

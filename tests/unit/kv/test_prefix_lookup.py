@@ -126,3 +126,10 @@ def test_salt_and_adapter_keep_caches_apart(memory: Memory) -> None:
     memory.finish(memory.admit("first", TEXT[:8]))
     for fields in ({"cache_salt": "s"}, {"lora_name": "l"}):
         assert memory.kv.get_computed_blocks(make_request("second", TEXT[:12], **fields)).num_tokens == 0
+
+
+def test_where_nothing_is_looked_up_nothing_is_cached() -> None:
+    """Also for whoever only asks."""
+    memory = Memory(enable_prefix_caching=False)
+    memory.finish(memory.admit("first", prompt_of("text", 8)))
+    assert memory.kv.num_cached_tokens(make_request("again", prompt_of("text", 8))) == 0

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.memory import Memory
 from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.core.config import GroupKind, KVCacheGroup
+from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import ChunkedLocalManager, SlidingWindowManager
 
@@ -165,3 +167,18 @@ def test_a_long_prompt_needs_little_memory_in_a_windowed_model() -> None:
     request = toy.add("a", 60, max_tokens=4)
     toy.drain()
     assert request.num_output_tokens == 4
+
+
+def test_what_lies_before_the_window_is_given_back_before_more_is_taken() -> None:
+    """A request that was admitted for a load, and goes on from further along: slot 0 as well as any other."""
+    memory = Memory(20, groups=(KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=4),))
+    for slot, name in enumerate(("first", "second")):
+        request = memory.admit(name, 24, 0, num_external_computed_tokens=8, delay_cache_blocks=True)
+        before = memory.blocks(request)
+        request.num_computed_tokens = 16
+        after = memory.kv.allocate_slots(request, 8)
+        assert not isinstance(after, KVShortage)
+        assert [block == NULL_BLOCK for block in after[0]] == [True, True, False, False, False, False]
+        assert before[1] not in after[0]
+        assert request.slot == slot, "it keeps its row"
+        memory.kv.check_invariants()

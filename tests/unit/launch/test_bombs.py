@@ -15,6 +15,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.named import model_spec
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits of memory need Linux")
 def test_short_texts_that_ask_for_much() -> None:
     """In a process of its own, with limits of processor time and memory for each text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.deploy.vllm_serve.models import HUB_IDS, hub_id, known_as
+from tokenyard.deploy.vllm_serve.models import HUB_IDS, KnownModel, hub_id, known_as
 from tokenyard.models.named import MODELS
 
 
@@ -13,14 +13,39 @@ def test_all_models_but_one_have_one() -> None:
     assert set(HUB_IDS) <= set(MODELS)
 
 
-@pytest.mark.parametrize("name", sorted(HUB_IDS))
-def test_it_is_read_as_the_model_that_it_stands_for(name: str) -> None:
-    known = known_as(HUB_IDS[name], MODELS)
-    assert known is not None
-    assert known.name == name
+def test_each_is_read_as_the_model_that_it_stands_for() -> None:
+    read = {name: known_as(there, MODELS) for name, there in HUB_IDS.items()}
+    assert {name: known and known.name for name, known in read.items()} == {name: name for name in HUB_IDS}
 
 
 def test_what_is_no_name_of_ours_has_none() -> None:
     assert hub_id("Llama-3.1-8B") == "meta-llama/Llama-3.1-8B-Instruct"
     assert hub_id("./my-model") is None
     assert hub_id("acme/Llama-3.1-8B-Instruct") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "stands_for"),
+    [
+        ("openai/gpt-oss-20b", ("gpt-oss-20b", None)),
+        ("unsloth/gpt-oss-20b-BF16", None),
+        ("unsloth/DeepSeek-R1-BF16", None),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", ("nemotron-3-nano-30b-a3b", None)),
+        ("CohereLabs/c4ai-command-r-08-2024", None),
+        ("CohereLabs/c4ai-command-r-plus-08-2024", ("command-r-plus", None)),
+        ("openai/whisper-large-v3-turbo", None),
+        ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int8", None),
+        ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int4", ("llama-3.1-8b-gptq", None)),
+        ("THUDM/glm-4-9b-chat-hf", ("glm-4-9b", 131_072)),
+        ("togethercomputer/LLaMA-2-7B-32K", None),
+        ("gradientai/Llama-3-8B-Instruct-262k", None),
+        ("Qwen/Qwen3-8B-Base", ("qwen3-8b", 32_768)),
+        ("Qwen/Qwen2.5-7B", ("qwen2.5-7b", 131_072)),
+        ("qwen2.5-7b", ("qwen2.5-7b", None)),
+        ("Qwen/Qwen2.5-7B-Instruct", ("qwen2.5-7b", None)),
+    ],
+)
+def test_other_weights_and_lengths_are_not_taken_for_the_known_ones(
+    name: str, stands_for: tuple[str, int | None] | None
+) -> None:
+    assert known_as(name, MODELS) == (stands_for and KnownModel(*stands_for))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -398,3 +399,47 @@ def test_a_draft_model_is_said_to_take_nothing() -> None:
         each.why for each in setup(f"vllm serve llama-3.1-8b {NGRAM}").deployment.assumed if each.name == "drafting"
     ]
     assert said == ["drafts take neither time nor memory here"]
+
+
+@pytest.mark.parametrize(
+    ("words", "eager"),
+    [
+        ("gpt-oss-20b -dp 2 --all2all-backend deepep_high_throughput", True),
+        ("gpt-oss-20b --all2all-backend deepep_high_throughput", False),
+        ("llama-3.1-8b -dp 2 --all2all-backend deepep_high_throughput", False),
+        ("gpt-oss-20b -dp 2 --all2all-backend deepep_low_latency", False),
+    ],
+)
+def test_graphs_are_off_where_experts_are_reached_by_kernels_that_no_graph_takes(words: str, eager: bool) -> None:
+    settled = setup(f"vllm serve {words}", "--ignore-unmodelled").settled
+    assert (settled.hardware.enforce_eager, not settled.cudagraph_capture_sizes) == (eager, eager)
+
+
+def test_prefixes_of_an_encoder_decoder_cannot_be_cached() -> None:
+    with pytest.raises(ConfigError, match="every request fails"):
+        setup("vllm serve whisper-large-v3 --enable-prefix-caching")
+    assert not setup("vllm serve whisper-large-v3").settled.scheduler.enable_prefix_caching
+
+
+SHARED = "vllm serve qwen2.5-vl-7b --mm-tensor-ipc torch_shm"
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "refused"),
+    [
+        (SHARED, "0.33", "VLLM_WORKER_MULTIPROC_METHOD=spawn"),
+        (SHARED, "0.22", None),
+        (f"VLLM_WORKER_MULTIPROC_METHOD=spawn {SHARED}", "0.33", None),
+        (f"VLLM_WORKER_MULTIPROC_METHOD=spawn {SHARED} -tp 2", "0.33", "is for one GPU, this takes 2"),
+        (f"{SHARED} -dp 2", "0.22", "is for one GPU, this takes 2"),
+        (SHARED.replace("qwen2.5-vl-7b", "qwen3-8b"), "0.33", None),
+    ],
+)
+def test_images_in_shared_memory(line: str, version: str, refused: str | None) -> None:
+    with pytest.raises(NoStartError, match=refused) if refused else contextlib.nullcontext():
+        setup(line, "--ignore-unmodelled", version=version)
+
+
+def test_an_encoder_decoder_runs_in_no_pipeline() -> None:
+    with pytest.raises(NoStartError, match="runs in no pipeline"):
+        setup("vllm serve whisper-large-v3 -pp 4")

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tokenyard
-from tokenyard import ConfigError, Deployment, KeyedPolicy, Policy, Request, Workload, load_workload
+from tokenyard import (
+    ConfigError,
+    Deployment,
+    KeyedPolicy,
+    KVTransferConfig,
+    Policy,
+    Recording,
+    Request,
+    StepObserver,
+    Workload,
+    load_workload,
+)
 from tokenyard.cli.main import main
+from tokenyard.errors import TraceError
 from tokenyard.explain.report.summary import summarize
+from tokenyard.sim.routers import EngineState, Router
 from tokenyard.sim.traffic import Progress
+from tokenyard.sim.transfers import KVTransfer
 
 SMALL = Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=4, max_model_len=4096)
 WORDS = ["--model", "llama-3.2-1b", "--gpu", "l4", "--max-num-seqs", "4", "--max-model-len", "4096"]
@@ -105,6 +120,74 @@ def test_a_policy_by_name_class_or_instance() -> None:
         tokenyard.run("random", SMALL, policy=3, **few)  # type: ignore[arg-type]
     several = tokenyard.run("random", SMALL.with_(data_parallel_size=2), policy=Shortest, **few)
     assert several.report.requests_finished == 12
+
+
+@pytest.mark.parametrize("engines", [{}, {"data_parallel_size": 2}, {"replicas": "2"}], ids=str)
+def test_a_run_has_rows(engines: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The same that a replay of the same configuration has; of several engines with the engine of each."""
+    deployment = SMALL.with_(**engines)
+    few = {**FEW, "request_rate": 20.0}
+    found = deployment.replay("random", policy=Shortest, warmup=0.1, until=0.5, progress=True, **few)
+    assert "8 of 12 requests, 0.5 s" in capsys.readouterr().err
+    assert set(found.requests["engine"].tolist()) == ({0, 1} if engines else {0})
+    assert (found.requests["arrival_s"] >= 0.1).all()
+    assert found.steps["start_s"].max() < 0.5
+    assert len(found.requests) == found.report.requests
+    assert len(found.result.unfinished) > 0
+    assert found.report.header.policy == "Shortest"
+    assert "under way" in repr(found)
+    assert "partial" not in str(found), "a run that was to end is whole"
+    assert "<table>" in found._repr_html_()
+    request_id = found.requests["request_id"][0]
+    assert found.why(request_id).request_id == request_id
+    assert len(found.token_gaps(request_id)) == found.requests["output_tokens"][0] - 1
+    spec = SMALL.resolve()
+    if not engines:
+        rows = tokenyard.replay(
+            found.workload, spec.scheduler, spec.cache, spec.latency, policy=Shortest, warmup=0.1, until=0.5, rows=True
+        ).rows
+        assert rows is not None
+        for mine, theirs in ((found.requests, rows.requests), (found.steps, rows.steps), (found.waits, rows.waits)):
+            assert mine.to_arrow().equals(theirs.to_arrow())
+    with pytest.raises(ConfigError, match="run it with rows=True"):
+        _ = deployment.replay("random", rows=False, **FEW).requests
+
+
+class Last(Router):
+    """Everything to the last engine."""
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        return len(engines) - 1
+
+
+class Arrivals(StepObserver):
+    """Counts who comes."""
+
+    reads_tokens = False
+    count = 0
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self.count += 1
+
+
+def test_a_run_takes_routers_observers_and_connectors() -> None:
+    several, seen = SMALL.with_(data_parallel_size=2), Arrivals()
+    found = several.replay("random", router=Last, observer=[seen], **FEW)
+    assert set(found.requests["engine"].tolist()) == {1}
+    assert seen.count == 12
+    again = several.replay("random", router="round-robin", **FEW)
+    assert set(again.requests["engine"].tolist()) == {0, 1}
+    config = KVTransferConfig(kv_connector="OffloadingConnector", kv_connector_extra_config={"cpu_bytes_to_use": 2**30})
+    size = SMALL.resolve().plan.bytes_per_block
+    moved = SMALL.replay("random", kv_transfer=KVTransfer(config=config, bytes_per_block=size), **FEW)
+    assert moved.report.steps > SMALL.replay("random", **FEW).report.steps, "it stores what it has computed"
+    stopped = SMALL.replay("random", progress=lambda _: "stop", **FEW)
+    assert stopped.result.ended_by == "on_progress"
+    for wrong in ({"warmup": 1}, {"router": Last()}):
+        with pytest.raises(ConfigError, match=r"advice|proposals"):
+            SMALL.replay("random", advice=True, **wrong, **FEW)
+    with pytest.raises(ConfigError, match="until"):
+        SMALL.replay("random", until=0, **FEW)
 
 
 def test_proposals_are_tried_with_the_policy_that_ran() -> None:
@@ -207,3 +290,90 @@ def test_a_line_that_is_recommended_has_every_flag_that_was_typed(capsys: pytest
     words = ("--no-async-scheduling", "--set", "max_num_seqs=4", "--no-largest-load")
     told = printed(capsys, "plan", "random", *FEW_WORDS, *WORDS, *words)
     assert "--no-async-scheduling" in told["serve"]
+
+
+def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--policies", "fcfs,bypass", "--loads", "1,2", "--seeds", "2", "--slo", "ttft:200")
+    told = printed(capsys, "compare", "random", *FEW_WORDS, *WORDS, *words)
+    seen: list[tuple[str, float, int]] = []
+    found = tokenyard.compare(
+        "random",
+        SMALL,
+        ["fcfs", "bypass"],
+        loads=[1, 2],
+        seeds=[0, 1],
+        slo="ttft:200",
+        progress=lambda policy, load, seed, _: seen.append((policy, load, seed)),
+        **FEW,
+    )
+    assert plain(found.to_dict()) == told
+    assert len(set(seen)) == 8
+    assert found.as_table()["policy"].tolist() == ["fcfs", "bypass"] * 2
+    assert "speedup" in str(found)
+    assert found._repr_html_().startswith("<svg")
+    workload, long = load_workload("chat", limit=5), SMALL.with_(max_model_len=32768)
+    by_class = tokenyard.compare(lambda _: workload, long, {"mine": Shortest, "fcfs": "fcfs"})
+    assert by_class.policies == ("mine", "fcfs")
+    with pytest.raises(ConfigError, match="client_timeout"):
+        tokenyard.compare("random", SMALL, ["fcfs"], client_timeout="1s", **FEW)
+    with pytest.raises(ConfigError, match="ttft:500"):
+        tokenyard.compare("random", SMALL, ["fcfs"], slo={"ttft_mean": "1s"}, **FEW)
+
+
+def test_prefill_and_decode_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = printed(capsys, "split", "random", *FEW_WORDS, *WORDS, "--split", "2+1")
+    found = tokenyard.split("random", SMALL, "2+1", trace=tmp_path, **FEW)
+    own = plain(found.to_dict())
+    for side in (own["prefill"], own["decode"]):
+        side["header"]["source"] = None
+        for rank in side["ranks"]:
+            rank["source"] = None
+    assert own == told
+    assert (tmp_path / "prefill").is_dir()
+    assert "2 prefill engines" in str(found)
+    assert "2 + 1 engines" in repr(found)
+
+
+def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It answers what the functions and the commands do."""
+    run = SMALL.replay("random", trace=tmp_path / "a", **FEW)
+    SMALL.with_(max_num_seqs=2).replay("random", trace=tmp_path / "b", **FEW)
+    a = Recording(tmp_path / "a")
+    assert plain(a.report().to_dict()) == printed(capsys, "report", str(tmp_path / "a"))
+    assert plain(a.report(slo="ttft_p90=1s").to_dict())["goodput"]["met"] is True
+    request_id = run.requests["request_id"][5]
+    told = plain(a.why(request_id).to_dict())
+    assert told == printed(capsys, "why", str(tmp_path / "a"), request_id)
+    assert told["reasons"] == plain(run.why(request_id).to_dict())["reasons"]
+    everybody = a.waiting()
+    assert plain(everybody.to_dict()) == printed(capsys, "why", str(tmp_path / "a"))
+    assert everybody.as_table()["seconds"].sum() == pytest.approx(run.waits["seconds"].sum())
+    assert plain(a.compare(Recording(tmp_path / "b")).to_dict()) == printed(
+        capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b")
+    )
+    assert a.standstills().places == []
+    named = a.whatif({"few": {"max_num_seqs": 2}, "h100": SMALL.with_(gpu="h100")})
+    assert [each.name for each in named.variants] == ["few", "h100"]
+    table = named.as_table()
+    assert table["low"].dtype == table["then"].dtype == float, "whether any is missing or all"
+    (mean,) = table["then"][(table["variant"] == "few") & (table["figure"] == "ttft_ms.mean")]
+    assert mean == tokenyard.whatif(tmp_path / "a", {"max_num_seqs": 2}).variants[0].figures[0].variant
+    for answer in (a, a.report(), everybody, a.why(request_id), named, a.compare(tmp_path / "b"), a.standstills()):
+        assert len(repr(answer).splitlines()) == 1
+        assert str(answer) != repr(answer)
+        assert answer._repr_html_().startswith(("<pre>", "<div>"))
+    with pytest.raises(TraceError):
+        Recording(tmp_path / "none")
+
+
+def test_plans_in_processes_are_those_of_one() -> None:
+    space, slo = {"max_num_seqs": [1, 2, 4], "gpu": ["l4", "h100"]}, {"ttft_p90": "300ms"}
+    asked: dict[str, Any] = {"space": space, "slo": slo, "minimize": "cost", "price": {"h100": 2.5, "l4": 1}}
+    one = SMALL.plan("random", largest_load=False, **asked, **FEW)
+    two = SMALL.plan("random", largest_load=False, jobs=2, **asked, **FEW)
+    assert one.recommended is not None
+    assert two.recommended == one.recommended
+    assert (two.serve, two.value, two.front) == (one.serve, one.value, one.front)
+    assert len(two.as_table()) == len(two.rows) == 6
+    with pytest.raises(ConfigError, match="processes = 0"):
+        SMALL.plan("random", jobs=0, **asked, **FEW)

@@ -290,6 +290,19 @@ def test_not_a_number_is_told() -> None:
     toy.add("b")
     news = list(answer(toy, toy.schedule(), [[5], [6]], num_nans_in_logits={"b": 3}))
     assert [each.extras.num_nans_in_logits for each in news] == [0, 3]
+    more = {"num_nans_in_logits": {"b": 1}, "logprobs": {0: _logprobs(1)}}
+    news = list(answer(toy, toy.schedule(), [[7], [8]], **more))
+    assert [each.extras.num_nans_in_logits for each in news] == [0, 1], "none, beside something else that is told"
+
+
+def test_outputs_are_columns_that_nobody_changes_afterwards() -> None:
+    toy = ToyEngine()
+    toy.add("a")
+    sampled = ModelOutput.from_lists([[5]])
+    result = toy.scheduler.update_from_output(toy.schedule(), sampled)
+    assert not result.tokens.flags.writeable
+    assert not result.num_tokens.flags.writeable
+    assert not np.shares_memory(result.tokens, sampled.sampled), "an executor may use its buffer again"
 
 
 # ---- events
@@ -332,9 +345,10 @@ def test_events_are_off_by_default_and_leave_nothing_behind() -> None:
     log.add("b")
     log.step()
     log.abort("b")
-    recorded = log.scheduler._features.events
-    assert recorded is not None
-    assert len(recorded) == 0
+    for name in "ab":
+        log.add(name)
+    for told in events(log.update(log.schedule())).values():
+        assert [kind for kind, _ in told] == [EventType.QUEUED, EventType.SCHEDULED], "and nothing of those before"
 
 
 # ---- routed experts

@@ -18,7 +18,8 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.admission_limits import limits_in_order
+from tokenyard.core.sched.candidate import Limit, StepHook
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import ObserverWarning, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import Outcome, Reason, StepOutcomes
@@ -382,13 +383,20 @@ def test_hashing_that_raises_once(monkeypatch: pytest.MonkeyPatch, hook: str, af
 
 
 @pytest.mark.parametrize("after", [0, 2])
-def test_any_limit_that_raises_once(after: int) -> None:
-    num_limits = len(Yard(Busy(), connector=Connector(Random(3))).scheduler._planner._admission_pass._limits)
-    for which in range(num_limits):
+def test_any_limit_that_raises_once(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[Limit] = []
+
+    def noted(*parts: Any) -> list[Limit]:
+        limits[:] = limits_in_order(*parts)
+        return limits
+
+    monkeypatch.setattr("tokenyard.core.sched.step.limits_in_order", noted)
+    Yard(Busy(), connector=Connector(Random(3)))
+    for which in range(len(limits)):
         for late in (False, True):
             yard = Yard(Busy(), connector=Connector(Random(3)))
             fuse = Fuse(after)
-            fuse.arm(yard.scheduler._planner._admission_pass._limits[which], "ask", late=late)
+            fuse.arm(limits[which], "ask", late=late)
             yard.run()
             assert fuse.has_blown
             assert yard.errors == ["schedule"]

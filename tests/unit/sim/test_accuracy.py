@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokenyard.cli.accuracy import compare_files
+from tokenyard import accuracy
 from tokenyard.cli.main import main
-from tokenyard.cli.support.flags import Accuracy
 from tokenyard.core.profiles import decision_profile
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
@@ -136,7 +135,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_replay_and_stretches_say_the_same(tmp_path: Path) -> None:
     path = table(tmp_path, {"batch_size": "2", "silicon_data_source": "silicon_concurrency=2", "osl": "64"})
-    quick, replayed = (compare_files(Accuracy(files=(path,), replay=replay)).rows[0] for replay in (False, True))
+    quick, replayed = (accuracy((path,), replay=replay).rows[0] for replay in (False, True))
     assert quick.tpot.predicted == pytest.approx(replayed.tpot.predicted)
     assert quick.ttft.predicted == pytest.approx(replayed.ttft.predicted)
 
@@ -171,11 +170,11 @@ def test_errors_are_of_both_signs() -> None:
 def test_a_result_of_vllm_bench_is_a_point(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(BENCH))
-    accuracy = compare_files(Accuracy(files=(path,), gpu="h100"))
-    assert accuracy.rows[0].load == "8 users, 500+100"
-    assert 2 < accuracy.rows[0].tpot.predicted < 30
+    found = accuracy((path,), gpu="h100")
+    assert found.rows[0].load == "8 users, 500+100"
+    assert 2 < found.rows[0].tpot.predicted < 30
     with pytest.raises(ConfigError, match="gpu"):
-        compare_files(Accuracy(files=(path,)))
+        accuracy((path,))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +196,7 @@ def test_a_result_that_cannot_be_compared_is_refused(tmp_path: Path, change: dic
 def test_a_run_is_replayed(tmp_path: Path) -> None:
     run = read_run(run_folder(tmp_path / "run"))
     assert run.gpu.name == "rtxpro6000"
-    assert run.decides_ahead
+    assert run.scheduler.async_scheduling
     assert run.ttft == pytest.approx(np.ones(8))
     comparison = compare_run(run)
     assert comparison.measured["e2e"].mean() == pytest.approx(np.mean([3 + i * 0.75 for i in range(8)]))
@@ -262,15 +261,15 @@ def test_a_damaged_run_is_refused(tmp_path: Path, name: str, text: str, problem:
 @pytest.mark.slow
 def test_the_measured_points_are_met(shared: Path) -> None:
     path = shared / "data/groundtruth/aic_silicon_sample_ttft_tpot.csv.gz"
-    accuracy = compare_files(Accuracy(files=(path,)))
-    assert accuracy.tpot is not None
-    assert accuracy.ttft is not None
-    assert accuracy.tpot.n > 800
-    assert accuracy.tpot.median < 0.06
-    assert accuracy.tpot.p90 < 0.15
-    assert accuracy.ttft.median < 0.10
-    assert accuracy.ttft.p90 < 0.25
-    assert accuracy.tpot.covered > 0.85
+    found = accuracy((path,))
+    assert found.tpot is not None
+    assert found.ttft is not None
+    assert found.tpot.n > 800
+    assert found.tpot.median < 0.06
+    assert found.tpot.p90 < 0.15
+    assert found.ttft.median < 0.10
+    assert found.ttft.p90 < 0.25
+    assert found.tpot.covered > 0.85
 
 
 @pytest.mark.slow
@@ -327,7 +326,7 @@ def test_without_a_file_the_installed_points_are_read(
 
 def test_a_run_has_percentiles_and_errors_of_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = run_folder(tmp_path / "run")
-    (row,) = compare_files(Accuracy(files=(folder,))).rows
+    (row,) = accuracy((folder,)).rows
     measured = read_run(folder).ttft
     assert row.percentiles["ttft"]["p90"].measured == pytest.approx(1e3 * np.percentile(measured, 90))
     assert row.of_requests["tpot"].n == len(measured)

@@ -12,9 +12,7 @@ import pytest
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, LatencyError
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import replay
-from tokenyard.sim.split import replay_split
+from tokenyard.sim.replay import replay, replay_parallel, replay_split
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.load import load_workload
 from tokenyard.workload.record import Workload

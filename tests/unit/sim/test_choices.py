@@ -286,7 +286,7 @@ def test_tokens_are_made_for_policies_that_may_look_at_them(workload: Workload, 
 
 
 def _compare(workload: Workload, policies: Any) -> tuple[str, ...]:
-    return compare(policies, lambda _: workload, ReplaySettings(CONFIG, CACHE, LATENCY)).policies
+    return compare(workload, ReplaySettings(CONFIG, CACHE, LATENCY), policies).policies
 
 
 def test_a_comparison_takes_classes_and_functions(workload: Workload, file: str) -> None:

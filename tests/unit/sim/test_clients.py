@@ -14,8 +14,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import ClientFigures
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import ReplayResult, replay
+from tokenyard.sim.replay import ReplayResult, replay, replay_parallel
 from tokenyard.sim.routers import LeastLoaded, RoundRobin
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.record import Clients, StreamTokens, Workload, WorkloadRequest

@@ -21,10 +21,10 @@ def seconds(schedule: Schedule) -> Floats:
 @pytest.mark.parametrize(
     "loop",
     [
-        ClosedLoop(users=1, input_tokens=50, output_tokens=7, rounds=3, async_scheduling=False),
-        ClosedLoop(users=4, input_tokens=300, output_tokens=90, shortest=0.8, rounds=4, async_scheduling=False),
+        ClosedLoop(users=1, input_tokens=50, output_tokens=7, rounds=3),
+        ClosedLoop(users=4, input_tokens=300, output_tokens=90, shortest=0.8, rounds=4),
         ClosedLoop(users=5, input_tokens=700, output_tokens=40, max_num_batched_tokens=256, rounds=3),
-        ClosedLoop(users=6, input_tokens=64, output_tokens=30, max_num_seqs=3, rounds=3, async_scheduling=False),
+        ClosedLoop(users=6, input_tokens=64, output_tokens=30, max_num_seqs=3, rounds=3),
     ],
 )
 def test_stretches_are_the_schedulers_steps(loop: ClosedLoop) -> None:
@@ -47,7 +47,6 @@ def test_short_memory_is_met_nearly(blocks: int) -> None:
         shortest=0.8,
         rounds=4,
         num_gpu_blocks=blocks,
-        async_scheduling=False,
     )
     steps, stretches = run_closed_loop(loop), run_in_stretches(loop)
     enough = run_in_stretches(ClosedLoop(users=24, input_tokens=400, output_tokens=200, shortest=0.8, rounds=4))

@@ -53,7 +53,7 @@ def test_a_job_lasts_from_its_first_arrival_to_its_last_end() -> None:
 def test_everybody_sees_the_same_workloads() -> None:
     drafts = SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=2))
     drafting = settings()._replace(speculation=drafts)
-    result = compare(["fcfs", "priority"], workload, drafting, loads=(1.0, 2.0), seeds=(3, 4))
+    result = compare(workload, drafting, ["fcfs", "priority"], loads=(1.0, 2.0), seeds=(3, 4))
     for load in (1.0, 2.0):
         fcfs, priority = result.cell("fcfs", load), result.cell("priority", load)
         assert fcfs.metrics == priority.metrics, "all priorities are equal"
@@ -65,7 +65,7 @@ def test_everybody_sees_the_same_workloads() -> None:
 
 
 def test_a_drawing_names_what_it_draws() -> None:
-    svg = draw(compare(["fcfs"], workload, settings(), seeds=(1,)), title="time <s>")
+    svg = draw(compare(workload, settings(), ["fcfs"], seeds=(1,)), title="time <s>")
     assert "agentic: time &lt;s&gt;" in svg
     assert svg.count("<polyline") == 1
 
@@ -73,4 +73,4 @@ def test_a_drawing_names_what_it_draws() -> None:
 @pytest.mark.parametrize("policies", [[], ["fcfs", "fcfs"], ["nobody"]])
 def test_policies_are_checked(policies: list[str]) -> None:
     with pytest.raises(ConfigError, match="policies"):
-        compare(policies, workload, settings())
+        compare(workload, settings(), policies)

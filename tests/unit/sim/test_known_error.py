@@ -19,18 +19,18 @@ from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.steptime.calibrated import CalibratedLatency, Drafting
 from tokenyard.steptime.constants import Constants, MeasuredDeployment, minor_version, shipped_constants
 from tokenyard.steptime.formula import Parallelism, gpus_together
-from tokenyard.steptime.known_error import LEFT_OUT, Asked, KnownError, Load, Spread, Term, known_error
+from tokenyard.steptime.known_error import LEFT_OUT, AskedDeployment, KnownError, Load, Spread, Term, known_error
 from tokenyard.steptime.model import StepShape
 
 REPO = Path(__file__).resolve().parents[3]
 DEPLOYMENTS = [each for each in shipped_constants().deployments if each.points >= 10]
 
 
-def as_asked(one: MeasuredDeployment) -> Asked:
+def as_asked(one: MeasuredDeployment) -> AskedDeployment:
     """The question that is answered by exactly this measurement."""
     tensor, data, pipeline, expert = one.layout
     precision = "" if one.precision == "bf16" else one.precision
-    return Asked(
+    return AskedDeployment(
         spec=measured_model(one.model, precision),
         gpu=named_gpu(one.gpu),
         parallel=Parallelism(tensor=tensor, data=data, pipeline=pipeline, expert=expert),
@@ -43,7 +43,7 @@ def as_asked(one: MeasuredDeployment) -> Asked:
 MEASURED = st.sampled_from(DEPLOYMENTS).map(as_asked)
 
 
-def additions(asked: Asked) -> Iterator[Asked]:
+def additions(asked: AskedDeployment) -> Iterator[AskedDeployment]:
     """The same question with one thing more that nothing measured."""
     yield replace(asked, version="0.33")
     yield replace(asked, terms=(*asked.terms, Term(name="LoRA adapters", tpot_share=0.1, ttft_share=0.02)))
@@ -62,7 +62,7 @@ def is_narrower(one: Spread, other: Spread) -> bool:
 
 @given(asked=MEASURED, order=st.lists(st.integers(0, 8), min_size=1, max_size=5, unique=True))
 @settings(max_examples=examples(80), deadline=None)
-def test_something_unmeasured_is_said_and_never_narrows_the_range(asked: Asked, order: list[int]) -> None:
+def test_something_unmeasured_is_said_and_never_narrows_the_range(asked: AskedDeployment, order: list[int]) -> None:
     before = known_error(asked)
     for which in order:
         if which == 5 and asked.parallel.pipeline > 1:
@@ -80,7 +80,9 @@ def test_something_unmeasured_is_said_and_never_narrows_the_range(asked: Asked, 
 
 @given(asked=MEASURED, gpu=st.sampled_from(sorted(GPUS)))
 @settings(max_examples=examples(60), deadline=None)
-def test_a_measured_deployment_is_nowhere_known_better_than_where_it_was_measured(asked: Asked, gpu: str) -> None:
+def test_a_measured_deployment_is_nowhere_known_better_than_where_it_was_measured(
+    asked: AskedDeployment, gpu: str
+) -> None:
     here, there = known_error(asked), known_error(replace(asked, gpu=GPUS[gpu]))
     assert here.gaps == ()
     assert here.familiarity == "measured"
@@ -105,13 +107,13 @@ def test_what_is_missing_of_model_and_gpu_is_told_apart() -> None:
     llama, qwen = measured_model("meta-llama/Llama-3.1-70B", "fp8"), measured_model("Qwen/Qwen3-32B", "")
     plain = Parallelism(tensor=2)
     asks = {
-        "measured": Asked(spec=llama, gpu=GPUS["h100"], parallel=plain, kv_cache_dtype="fp8"),
-        "pair": Asked(spec=qwen, gpu=GPUS["h200"], parallel=plain),
-        "generation": Asked(spec=qwen, gpu=GPUS["b200"], parallel=plain),
-        "gpu": Asked(spec=llama, gpu=GPUS["gb200"], parallel=plain, kv_cache_dtype="fp8"),
-        "model": Asked(spec=named_model("qwen3-8b"), gpu=GPUS["h100"], parallel=plain),
-        "model + gpu": Asked(spec=named_model("qwen3-8b"), gpu=GPUS["a10"], parallel=plain),
-        "precision": Asked(spec=measured_model("Qwen/Qwen3-32B", "fp8"), gpu=GPUS["h100"], parallel=plain),
+        "measured": AskedDeployment(spec=llama, gpu=GPUS["h100"], parallel=plain, kv_cache_dtype="fp8"),
+        "pair": AskedDeployment(spec=qwen, gpu=GPUS["h200"], parallel=plain),
+        "generation": AskedDeployment(spec=qwen, gpu=GPUS["b200"], parallel=plain),
+        "gpu": AskedDeployment(spec=llama, gpu=GPUS["gb200"], parallel=plain, kv_cache_dtype="fp8"),
+        "model": AskedDeployment(spec=named_model("qwen3-8b"), gpu=GPUS["h100"], parallel=plain),
+        "model + gpu": AskedDeployment(spec=named_model("qwen3-8b"), gpu=GPUS["a10"], parallel=plain),
+        "precision": AskedDeployment(spec=measured_model("Qwen/Qwen3-32B", "fp8"), gpu=GPUS["h100"], parallel=plain),
     }
     for familiarity, asked in asks.items():
         known = known_error(asked)
@@ -126,13 +128,13 @@ def test_model_and_gpu_measured_apart_say_more_than_either_alone() -> None:
         widths = {kind: errors[kind]["high"] / errors[kind]["low"] for kind in errors}
         assert widths["load"] < widths["pair"] < widths["model"]
     known = known_error(
-        Asked(spec=measured_model("Qwen/Qwen3-32B", ""), gpu=GPUS["h200"], parallel=Parallelism(tensor=2))
+        AskedDeployment(spec=measured_model("Qwen/Qwen3-32B", ""), gpu=GPUS["h200"], parallel=Parallelism(tensor=2))
     )
     assert known.tpot.high / known.tpot.low < 1.5
 
 
 def test_the_nearest_measured_are_named_with_their_loads() -> None:
-    asked = Asked(spec=measured_model("Qwen/Qwen3-32B", ""), gpu=GPUS["h100"], parallel=Parallelism(tensor=2))
+    asked = AskedDeployment(spec=measured_model("Qwen/Qwen3-32B", ""), gpu=GPUS["h100"], parallel=Parallelism(tensor=2))
     known = known_error(asked)
     assert known.nearest[0].layout == (2, 1, 1, False)
     assert (
@@ -205,7 +207,9 @@ def test_what_lengthens_a_prompt_and_what_lengthens_an_answer_are_gaps_of_their_
 def test_a_gpu_that_was_never_measured_is_known_less_than_a_pair_apart() -> None:
     pair, unmeasured = (
         known_error(
-            Asked(spec=measured_model(*model), gpu=GPUS[gpu], kv_cache_dtype=kv, parallel=Parallelism(tensor=2))
+            AskedDeployment(
+                spec=measured_model(*model), gpu=GPUS[gpu], kv_cache_dtype=kv, parallel=Parallelism(tensor=2)
+            )
         )
         for model, gpu, kv in (
             (("Qwen/Qwen3-32B", ""), "h200", None),
@@ -228,7 +232,9 @@ def test_constants_of_one_kind_of_points_are_enough() -> None:
     """Everything is looked up in the data: with other data another statement follows."""
     data = json.loads(json.dumps(shipped_constants().data))
     data["deployments"] = [each for each in data["deployments"] if each["gpu"] != "h200"]
-    asked = Asked(spec=measured_model("meta-llama/Llama-3.1-70B", "fp8"), gpu=GPUS["h200"], kv_cache_dtype="fp8")
+    asked = AskedDeployment(
+        spec=measured_model("meta-llama/Llama-3.1-70B", "fp8"), gpu=GPUS["h200"], kv_cache_dtype="fp8"
+    )
     assert known_error(asked).gaps == ()
     assert "pair" in kinds(known_error(asked, Constants(data)))
 

@@ -7,11 +7,11 @@ import pytest
 
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.questions.recorded.answer import WatchedLatency
+from tokenyard.questions.recorded.answer import StepWatch
 from tokenyard.steptime import ConstantLatency, FittedLatency, RooflineLatency, StepShape, step_features
-from tokenyard.steptime.carried import Reach, lean
+from tokenyard.steptime.carried import Reach, extrapolate
 from tokenyard.steptime.fitted import MeasuredStep, fit_steps
-from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.model import LatencyModel, MappedLatency
 
 SLOWER = 1.3
 """How much longer than the model says the machine of these tests takes."""
@@ -46,7 +46,7 @@ LARGE = [shape(256, 2000), shape(64, 8000), shape(4, 500, 2048), shape(64, 2000,
 def test_larger_steps_follow_the_model_at_the_machines_speed(model: RooflineLatency) -> None:
     steps = small_steps(model, SLOWER)
     alone = fit_steps(steps, "here")
-    leaning = lean(alone, steps, model)
+    leaning = extrapolate(alone, steps, model)
     assert leaning is not None
     assert leaning.error < 0.05
     for each in (shape(256, 2000), shape(64, 8000), shape(4, 500, 2048), shape(64, 2000, 4096)):
@@ -60,7 +60,7 @@ def test_steps_like_those_measured_take_what_is_fitted(model: RooflineLatency) -
     dearer = FittedLatency(constant=8e-3, prefill_tokens=2e-5, decodes=2e-4, prefills=1e-4)
     steps = small_steps(dearer, 1.0)
     alone = fit_steps(steps, "here")
-    leaning = lean(alone, steps, model)
+    leaning = extrapolate(alone, steps, model)
     assert leaning is not None
     assert Reach.of(steps).decodes == 4
     for each in (shape(1, 100), shape(4, 900), shape(2, 500, 60)):
@@ -70,7 +70,7 @@ def test_steps_like_those_measured_take_what_is_fitted(model: RooflineLatency) -
 
 def test_there_is_no_jump_where_the_reach_ends(model: RooflineLatency) -> None:
     steps = small_steps(model, SLOWER)
-    leaning = lean(fit_steps(steps, "here"), steps, model)
+    leaning = extrapolate(fit_steps(steps, "here"), steps, model)
     assert leaning is not None
     most = Reach.of(steps).prefill_tokens
     within, beyond = (leaning.latency.step_seconds(shape(2, 500, int(most * part))) for part in (1.08, 1.12))
@@ -79,7 +79,7 @@ def test_there_is_no_jump_where_the_reach_ends(model: RooflineLatency) -> None:
 
 def test_what_the_trace_has_none_of_is_the_models_alone(model: RooflineLatency) -> None:
     steps = [step for step in small_steps(model, 1.0) if not step.features[-1]]
-    leaning = lean(fit_steps(steps, "here"), steps, model)
+    leaning = extrapolate(fit_steps(steps, "here"), steps, model)
     assert leaning is not None
     prefill = shape(0, 0, 2048)
     assert leaning.latency.step_seconds(prefill) == pytest.approx(model.step_seconds(prefill), rel=0.1)
@@ -89,20 +89,21 @@ def test_a_model_that_is_far_off_is_not_used(model: RooflineLatency) -> None:
     rng = np.random.default_rng(3)
     steps = small_steps(ConstantLatency(), 1.0)
     uneven = [step._replace(seconds=step.seconds * float(rng.choice((1.0, 4.0)))) for step in steps]
-    assert lean(fit_steps(uneven, "here"), uneven, model) is None
-    assert lean(fit_steps(steps, "here"), steps, FittedLatency()) is None, "a model without durations"
+    assert extrapolate(fit_steps(uneven, "here"), uneven, model) is None
+    assert extrapolate(fit_steps(steps, "here"), steps, FittedLatency()) is None, "a model without durations"
 
 
 def test_time_in_larger_steps_is_counted_and_named() -> None:
-    watched = WatchedLatency(ConstantLatency(seconds=1.0), Reach(prefill_tokens=100, prefills=1, decodes=4))
+    watch = StepWatch(Reach(prefill_tokens=100, prefills=1, decodes=4))
+    watched = MappedLatency(ConstantLatency(seconds=1.0), watch.note)
     for _ in range(18):
         watched.step_seconds(shape(4, 10, 100))
-    assert watched.doubt(None) is None
+    assert watch.doubt(None) is None
     watched.step_seconds(shape(9, 10))
     watched.step_seconds(shape(2, 10, 300))
-    assert watched.doubt(None) == (
+    assert watch.doubt(None) == (
         "10% of the time is spent in steps larger than the trace has (up to 300 prompt tokens in one, the trace has at"
         " most 100; up to 9 decodes in one, the trace has at most 4): their durations are extrapolated from smaller"
         " ones"
     )
-    assert "those of the model of an H100, scaled" in str(watched.doubt("an H100"))
+    assert "those of the model of an H100, scaled" in str(watch.doubt("an H100"))

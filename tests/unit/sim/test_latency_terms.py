@@ -12,7 +12,7 @@ from tokenyard.models.named import MODELS, named_model
 from tokenyard.questions.recorded.recorded_run import fitted_to_model
 from tokenyard.steptime import load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency
-from tokenyard.steptime.carried import Ratios, ScaledLatency, ratios
+from tokenyard.steptime.carried import Ratios, ratios, scaled
 from tokenyard.steptime.fitted import (
     FittedLatency,
     MeasuredStep,
@@ -51,17 +51,16 @@ def measured(machine: LatencyModel, some: list[StepShape], *, ahead: bool = Fals
     ]
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_terms_are_all_that_a_step_takes(name: str) -> None:
-    spec = MODELS[name]
-    tp = next(size for size in (8, 4, 2, 1) if _splits(spec, size))
-    parallel = Parallelism(tensor=tp, expert=spec.has_experts)
-    for latency in (CalibratedLatency(spec, named_gpu("h200"), parallel=parallel, context_ranks=1),):
+def test_terms_are_all_that_a_step_takes() -> None:
+    for name, spec in MODELS.items():
+        tp = next(size for size in (8, 4, 2, 1) if _splits(spec, size))
+        parallel = Parallelism(tensor=tp, expert=spec.has_experts)
+        latency = CalibratedLatency(spec, named_gpu("h200"), parallel=parallel, context_ranks=1)
         for each in shapes(20):
             terms = latency.terms(latency.work_of(each))
-            assert min(terms.values()) >= -1e-12
-            assert sum(terms.values()) == pytest.approx(latency.step_seconds(each), rel=1e-9)
-            assert terms[HOST] == latency.host_seconds
+            assert min(terms.values()) >= -1e-12, name
+            assert sum(terms.values()) == pytest.approx(latency.step_seconds(each), rel=1e-9), name
+            assert terms[HOST] == latency.host_seconds, name
 
 
 def _splits(spec: Any, size: int) -> bool:
@@ -168,9 +167,9 @@ def test_the_host_is_carried_over_by_itself() -> None:
         ConstantLatency(seconds=0.018, host_seconds=0.002),
     )
     machine = ConstantLatency(seconds=0.018, host_seconds=0.002)
-    scaled = ScaledLatency(machine, before, after)
+    latency = scaled(machine, before, after)
     each = shapes(1)[0]
-    assert scaled.host_seconds == 0.002
-    assert scaled.step_seconds(each) - scaled.host_seconds == pytest.approx(0.016 * 2)
+    assert latency.host_seconds == 0.002
+    assert latency.step_seconds(each) - latency.host_seconds == pytest.approx(0.016 * 2)
     assert tuple(ratios(before, after)) == pytest.approx((1.8, 1.8))
     assert not ratios(ConstantLatency(seconds=1.0), ConstantLatency(seconds=1.0, host_seconds=0.5)).are_one

@@ -11,7 +11,7 @@ from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.report import Speculation, SpeculationCounter
+from tokenyard.explain.report.report import SpeculationCounter, SpeculationFigures
 from tokenyard.record.facts import verified_drafts
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
 from tokenyard.steptime.pace import VirtualClock
@@ -93,7 +93,7 @@ def speculation(count: int, *acceptance: float, seed: int = 0) -> SimulatedSpecu
     )
 
 
-def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, Speculation]:
+def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, SpeculationFigures]:
     """All of them; steps, and what became of the drafts."""
     total = SpeculationCounter()
     scheduler = Scheduler(

@@ -8,7 +8,7 @@ import pytest
 from tokenyard.questions.recorded.answer import FrontEnd
 from tokenyard.steptime.fitted import FittedLatency, MeasuredStep, measured_pace, predicted_by_features
 from tokenyard.steptime.model import ConstantLatency, StepShape
-from tokenyard.steptime.pace import Pace, PacedLatency, VirtualClock
+from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
 from tokenyard.trace.schema import RequestArrived, StepCompleted, StepSnapshot
 from tokenyard.trace.steps import Step
 
@@ -23,7 +23,7 @@ def steps(*seconds: float, began: float = 100.0) -> list[MeasuredStep]:
     ]
 
 
-def pace_of(measured: list[MeasuredStep]) -> Pace | None:
+def pace_of(measured: list[MeasuredStep]) -> MachineSpeed | None:
     return measured_pace(measured, predicted_by_features(MODEL, measured) if measured else np.zeros(0), 100.0)
 
 
@@ -42,7 +42,7 @@ def test_a_slow_stretch_is_slow_at_its_moment() -> None:
 
 def test_a_paced_step_takes_longer_at_that_moment_alone() -> None:
     clock = VirtualClock()
-    latency = PacedLatency(ConstantLatency(seconds=0.5), Pace(np.array([0.0, 10.0]), np.array([1.0, 3.0])), clock)
+    latency = paced(ConstantLatency(seconds=0.5), MachineSpeed(np.array([0.0, 10.0]), np.array([1.0, 3.0])), clock)
     assert latency.step_seconds(SHAPE) == 0.5
     clock.advance_to(10.0)
     assert latency.step_seconds(SHAPE) == 1.5

@@ -13,11 +13,10 @@ from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import ReplayResult
+from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import RoundRobin
 from tokenyard.steptime import ConstantLatency
-from tokenyard.workload import Workload, load_workload
+from tokenyard.workload import Workload
 
 TWO_SECONDS = ConstantLatency(seconds=2.0)
 
@@ -115,24 +114,27 @@ def test_one_stage_is_the_plain_replay() -> None:
 @pytest.mark.parametrize("engines", [1, 2])
 @pytest.mark.parametrize("version", ["0.22", "0.33"])
 def test_a_workload_is_served_whole_where_memory_is_short(version: str, engines: int, *, is_async: bool) -> None:
-    workload = load_workload("chat", limit=6, rate_scale=8.0)
+    workload = Workload("long", [request(f"r{i}", 60, 40, arrival_time=0.1 * i) for i in range(16)])
     config = SchedulerConfig(
         profile=decision_profile(version),
         max_num_seqs=16,
-        max_num_batched_tokens=512,
-        max_model_len=16_384,
+        max_num_batched_tokens=128,
+        max_model_len=128,
         async_scheduling=is_async,
         pipeline_parallel_size=4,
     )
     result = replay_parallel(
-        Workload("chat", workload.requests),
+        workload,
         config,
-        CacheConfig(num_gpu_blocks=560),
+        CacheConfig(num_gpu_blocks=25),
         ConstantLatency(seconds=0.05),
         RoundRobin(),
         data_parallel_size=engines,
+        rows=True,
     )
-    assert result.num_finished == len(workload)
+    assert result.rows is not None
+    assert result.rows.requests["preemptions"].sum() > 0
+    assert (result.num_finished, result.output_tokens) == (16, 16 * 40)
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 5, 8])

@@ -22,8 +22,7 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError, StuckError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.parallel import replay_parallel
-from tokenyard.sim.replay import Progress, ReplayResult, replay
+from tokenyard.sim.replay import Progress, ReplayResult, replay, replay_parallel
 from tokenyard.sim.routers import RoundRobin
 from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency, load_tables
 from tokenyard.workload import AgenticOptions, StreamTokens, Workload, WorkloadRequest, agentic, load_workload

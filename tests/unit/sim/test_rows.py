@@ -29,8 +29,8 @@ from tokenyard import (
     replay_split,
     why,
 )
+from tokenyard.explain.render.table import column_of
 from tokenyard.sim import Clients, ConstantLatency, KVLink, Progress, ReplayRows, RowTable, replay_parallel
-from tokenyard.sim.rows.table import column_of
 
 LATENCY = ConstantLatency(seconds=0.02)
 
@@ -344,6 +344,11 @@ def test_a_table_is_columns() -> None:
     with pytest.raises(ConfigError, match="column = 'y': use one of: n, x, name"):
         table["y"]
     assert repr(table) == "<things: 3 rows of n, x, name, yes, mixed>"
+    assert str(table).splitlines()[:2] == ["n    x  name    yes    mixed", '1  1.5     a   True  {"a":1}']
+    wide = RowTable("wide", {f"column_{i}": np.arange(12) for i in range(30)})
+    assert repr(wide).endswith("column_23 and 6 more>")
+    *_, rows, columns = str(wide).splitlines()
+    assert (rows, columns[:26]) == ("2 rows more", "further columns: column_11")
     html = table._repr_html_()
     assert "<td>&lt;b&gt;</td>" in html
     assert "things: 3 rows</caption>" in html

@@ -9,9 +9,9 @@ from tests.unit.sim.test_replay import Recorder, request, run
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError
+from tokenyard.sim.replay import ReplayResult, replay_split
 from tokenyard.sim.routers import Fleet, router_maker
-from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.split import KVLink, SplitResult, replay_split
+from tokenyard.sim.settings import KVLink, ReplaySettings
 from tokenyard.steptime import ConstantLatency
 from tokenyard.steptime.model import StepShape, TransferDirection
 from tokenyard.workload import StreamTokens, Workload, WorkloadRequest, load_workload
@@ -37,7 +37,7 @@ class PerToken:
 
 def split(
     *requests: WorkloadRequest, gb_per_s: float = 1.0, num_gpu_blocks: int = 300, **options: Any
-) -> tuple[SplitResult, Recorder, Recorder]:
+) -> tuple[ReplayResult, Recorder, Recorder]:
     prefill, decode = Recorder(), Recorder()
     arguments: dict[str, Any] = {"config": CONFIG, "latency": SECOND, **options}
     result = replay_split(

@@ -15,7 +15,7 @@ from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.steptime import load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency, Drafting, columns_of
 from tokenyard.steptime.constants import Constants, model_key, shipped_constants
-from tokenyard.steptime.formula import NETWORK_BANDWIDTH, Parallelism, StepFormula, amounts
+from tokenyard.steptime.formula import NETWORK_BANDWIDTH, Parallelism, StepFormula, work_counts
 from tokenyard.steptime.model import StepShape, StepWork
 
 LLAMA = named_model("llama-3.1-8b")
@@ -37,7 +37,7 @@ def seconds(spec: ModelSpec, shape: StepShape, *, gpu: str = "h100", **split: ob
 
 
 def test_numbers_and_arrays_give_the_same() -> None:
-    formula = StepFormula(amounts(LLAMA, Parallelism()), H100, Parallelism(), shipped_constants().of(LLAMA, H100))
+    formula = StepFormula(work_counts(LLAMA, Parallelism()), H100, Parallelism(), shipped_constants().of(LLAMA, H100))
     works = [
         StepWork.of(shape) for shape in (step(8), step(300, 70), step(5, prompt=600), step(prompt=3000, before=50))
     ]
@@ -94,10 +94,10 @@ def test_windows_bound_what_decodes_read() -> None:
 
 def test_latent_attention_reads_one_vector_for_all_heads() -> None:
     kimi = measured_model("Kimi-K2.5", "int4")
-    one, eight = (amounts(kimi, Parallelism(tensor=tp)).attention[0] for tp in (1, 8))
+    one, eight = (work_counts(kimi, Parallelism(tensor=tp)).attention[0] for tp in (1, 8))
     assert one.kv_bytes == eight.kv_bytes == 576 * 2
     assert eight.decode_flops == one.decode_flops / 8
-    assert amounts(kimi, Parallelism(), "fp8").attention[0].kv_bytes == 576
+    assert work_counts(kimi, Parallelism(), "fp8").attention[0].kv_bytes == 576
 
 
 def test_tensor_parallelism_pays_for_its_link() -> None:

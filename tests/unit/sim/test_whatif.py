@@ -28,7 +28,7 @@ from tokenyard.record.recorder import TraceRecorder, TurnOrder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.replay import replay
-from tokenyard.steptime.carried import StretchedLatency
+from tokenyard.steptime.carried import stretched
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished
@@ -211,7 +211,7 @@ def test_modelled_step_times_have_the_range_of_replays_that_are_as_far_off(tmp_p
     lone = WorkloadRequest(request_id="r", prompt=StreamTokens.unique(1, 12), max_tokens=9)
     record("pressure", Workload("alone", [lone]), tmp_path)
     run = read_run(tmp_path)
-    extremes = StretchedLatency(run.latency, 0.5, 0.25), StretchedLatency(run.latency, 3.0, 2.0)
+    extremes = stretched(run.latency, prefill=0.5, decode=0.25), stretched(run.latency, prefill=3.0, decode=2.0)
     asked = replace(as_it_was(run), name="modelled", keeps_time=False, extremes=extremes)
     baseline = replay_as_it_was(run)
     (told,) = answer(run, baseline, [asked]).variants

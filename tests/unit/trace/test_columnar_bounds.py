@@ -120,6 +120,7 @@ def test_the_footer_tells_what_is_too_large(bounds: Bounds, problem: str, tmp_pa
         reader.check()
 
 
+@pytest.mark.slow
 def test_many_values_in_next_to_no_room_are_refused(tmp_path: Path) -> None:
     count = 40_000_000
     values = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.array(np.zeros(count, np.int32)))

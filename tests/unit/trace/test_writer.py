@@ -17,13 +17,25 @@ import numpy as np
 import pytest
 from tests.unit.trace.recorded import lines_of, records_of
 
-from tokenyard.record.writer import TraceWriter
+from tokenyard.record.writer import LineFile, TraceWriter, WriterThread
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import RequestArrived, RequestRecord, TraceStart
 
 
 def writer_to(path: Path, **settings: Any) -> TraceWriter:
     return TraceWriter(TraceConfig(path=path, policy="fcfs", **settings))
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a writer hands over is on disk when it goes on."""
+
+    class AtOnce(WriterThread):
+        def put(self, file: LineFile) -> None:
+            super().put(file)
+            self.drain()
+
+    monkeypatch.setattr("tokenyard.record.writer.WriterThread", AtOnce)
 
 
 def test_nothing_is_created_before_the_first_record(tmp_path: Path) -> None:
@@ -125,6 +137,7 @@ def test_an_existing_trace_is_replaced(tmp_path: Path) -> None:
     assert [record["step"] for record in records_of(tmp_path)] == [2]
 
 
+@pytest.mark.usefixtures("at_once")
 def test_lines_reach_the_disk_every_64_steps_and_when_idle(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         for step in range(63):
@@ -133,43 +146,40 @@ def test_lines_reach_the_disk_every_64_steps_and_when_idle(tmp_path: Path) -> No
         assert not list(tmp_path.iterdir())
         writer.step_snapshot(63)
         writer.steps_done(idle=False)
-        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 64
         writer.step_snapshot(64)
         writer.steps_done(idle=True)
-        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 65
 
 
+@pytest.mark.usefixtures("at_once")
 def test_short_steps_reach_the_disk_when_time_has_passed(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         for step in range(2000):
             writer.step_snapshot(step)
             writer.steps_done(idle=False, ts=10 + step / 1000)
-            writer._thread.drain()
             if step in (63, 64, 313, 314):
                 # The first batch after 64 steps, the next one 250 ms later.
                 assert len(lines_of(tmp_path)) == (64 if step < 313 else 314)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_clock_that_stands_still_holds_up_1024_steps_at_most(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         for step in range(64 + 1024):
             writer.step_snapshot(step)
             writer.steps_done(idle=False, ts=0.0)
-        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 64 + 1024
 
 
+@pytest.mark.usefixtures("at_once")
 def test_much_data_reaches_the_disk_before_64_steps(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         for step in range(3):
             writer.step_snapshot(step, note="x" * 500_000)
-        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 3
         for number in range(3):
             writer.append_request(RequestRecord(step=3, req_id="r" * 500_000, priority=number))
-        writer._thread.drain()
         assert len(lines_of(tmp_path, "requests")) == 3
 
 
@@ -368,13 +378,15 @@ def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
     code = """
-        import os, signal, sys, pathlib
+        import os, signal, sys, pathlib, time
         from tokenyard.record.writer import TraceConfig, TraceWriter
-        writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
+        folder = pathlib.Path(sys.argv[1])
+        writer = TraceWriter(TraceConfig(path=folder, policy="fcfs"))
         for step in range(100):
             writer.step_snapshot(step)
             writer.steps_done(idle=False)
-        writer._thread.drain()
+        while not any(file.read_bytes().count(b"\\n") >= 64 for file in folder.glob("*")):
+            time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGKILL)
     """
     assert run_python(code, tmp_path) == -9

@@ -9,7 +9,7 @@ from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import Compare, Plan, Replay, Run, Split, Sweep
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.questions.run import Scenario, prepared
+from tokenyard.questions.scenario import Scenario, prepared
 from tokenyard.workload.record import Workload
 
 __all__ = ["prepare", "say_overwritten", "scenario_of"]
@@ -24,7 +24,9 @@ def scenario_of(flags: Replay) -> Scenario:
     scenario = Scenario(workload=command.workload, arrivals=command.arrivals, slo=command.slo, **groups)
     if not isinstance(command, Compare):
         scenario = replace(scenario, more=command.more)
-    if isinstance(command, Run | Split):
+    if isinstance(command, Split):
+        return replace(scenario, trace=command.output, apart=command.apart)
+    if isinstance(command, Run):
         return replace(scenario, trace=command.output)
     if isinstance(command, Plan):
         return replace(scenario, apart=SplitSettings(kv_link_gb_per_s=command.kv_link_gb_per_s))

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.segment import Segment
 
 from tokenyard.cli.support.streams import say
-from tokenyard.redaction import plain_lines, with_valid_text
+from tokenyard.explain.render.console import PlainConsole
+from tokenyard.redaction import with_valid_text
 from tokenyard.sim.replay import Progress as Replayed
 from tokenyard.workload import Workload
 
-__all__ = ["PlainConsole", "errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
+__all__ = ["errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -29,18 +29,6 @@ _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]")
-
-
-class PlainConsole(Console):
-    """A console that prints foreign text without what would steer the terminal, whatever it stands in."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """The segments of anything: every printed character passes here."""
-        for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:
-                yield segment._replace(text=plain_lines(segment.text))
 
 
 class _Results(PlainConsole):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
-from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError, shown
+from tokenyard.errors import shown, worded
 
-__all__ = ["as_flags", "default_of", "flag", "in_words_of", "number_rule", "setting_names", "spellings"]
+__all__ = ["default_of", "flag", "in_words_of", "number_rule", "setting_names", "spellings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -61,9 +61,6 @@ def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None
 #
 # The library names settings as its configurations do. Here, and nowhere else, they become the flags that a user
 # types.
-
-_IN_TEXT = re.compile(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+(?!\w|=|\.\w)")
-"""Words that can only be names of settings: plain ones (seed, limit) are left alone."""
 
 
 def flag(name: str) -> str:
@@ -125,36 +122,19 @@ def _known_as(setting: str, command: type) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def as_flags(message: str, command: type) -> str:
-    """The message with flags in the place of settings."""
-
-    def said(found: re.Match[str]) -> str:
-        name = _known_as(found[0], command)
-        return found[0] if name is None else flag(name)
-
-    return _IN_TEXT.sub(said, message)
+def in_words_of(command: type | None, marked: str) -> str:
+    """A sentence whose settings are marked, to somebody who has typed ``command``; None: nobody knows which."""
+    return worded(marked) if command is None else worded(marked, partial(_said, command))
 
 
-def in_words_of(command: type | None, error: TokenyardError) -> str:
-    """What ``error`` says, to somebody who has typed ``command``; None: nobody knows which."""
-    if command is not None and isinstance(error, NoStartError):
-        return as_flags(str(error), command)
-    if command is None or not isinstance(error, ConfigError | RequestError):
-        return str(error)
-    fix = as_flags(error.fix, command)
-    if isinstance(error, RequestError):
-        return str(RequestError(error.request_id, error.field, error.value, fix))
-    return str(ConfigError(_field(error.field, command), error.value, fix))
-
-
-def _field(name: str, command: type) -> str:
+def _said(command: type, name: str) -> str:
+    """What a command calls a setting: its flag, or the flag whose JSON holds it; else its name."""
     known_as = _known_as(name, command)
     if known_as is not None:
         return flag(known_as)
-    transfer = name.removeprefix("kv_transfer_config.")
-    if "kv_transfer_config" in setting_names(command) and transfer in _settings_in_json():
-        return f"{flag('kv_transfer_config')}: {transfer}"
-    return as_flags(name, command)
+    if "kv_transfer_config" in setting_names(command) and name in _settings_in_json():
+        return f"{flag('kv_transfer_config')}: {name}"
+    return name
 
 
 def _settings_in_json() -> set[str]:

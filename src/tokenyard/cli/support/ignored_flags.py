@@ -145,12 +145,6 @@ _RULES = (
         lambda command: command.output.trace is None and not os.environ.get("SCHED_TRACE_PATH"),
         "without --trace nothing is recorded",
     ),
-    _Rule(
-        (Plan,),
-        ("processes",),
-        lambda command: True,
-        "a plan replays one variant after the other, since each is ended by what others reached; sweep takes several",
-    ),
     _Rule((Compare,), ("scheduling_policy",), lambda command: True, "--policies names those that are compared"),
     _Rule((Compare,), ("align",), lambda command: command.other is None, "it is for two traces, and one is given"),
 )

@@ -64,7 +64,7 @@ def with_given(command: Replay, given: Given) -> Replay:
     try:
         return with_values(asked, given.values)
     except ConfigError as error:
-        raise ConfigError(flag(error.field), error.value, error.fix, code=error.code) from None
+        raise ConfigError(flag(error.field), error.value, error.marked_fix, code=error.code) from None
 
 
 def _name(word: str) -> str:

@@ -6,6 +6,13 @@
 
 Whoever waits is refused in each of them as in the last one, because what could change that does not happen: no block
 is freed, no limit moves, and no block that fills holds what the head of the queue is looking for.
+
+The contract of such a leap, which three have a part in. The scheduler says for how many further steps its last decision
+stands if nothing happens but these steps (``num_repeats``, here). The executor lets outputs come and begins steps, so
+many at most, and none once something else may happen (``RunsAhead.run_ahead``): whoever drives it has told it until
+when, as the loop of a replay does. The engine core has the scheduler take both in, between a step that was decided in
+full and the output that is due (``EngineCore.run_ahead``). All is then as if the steps had been taken one by one: plans
+in flight, tokens, blocks, hashes, LRU order, moments, and what observers know (``steps_repeated``).
 """
 
 from __future__ import annotations

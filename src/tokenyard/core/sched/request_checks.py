@@ -77,7 +77,7 @@ def check_servable(
     room, least = limit - request.num_prompt_tokens, request.sampling_params.min_tokens
     if least > room:
         # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
-        fix = f"max_model_len ({limit}) leaves room for {room} output tokens"
+        fix = f"§max_model_len ({limit}) leaves room for {room} output tokens"
         raise RequestError(rid, "min_tokens", least, fix, code=TOO_LONG)
 
 
@@ -95,7 +95,7 @@ def check_lengths(
     limit = config.max_model_len
     if num_prompt_tokens >= limit:
         length = f"{num_prompt_tokens} tokens"
-        fix = f"the prompt must be shorter than max_model_len ({limit})"
+        fix = f"the prompt must be shorter than §max_model_len ({limit})"
         raise RequestError(rid, "prompt_token_ids", length, fix, code=TOO_LONG)
 
     def most_blocks(num_output_tokens: int) -> int:
@@ -110,7 +110,7 @@ def check_lengths(
             "max_tokens",
             max_tokens,
             f"prompt ({num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable} (one more is"
-            f" the null block): {less}, or raise num_gpu_blocks ({usable + 1}) to {needed + 1}",
+            f" the null block): {less}, or raise §num_gpu_blocks ({usable + 1}) to {needed + 1}",
         )
 
 
@@ -154,8 +154,8 @@ def check_padded(
     if needed > (usable := kv.num_usable_blocks):
         fix = (
             f"with {computed} tokens found in the cache and {padded.num_tokens - 1} placeholder drafts it can need"
-            f" {needed} blocks, and the pool has {usable}: lower max_tokens or num_speculative_tokens, or raise"
-            f" num_gpu_blocks ({usable + 1}) to {needed + 1}"
+            f" {needed} blocks, and the pool has {usable}: lower max_tokens or §num_speculative_tokens, or raise"
+            f" §num_gpu_blocks ({usable + 1}) to {needed + 1}"
         )
         raise RequestError(request.request_id, "max_tokens", request.max_tokens, fix)
 
@@ -189,7 +189,7 @@ def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
                 "mm_features",
                 item.mm_hash,
                 f"the item has {item.length} placeholders, which never fit the tokens of one step:"
-                " raise max_num_batched_tokens and long_prefill_token_threshold, or allow chunked items",
+                " raise §max_num_batched_tokens and §long_prefill_token_threshold, or allow chunked items",
             )
         together = encoder.embeds_needed_with(request, item)
         if together > encoder.most_together:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.deploy.texts.commands import Found, Said, Started, script_started, version_of_image
+from tokenyard.deploy.texts.commands import ContainerCommand, Found, Said, script_started, version_of_image
 from tokenyard.deploy.texts.manifests import (
     containers_started,
     environment_of,
@@ -41,7 +41,7 @@ def is_inference_service(document: Any) -> bool:
     return isinstance(document, Mapping) and document.get("kind") == "InferenceService"
 
 
-def predictors_started(document: Mapping[str, Any]) -> list[Started]:
+def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What its predictor starts."""
     spec = document.get("spec")
     predictor = spec.get("predictor") if isinstance(spec, Mapping) else None
@@ -53,7 +53,7 @@ def predictors_started(document: Mapping[str, Any]) -> list[Started]:
     return [replace(each, gpu=each.gpu or gpu, replicas=replicas or each.replicas) for each in found]
 
 
-def _of_runtime(model: Mapping[str, Any]) -> Started:
+def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     words: list[str] = []
     source = str(model.get("storageUri") or "")
     name = source.removeprefix("hf://") if source.startswith("hf://") else source
@@ -72,7 +72,7 @@ def _of_runtime(model: Mapping[str, Any]) -> Started:
         at += 1 + has_value
     version = version_of_image(str(model.get("image") or ""))
     environment = environment_of(model.get("env"))
-    return Started(
+    return ContainerCommand(
         words=["--model", name, *words], environment=environment, version=version, notes=() if version else (note,)
     )
 
@@ -114,18 +114,18 @@ def is_values(document: Any) -> bool:
     return isinstance(document, Mapping) and isinstance(document.get("servingEngineSpec"), Mapping)
 
 
-def engines_of_values(document: Mapping[str, Any]) -> list[Started]:
+def engines_of_values(document: Mapping[str, Any]) -> list[ContainerCommand]:
     """What each entry of ``modelSpec`` starts."""
     specs = document["servingEngineSpec"].get("modelSpec")
     return [_started(spec) for spec in specs if isinstance(spec, Mapping)] if isinstance(specs, list) else []
 
 
-def _started(spec: Mapping[str, Any]) -> Started:
+def _started(spec: Mapping[str, Any]) -> ContainerCommand:
     image = f"{spec.get('repository', 'vllm/vllm-openai')}:{spec.get('tag', 'latest')}"
     replicas = spec.get("replicaCount")
     has_replicas = isinstance(replicas, int) and not isinstance(replicas, bool)
     labels = labels_of_pod(spec) + labels_of_terms(spec.get("nodeSelectorTerms"))
-    return Started(
+    return ContainerCommand(
         words=[str(spec.get("modelURL", "")), *_words(spec)],
         environment=environment_of(spec.get("env")),
         version=version_of_image(image),
@@ -182,7 +182,7 @@ def is_task(document: Any) -> bool:
     )
 
 
-def task_started(task: Mapping[str, Any]) -> list[Started]:
+def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     """What a task starts, if that is vLLM. Raises ConfigError."""
     asked = list(_accelerators(task.get("resources")))
     counts = {count for _name, count in asked}

@@ -13,11 +13,11 @@ from tokenyard.redaction import hidden_beginning
 
 __all__ = [
     "NO_GPU",
+    "ContainerCommand",
     "Expander",
     "Found",
     "MeasuredKV",
     "Said",
-    "Started",
     "is_unit",
     "is_vllm_image",
     "script_started",
@@ -63,7 +63,7 @@ class MeasuredKV(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class ContainerCommand:
     """How one server is started."""
 
     words: list[str]
@@ -77,10 +77,10 @@ class Started:
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
     resolved: dict[str, Any] = field(default_factory=dict)
-    """Settings, by name, that vLLM logged as it settled them, though nobody gave them as flags."""
+    """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
     notes: tuple[Found, ...] = ()
-    """What was not read, and what the text leaves to whoever reads it."""
+    """What was not read, and what the text leaves to its reader."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def _is_variable(piece: Piece) -> bool:
     return piece.name is not None or piece.is_quoted
 
 
-def script_started(text: str, source: str, environment: Mapping[str, str] | None = None) -> Started | None:
+def script_started(text: str, source: str, environment: Mapping[str, str] | None = None) -> ContainerCommand | None:
     """What the first command in ``text`` that starts vLLM says; None if there is none. Raises ConfigError."""
     try:
         return _script(text, Expander(environment), _DEEPEST)
@@ -237,7 +237,9 @@ def script_started(text: str, source: str, environment: Mapping[str, str] | None
         raise ConfigError(source, hidden_beginning(text), str(error)) from None
 
 
-def words_started(words: Sequence[str], source: str, environment: Mapping[str, str] | None = None) -> Started | None:
+def words_started(
+    words: Sequence[str], source: str, environment: Mapping[str, str] | None = None
+) -> ContainerCommand | None:
     """The same of the words of one command, variables written out. Raises ConfigError."""
     try:
         return _command(list(words), Expander(environment), _DEEPEST)
@@ -245,8 +247,8 @@ def words_started(words: Sequence[str], source: str, environment: Mapping[str, s
         raise ConfigError(source, hidden_beginning(" ".join(words)), str(error)) from None
 
 
-def _script(text: str, expander: Expander, levels: int) -> Started | None:
-    found: list[Started] = []
+def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | None:
+    found: list[ContainerCommand] = []
     depth, tested = 0, False
     for command in commands(text):
         first = _text(command[0])
@@ -287,12 +289,12 @@ def _text(word: Word) -> str:
     return "".join(piece.text for piece in word)
 
 
-def _command(words: list[str], expander: Expander, levels: int) -> Started | None:
+def _command(words: list[str], expander: Expander, levels: int) -> ContainerCommand | None:
     """What a command starts; None if it is another one."""
     if words and words[0].rsplit("/", 1)[-1] in _SPEAKS_OF:
         return None
     if words and words[0].startswith("--"):
-        return Started(words=words, environment=expander.environment)
+        return ContainerCommand(words=words, environment=expander.environment)
     in_container = _container(words, expander, levels)
     if in_container is not None:
         return in_container
@@ -310,10 +312,10 @@ def _command(words: list[str], expander: Expander, levels: int) -> Started | Non
     return None
 
 
-def _started(before: Sequence[str], words: list[str], expander: Expander) -> Started:
+def _started(before: Sequence[str], words: list[str], expander: Expander) -> ContainerCommand:
     """With the assignments that stand in front of the command, as ``env`` has them."""
     _set(before, expander)
-    return Started(words=words, environment=expander.environment)
+    return ContainerCommand(words=words, environment=expander.environment)
 
 
 def _set(words: Sequence[str], expander: Expander) -> None:
@@ -323,7 +325,7 @@ def _set(words: Sequence[str], expander: Expander) -> None:
             expander.environment[found[1]] = word[found.end() :]
 
 
-def _container(words: list[str], expander: Expander, levels: int) -> Started | None:
+def _container(words: list[str], expander: Expander, levels: int) -> ContainerCommand | None:
     """What ``docker run`` of an image starts: the words behind the image follow its entry point, ``vllm serve``."""
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
@@ -336,7 +338,7 @@ def _container(words: list[str], expander: Expander, levels: int) -> Started | N
     is_shell = bool(behind) and behind[0].rsplit("/", 1)[-1] in _SHELLS
     found = _command(behind, inner, levels - 1) if levels and behind and not behind[0].startswith("--") else None
     if found is None and is_vllm_image(image) and not is_shell:
-        found = Started(words=behind, environment=environment)
+        found = ContainerCommand(words=behind, environment=environment)
     if found is None:
         return None
     return replace(found, version=found.version or version_of_image(image), notes=(*notes, *found.notes))
@@ -378,7 +380,7 @@ def is_unit(text: str) -> bool:
     return _SECTION.search(text) is not None and _EXEC.search(text) is not None
 
 
-def unit_started(text: str) -> list[Started]:
+def unit_started(text: str) -> list[ContainerCommand]:
     """What the unit starts, if that is vLLM. Raises ConfigError."""
     environment: dict[str, str] = {}
     notes: list[Found] = []

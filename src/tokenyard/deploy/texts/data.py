@@ -10,10 +10,10 @@ __all__ = ["MOST_CHARACTERS", "ReprError", "YAMLError", "read_repr", "yaml_docum
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# YAML that somebody else wrote: its documents, never more of them than the text is long.
+# YAML from outside: its documents, never more of them than the text is long.
 
 MOST_CHARACTERS = 1 << 18
-"""Of a manifest, or of a file of flags."""
+"""Most characters of a manifest, or of a file of flags."""
 
 _DEEPEST = 100
 """Brackets within brackets."""
@@ -24,7 +24,7 @@ class YAMLError(ValueError):
 
 
 def yaml_documents(text: str) -> list[Any]:
-    """The documents of ``text``. Raises YAMLError, which quotes nothing of it: nobody knows what is secret there.
+    """The documents of ``text``. Raises YAMLError, which quotes nothing of it: it is not known what is secret there.
 
     An alias is refused: a few of them, one in the other, make a text of gigabytes.
     """

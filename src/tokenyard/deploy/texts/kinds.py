@@ -14,7 +14,14 @@ from tokenyard.deploy.texts.charts import (
     predictors_started,
     task_started,
 )
-from tokenyard.deploy.texts.commands import Found, Started, is_unit, script_started, unit_started, version_installed
+from tokenyard.deploy.texts.commands import (
+    ContainerCommand,
+    Found,
+    is_unit,
+    script_started,
+    unit_started,
+    version_installed,
+)
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.manifests import containers_started, with_config_maps
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
@@ -39,7 +46,7 @@ class _TextKind(NamedTuple):
 
     name: str
     is_one: Callable[[str], bool]
-    read: Callable[[str], list[Started]]
+    read: Callable[[str], list[ContainerCommand]]
 
 
 class _DocumentKind(NamedTuple):
@@ -47,7 +54,7 @@ class _DocumentKind(NamedTuple):
 
     name: str
     is_one: Callable[[Any], bool]
-    read: Callable[[Any], list[Started]]
+    read: Callable[[Any], list[ContainerCommand]]
 
 
 _TEXTS = (
@@ -63,7 +70,7 @@ _DOCUMENTS = (
 """The first kind that fits reads a document."""
 
 
-def started_by(text: str, source: str = "serve") -> Started:
+def started_by(text: str, source: str = "serve") -> ContainerCommand:
     """What ``text`` says of how vLLM is started, whichever kind of text it is.
 
     Raises ConfigError naming ``source`` for a text that holds no start of vLLM, more than one, or more than is read.
@@ -74,7 +81,7 @@ def started_by(text: str, source: str = "serve") -> Started:
     return started
 
 
-def _started_by(text: str, source: str) -> Started:
+def _started_by(text: str, source: str) -> ContainerCommand:
     for kind in _TEXTS:
         if kind.is_one(text[:MOST_OF_A_LOG]):
             return _only(
@@ -82,7 +89,7 @@ def _started_by(text: str, source: str) -> Started:
             )
     documents, problem = _documents(text)
     documents = with_config_maps(documents)
-    found: list[Started] = []
+    found: list[ContainerCommand] = []
     for document in documents:
         kind_of = next((each for each in _DOCUMENTS if each.is_one(document)), None)
         found += [] if kind_of is None else kind_of.read(document)
@@ -111,7 +118,7 @@ def _documents(text: str) -> tuple[list[Any], str | None]:
         return [], str(error)
 
 
-def _only(found: list[Started], text: str, source: str, none: str) -> Started:
+def _only(found: list[ContainerCommand], text: str, source: str, none: str) -> ContainerCommand:
     if not found:
         raise ConfigError(source, hidden_beginning(text.strip()), f"{none}: {HOW}")
     if len(found) > 1:

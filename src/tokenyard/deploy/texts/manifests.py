@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenyard.deploy.texts.commands import (
+    ContainerCommand,
     Expander,
     Found,
     Said,
-    Started,
     script_started,
     version_of_image,
     words_started,
@@ -289,7 +289,7 @@ class _Writer:
 #
 #     containers: [{command: [...], args: [...], env: [...]}]      Kubernetes, at any depth
 #     services: {name: {command: ..., environment: ...}}           Compose
-#     args: [...], or the bare list, in YAML or JSON                what somebody copied out of either
+#     args: [...], or the bare list, in YAML or JSON                what a user copied out of either
 #
 # What stands there takes the place of an image's command, or follows its entry point (``vllm serve``).
 
@@ -309,7 +309,7 @@ class _Around:
     is_compose: bool = False
 
 
-def containers_started(document: Any) -> list[Started]:
+def containers_started(document: Any) -> list[ContainerCommand]:
     """What the containers in a document start, those that have nothing to do with vLLM aside. Raises ConfigError."""
     around = _Around(is_compose=is_compose(document))
     found = (_started_in(container, around) for container, around in _containers(document, around, _DEEPEST))
@@ -366,7 +366,7 @@ def is_word(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
-def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> Started | None:
+def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> ContainerCommand | None:
     """What one container starts; None if it is not vLLM's. Raises ConfigError."""
     around = around or _Around()
     notes: tuple[Found, ...] = ()
@@ -397,7 +397,7 @@ def _image(container: Mapping[str, Any]) -> str:
     return "" if not isinstance(name, str) else f"{name}:{tag}" if is_word(tag) else name
 
 
-def _run(words: list[str], environment: dict[str, str], image: str, *, says_nothing: bool) -> Started | None:
+def _run(words: list[str], environment: dict[str, str], image: str, *, says_nothing: bool) -> ContainerCommand | None:
     if words and words[0].rsplit("/", 1)[-1] in _SHELLS:
         script = next((word for word in reversed(words) if "vllm" in word), None)
         return None if script is None else script_started(script, "serve", environment)
@@ -408,7 +408,7 @@ def _run(words: list[str], environment: dict[str, str], image: str, *, says_noth
         return found
     is_vllm = "vllm" in image or any("vllm" in word for word in words)
     says_nothing = says_nothing and any(word.startswith("--") for word in words)
-    return Started(words=words, environment=environment) if words and (is_vllm or says_nothing) else None
+    return ContainerCommand(words=words, environment=environment) if words and (is_vllm or says_nothing) else None
 
 
 def _resolved(words: list[str], environment: Mapping[str, str]) -> list[str]:

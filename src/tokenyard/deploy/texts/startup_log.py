@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokenyard.deploy.texts.commands import NO_GPU, Found, MeasuredKV, Said, Started
+from tokenyard.deploy.texts.commands import NO_GPU, ContainerCommand, Found, MeasuredKV, Said
 from tokenyard.deploy.texts.data import ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
@@ -64,7 +64,7 @@ _AS_WITHOUT: dict[str, dict[str, Any]] = {
         "kv_port": ...,
     },
 }
-"""Fields that an object in a log has though nobody set them; ``...`` stands for any value."""
+"""Fields that an object in a log has though no flag set them; ``...`` stands for any value."""
 _GIB = 1 << 30
 
 
@@ -78,7 +78,7 @@ def is_startup_log(text: str) -> bool:
     )
 
 
-def log_started(text: str) -> list[Started]:
+def log_started(text: str) -> list[ContainerCommand]:
     """What the last start in a log says; none if it names no arguments and no engine."""
     text = _COLOUR.sub("", text)
     begin, starts = _last_start(text)
@@ -102,7 +102,11 @@ def log_started(text: str) -> list[Started]:
     if versions:
         version = Said((versions[-1][1] or versions[-1][2]).partition("+")[0], "the start-up log")
     kv = MeasuredKV(_memory(start), _least(_SIZE, start), _first(_LENGTH, start))
-    return [Started(words=words, version=version, gpu=gpu, resolved=_resolved(start, given), kv=kv, notes=tuple(notes))]
+    return [
+        ContainerCommand(
+            words=words, version=version, gpu=gpu, resolved=_resolved(start, given), kv=kv, notes=tuple(notes)
+        )
+    ]
 
 
 def _last_start(text: str) -> tuple[int, int]:

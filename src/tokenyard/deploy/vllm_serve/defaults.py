@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
+from tokenyard.core.profiles import NEWEST, PROFILES, VLLM_0_22
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import Planner
 from tokenyard.models.gpus import GPU
 
 __all__ = [
@@ -22,12 +21,15 @@ __all__ = [
     "OBEYED",
     "RAY_V2_EXECUTOR",
     "V2_MODEL_RUNNER",
+    "WORKER_METHOD",
     "BatchLimits",
     "batch_limits",
     "batches_experts",
+    "captures_no_graphs",
     "is_on",
     "known_version",
     "schedules_ahead",
+    "variable",
 ]
 
 
@@ -37,31 +39,38 @@ __all__ = [
 ALLOW_LONG_MAX_MODEL_LEN = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 V2_MODEL_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 RAY_V2_EXECUTOR = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
+WORKER_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 OBEYED: dict[str, tuple[str, ...]] = {
-    ALLOW_LONG_MAX_MODEL_LEN: ("0.22", "0.33"),
-    V2_MODEL_RUNNER: ("0.33",),
+    ALLOW_LONG_MAX_MODEL_LEN: tuple(PROFILES),
+    V2_MODEL_RUNNER: tuple(version for version in PROFILES if version != "0.22"),
     RAY_V2_EXECUTOR: ("0.22",),
+    WORKER_METHOD: ("0.33",),
 }
 """Each with the versions of vLLM in which it is read and modelled."""
 
 
-def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+def variable(name: str, given: Mapping[str, str]) -> str | None:
     """What a variable says, in front of a pasted line, else in the environment of this very command."""
-    text = given.get(name, os.environ.get(name))
+    return given.get(name, os.environ.get(name))
+
+
+def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool:
+    """Whether a variable says yes."""
+    text = variable(name, given)
     return default if text is None else text.strip().lower() in ("1", "true")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What ``vllm serve`` takes where nobody says: by GPU and by version.
+# What ``vllm serve`` takes where no flag says: by GPU and by version.
 #
 # Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
 # throughput. Since 0.28, 160 GiB and more mean a still larger budget.
 
-KNOWN_VERSIONS = ("0.22", "0.33")
+KNOWN_VERSIONS = tuple(PROFILES)
 """vLLM versions whose decisions and defaults are known."""
-DEFAULT_VERSION = "0.33"
+DEFAULT_VERSION = NEWEST.vllm_version
 """The newest: what is taken unless another is asked for, in the command line as in the library."""
-MEASURED_VERSION = "0.22"
+MEASURED_VERSION = VLLM_0_22.vllm_version
 """What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
 GPU_MEMORY_UTILIZATION = 0.92
 """In both versions."""
@@ -77,6 +86,8 @@ _LARGEST_BUDGET = 16_384
 _BATCHED_EXPERTS_BUDGET = 256
 _BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
 """Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
+_NOT_IN_GRAPHS = ("deepep_high_throughput", "moonep")
+"""Exchanges of tokens between experts that cannot be part of a CUDA graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +98,12 @@ class BatchLimits:
     max_num_batched_tokens: int
 
 
-def known_version(version: str) -> Planner:
+def known_version(version: str) -> str:
     """``version`` as we name it (0.22.1 is 0.22), or ConfigError naming those that are known."""
     short = ".".join(version.removeprefix("v").split(".")[:2])
     if short not in KNOWN_VERSIONS:
         raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
-    return cast(Planner, short)
+    return short
 
 
 def batch_limits(
@@ -131,6 +142,11 @@ def batches_experts(all2all_backend: str | None, *, data_parallel_size: int, ena
     return all2all_backend in _BATCHED_EXPERTS and data_parallel_size > 1 and enable_expert_parallel
 
 
+def captures_no_graphs(all2all_backend: str | None, *, data_parallel_size: int, has_experts: bool) -> bool:
+    """Whether vLLM turns CUDA graphs off, whatever was asked: engines share experts by kernels that no graph takes."""
+    return all2all_backend in _NOT_IN_GRAPHS and data_parallel_size > 1 and has_experts
+
+
 def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
     if version != "0.22" and gpu.memory_bytes >= _LARGEST:
         return _LARGE_SEQS, _LARGEST_BUDGET
@@ -145,7 +161,7 @@ def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
 
 def schedules_ahead(
     *,
-    version: Planner,
+    version: str,
     asked: bool | None,
     speculative: SpeculativeConfig | None = None,
     backend: str | None = None,
@@ -165,7 +181,7 @@ def schedules_ahead(
     else:
         problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
     if asked and problem is not None:
-        raise NoStartError(f"async_scheduling does not go with {problem}: leave it out")
+        raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out")
     return problem is None
 
 

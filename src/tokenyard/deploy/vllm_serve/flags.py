@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
 
 __all__ = [
@@ -115,7 +116,7 @@ class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
-    """A flag that somebody gave, and its value as it was read."""
+    """A flag that was given, and its value as it was read."""
 
     flag: VLLMFlag
     value: Any
@@ -241,8 +242,8 @@ def written_out(word: str, flags: Mapping[str, Hashable]) -> str | None:
 # ---------------------------------------------------------------------------------------------------------------------
 # All flags of ``vllm serve``: what vLLM was asked (recorded/*.json), and what we say of each (flags.toml).
 
-VERSIONS = ("0.22", "0.33")
-"""Of vLLM, whose flags are recorded; the last one's say how a value is written."""
+VERSIONS = tuple(PROFILES)
+"""Versions of vLLM whose flags are recorded; the last one's say how a value is written."""
 
 
 class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
@@ -429,6 +430,6 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 def setting_name(given: str) -> str:
-    """The setting that somebody means: dashes are as good as underscores, and other names will do."""
+    """The setting that a user means: dashes are as good as underscores, and other names will do."""
     name = given.strip().removeprefix("--").replace("-", "_")
     return OTHER_NAMES.get(name, name)

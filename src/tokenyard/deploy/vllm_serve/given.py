@@ -26,7 +26,7 @@ from tokenyard.deploy.vllm_serve.shell import is_unresolved
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.redaction import hidden, hidden_text
 
-__all__ = ["Asked", "Reading", "merged", "read_words", "spelled_out", "words_of"]
+__all__ = ["GivenFlags", "ParsedArgs", "merged", "read_words", "spelled_out", "words_of"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ _DEEPEST = 50
 """Fields within fields of a value, one to a dot."""
 
 
-class Reading(NamedTuple):
+class ParsedArgs(NamedTuple):
     """Words, read."""
 
     given: list[GivenFlag]
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     """Words that are no flag of vLLM's, and no value of one."""
 
 
-def read_words(words: Sequence[str], *, own: Collection[str] = _NO_OWN) -> Reading:
+def read_words(words: Sequence[str], *, own: Collection[str] = _NO_OWN) -> ParsedArgs:
     """Take the flags of vLLM, and their values, out of ``words``.
 
     Names in ``own`` are not vLLM's here, whatever they are called; a mapping says which of them are one flag. As vLLM:
@@ -84,7 +84,7 @@ class _Reader:
         self._repeated: dict[str, list[Any]] = {}
         self._known: dict[str, Named | None] = {}
 
-    def read(self) -> Reading:
+    def read(self) -> ParsedArgs:
         while self._at < len(self._words):
             word = self._words[self._at]
             self._at += 1
@@ -92,7 +92,7 @@ class _Reader:
                 self._rest.append(self._own_word(word))
         for name, values in (*self._dotted.items(), *self._repeated.items()):
             self._note(self._table[name], values)
-        return Reading(list(self._plain.values()), self._rest)
+        return ParsedArgs(list(self._plain.values()), self._rest)
 
     def _take(self, word: str) -> bool:
         """Note the flag that ``word`` names, with its value; False if it names none."""
@@ -191,7 +191,7 @@ def _check_replaced(given: GivenFlag) -> None:
 
 
 def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
-    """The value; of a flag without effect whatever it says, a variable that nobody set or a place holder included."""
+    """The value; of a flag without effect whatever it says, a variable that is not set or a place holder included."""
     try:
         return read_value(flag, text, spelled)
     except ConfigError as error:
@@ -203,7 +203,7 @@ def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
             raise ConfigError(spelled, said, "is for a shell to work out: write its value in its place") from None
         if is_unresolved(text):
             raise ConfigError(spelled, said, "is a variable that nothing here sets: write its value") from None
-        raise ConfigError(spelled, said, error.fix) from None
+        raise ConfigError(spelled, said, error.marked_fix) from None
 
 
 def _shown(text: str | None) -> str | None:
@@ -221,21 +221,21 @@ def words_of(flag: VLLMFlag, value: Any) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What somebody asked of vLLM: flags of the command line, of a pasted line and of a file, by what they do.
+# What a user asked of vLLM: flags of the command line, of a pasted line and of a file, by what they do.
 
 _OF_THE_PLACE = ("CUDA_VISIBLE_DEVICES", "HF_", "HUGGING", "NCCL_DEBUG", "VLLM_LOGGING", "VLLM_API_KEY", "PYTHON")
 """Beginnings of variables that change nothing in a replay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GivenFlags:
     """Flags and variables, as they were given; a later flag has taken the place of an earlier one."""
 
     given: tuple[GivenFlag, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that stand in front of a pasted line."""
     named: frozenset[str] = frozenset()
-    """Settings that somebody gave, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
+    """Settings that were given, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
     found: tuple[Found, ...] = ()
     """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
     logged_kv_tokens: int | None = None

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.models.named import config_of
 from tokenyard.models.spec import ModelSpec
 
 __all__ = [
@@ -143,13 +144,13 @@ class KnownModel(NamedTuple):
     """What a name of the hub stands for."""
 
     name: str
-    """Of the model whose shape it has."""
+    """Name of the model whose shape it has."""
     max_model_len: int | None = None
     """Its own, in tokens, where that is another than the known model's."""
 
 
 _TUNED = (
-    r"instruct|it|pt|chat|hf|base|preview|thinking|text|\d{4}|\d{2}-20\d\d|[45]-?bit|bf16|main|original|turbo|exp|terminus"
+    r"instruct|it|pt|chat|hf|base|preview|thinking|text|\d{4}|[45]-?bit|bf16|main|original|exp|terminus"
     r"|dynamic|\d+k"
 )
 _TUNING_WORDS = re.compile(rf"(?:-(?:{_TUNED}))+$")
@@ -175,7 +176,7 @@ _QUANTISED = (
     "gguf",
 )
 _BITS_OF = {"awq", "gptq"}
-"""Methods whose names are followed by their bits."""
+"""Methods whose names are followed by their bits, which are four where a name says nothing."""
 _SAME_SHAPE = {
     "llama-3.3-70b": KnownModel("llama-3.1-70b"),
     "llama-3-70b": KnownModel("llama-3.1-70b", 8192),
@@ -192,28 +193,51 @@ _SAME_SHAPE = {
     "minimax-m2.1": KnownModel("minimax-m2"),
     "glm-4.7": KnownModel("glm-4.6"),
     "phi-3-mini-4k-instruct": KnownModel("phi-3-mini-4k"),
+    "command-a-03-2025": KnownModel("command-a"),
+    "command-r-plus-08-2024": KnownModel("command-r-plus"),
+    "command-r7b-12-2024": KnownModel("command-r7b"),
 }
 """Models that differ in weights alone, and some in length."""
-_LONGER = ((re.compile(r"qwen3-.*-2507(-fp8)?$"), 262_144), (re.compile(r"kimi-k2-instruct-0905$"), 262_144))
-"""Later versions that were made for longer contexts."""
+_OTHER_LENGTHS = (
+    (re.compile(r"(.*/)?qwen3-.*-2507(-fp8)?$"), 262_144),
+    (re.compile(r"(.*/)?kimi-k2-instruct-0905$"), 262_144),
+    (re.compile(r"(.*/)?qwen3-.*-base$"), 32_768),
+    # Without an owner these are our names for the tuned ones.
+    (re.compile(r".*/qwen2\.5-(7b|32b|72b)$"), 131_072),
+    (re.compile(r"(.*/)?glm-4-9b-chat-hf$"), 131_072),
+)
+"""Versions that were made for other contexts than the known model of their shape."""
+_LENGTH_IN_NAME = re.compile(r"-(\d+)k(?=-|$)")
 
 
 def known_as(name: str, known: Collection[str]) -> KnownModel | None:
     """Which of the ``known`` models a name of the hub stands for.
 
     ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``, and ``Qwen3-4B-Instruct-2507`` is ``qwen3-4b`` with more
-    context. None if it is none of them. A name that says how weights are quantised stands for one that says the same,
-    and for no other.
+    context. None if it is none of them. A name that says how weights are quantised, or that they are not, stands for a
+    model of which that is true, and for no other; so does a name that says a length (``-32k``).
     """
     short = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace("quantized.", "")
     for maker in _MAKERS:
         short = short.removeprefix(maker)
     short = _EXPERTS.sub("", short.replace("llama3", "llama-3").replace("llama-3-1", "llama-3.1"))
-    longer = next((length for pattern, length in _LONGER if pattern.match(short)), None)
+    other = next((length for pattern, length in _OTHER_LENGTHS if pattern.match(name.lower())), None)
     for candidate in _candidates(short):
-        if candidate.name in known:
-            return KnownModel(candidate.name, candidate.max_model_len or longer)
+        if candidate.name in known and not _contradicts(short, candidate.name):
+            return KnownModel(candidate.name, candidate.max_model_len or other)
     return None
+
+
+def _contradicts(short: str, known: str) -> bool:
+    """Whether a name says of its weights or of its length what is not so of the known model."""
+    config = config_of(known)[2]
+    if "bf16" in short.split("-") and "quantization_config" in config:
+        return True
+    length = _LENGTH_IN_NAME.search(short)
+    if length is None:
+        return False
+    tokens = config.get("text_config", config).get("max_position_embeddings", 0)
+    return int(length[1]) not in (tokens // 1000, tokens // 1024)
 
 
 def _candidates(short: str) -> Iterator[KnownModel]:
@@ -222,7 +246,7 @@ def _candidates(short: str) -> Iterator[KnownModel]:
     parts = short.split("-")
     ends = [part for part in parts if part in _QUANTISED]
     if _BITS_OF & set(ends):
-        ends = [end for end in ends if not end.startswith("int")]
+        ends = [end for end in ends if end != "int4"]
     plain = "-".join(part for part in parts if part not in _QUANTISED)
     with_version = _TUNING_WORDS.sub("", _TUNING_BEFORE_VERSION.sub(r"\1", plain))
     for name in (plain, with_version, _TUNING.sub("", plain)):
@@ -312,7 +336,7 @@ def _kinds(model: ModelSpec) -> set[str]:
 
 
 def _count(kind: str, value: Any) -> int | None:
-    """How many are allowed: a number, or the ``count`` among sizes; None where nobody says."""
+    """How many are allowed: a number, or the ``count`` among sizes; None where no flag says."""
     count = value.get("count") if isinstance(value, dict) else value
     if count is not None and (type(count) is not int or count < 0):
         raise ConfigError(f"limit_mm_per_prompt.{kind}", value, "give a whole number from 0")

@@ -35,7 +35,7 @@ __all__ = [
 # A file of flags for ``--config``, as ``vllm serve`` reads it: YAML, flat or nested.
 
 MOST_BYTES = MIB
-"""Of a file of flags, or of one that holds a line: far more than anybody writes."""
+"""Most bytes of a file of flags, or of one that holds a line: far more than any has."""
 
 
 def config_words(path: Path | str) -> list[str]:
@@ -81,7 +81,7 @@ _NO_PATH = ("-", "{", "[")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeLine:
-    """What somebody starts vLLM with."""
+    """What a user starts vLLM with."""
 
     given: list[GivenFlag] = field(default_factory=list)
     """Its flags, those of its ``--config`` file included; ``model`` is what stands behind ``vllm serve``."""
@@ -91,7 +91,7 @@ class ServeLine:
     gpu: Said | None = None
     replicas: Said | None = None
     resolved: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that nobody gave, as vLLM's log has them."""
+    """Settings that no flag gave, as vLLM's log has them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
     notes: tuple[Found, ...] = ()
 
@@ -157,8 +157,8 @@ def _read_file(path: Path) -> ServeLine:
     except ConfigError as error:
         if error.field != "serve" or not isinstance(error.value, str) or not text.strip().startswith(error.value[:20]):
             raise
-        # What the file holds is nobody's business; its name is enough.
-        raise ConfigError("serve", str(path), error.fix) from None
+        # What the file holds may be secret; its name is enough.
+        raise ConfigError("serve", str(path), error.marked_fix) from None
 
 
 def _file(path: Path) -> str:
@@ -182,7 +182,7 @@ def _file(path: Path) -> str:
 
 
 def check_joined(words: Sequence[str], source: str) -> None:
-    """Raise ConfigError for ``--api-key= WORD``: nobody knows whether the word is a model, or the key."""
+    """Raise ConfigError for ``--api-key= WORD``: the word may be a model, or the key."""
     for flag, word in pairwise(words):
         if flag.startswith("-") and flag.endswith("=") and is_secret_name(flag) and not word.startswith("-"):
             raise ConfigError(source, flag, "has no value, and a word behind it: join them, or leave the flag out")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 __all__ = ["MOST_CHARACTERS", "Piece", "ShellError", "Word", "commands", "expanded", "is_unresolved", "split_words"]
 
 MOST_CHARACTERS = 1 << 16
-"""Of a command line, a script, or what variables make of one."""
+"""Most characters of a command line, a script, or what variables make of one."""
 
 _BLANK = re.compile(r"[^\S\n]+")
 _BLANK_LINES = re.compile(r"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
@@ -43,12 +43,12 @@ class Piece(NamedTuple):
     text: str
     """As it is; of a variable, as it is written."""
     name: str | None = None
-    """Of a variable."""
+    """Name of a variable, where the piece is one."""
     default: str | None = None
-    """What a variable is where nobody sets it, as it is written."""
+    """What a variable is where it is not set, as it is written."""
     is_quoted: bool = False
     items: tuple[list[Piece], ...] | None = None
-    """Of an array that is set, its words."""
+    """Words of an array that is set."""
     is_array: bool = False
     """Whether it stands for all words of an array, ``${NAME[@]}``."""
 
@@ -60,7 +60,7 @@ def commands(text: str) -> Iterator[list[Word]]:
     """The commands of a script, one after the other. Raises ShellError.
 
     They end at ``;``, ``&``, ``|`` and at lines that nothing continues. A line is continued by a backslash, by an open
-    quotation, and by a line below that begins with a flag: no command begins with a dash, so that whoever pasted it
+    quotation, and by a line below that begins with a flag: no command begins with a dash, so the user who pasted it
     has lost the backslashes. Comments, redirections and prompts (``$``, ``>``, ``%``) are left out.
     """
     if len(text) > MOST_CHARACTERS:

@@ -41,9 +41,9 @@ class AskedSpeculation(NamedTuple):
 
     config: SpeculativeConfig
     method: str | None
-    """As it was called; None if nobody said."""
+    """As it was called; None if no flag said."""
     draft_model: str | None
-    """As it was called; None if nobody said."""
+    """As it was called; None if no flag said."""
     ignored: tuple[str, ...]
     """Fields that change time or which drafts are right, and are not modelled."""
 
@@ -66,12 +66,12 @@ def read_speculation(
         return None
     fields = _fields(text)
     if method is not None and fields.get("method") is not None:
-        raise NoStartError("spec_method and speculative_config.method exclude each other")
+        raise NoStartError("§spec_method and speculative_config.method exclude each other")
     if num_tokens is not None and fields.get("num_speculative_tokens") is not None:
-        raise NoStartError("spec_tokens and speculative_config.num_speculative_tokens exclude each other")
+        raise NoStartError("§spec_tokens and speculative_config.num_speculative_tokens exclude each other")
     count = num_tokens if num_tokens is not None else fields.get("num_speculative_tokens")
     if count is None:
-        fix = "give num_speculative_tokens: how many drafts the draft model was made for is not known here"
+        fix = "give §num_speculative_tokens: how many drafts the draft model was made for is not known here"
         raise ConfigError("speculative_config", text, fix)
     weights = draft_model or fields.get("model")
     chosen = _method(method or fields.get("method"), weights)
@@ -148,7 +148,7 @@ def token_budget(
     budget = max_num_batched_tokens - speculative.num_draft_slots * max_num_seqs
     if budget < 1:
         raise NoStartError(
-            f"max_num_batched_tokens = {max_num_batched_tokens} leaves no token of a step beside the slots of drafts "
-            f"for max_num_seqs = {max_num_seqs}: raise the one or lower the other"
+            f"§max_num_batched_tokens = {max_num_batched_tokens} leaves no token of a step beside the slots of drafts "
+            f"for §max_num_seqs = {max_num_seqs}: raise the one or lower the other"
         )
     return budget

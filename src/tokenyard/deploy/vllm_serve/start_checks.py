@@ -25,6 +25,7 @@ __all__ = [
     "check_limits",
     "check_local_engines",
     "check_media_cache",
+    "check_media_transport",
     "check_model",
     "check_room",
     "check_spreading",
@@ -59,18 +60,18 @@ def check_limits(
         )
     if not enable_chunked_prefill and tokens < max_model_len:
         raise NoStartError(
-            f"max_num_batched_tokens = {tokens} is less than max_model_len = {max_model_len}, and without chunked "
+            f"§max_num_batched_tokens = {tokens} is less than §max_model_len = {max_model_len}, and without chunked "
             "prefill a step has to hold a whole prompt: raise the one or lower the other"
         )
     if tokens < max_num_seqs:
         raise NoStartError(
-            f"max_num_batched_tokens = {tokens} is less than max_num_seqs = {max_num_seqs}: every running "
+            f"§max_num_batched_tokens = {tokens} is less than §max_num_seqs = {max_num_seqs}: every running "
             "request needs a token of each step; raise the one or lower the other"
         )
     if long_prefill_token_threshold > max_model_len:
         raise NoStartError(
-            f"long_prefill_token_threshold = {long_prefill_token_threshold} is more than "
-            f"max_model_len = {max_model_len}"
+            f"§long_prefill_token_threshold = {long_prefill_token_threshold} is more than "
+            f"§max_model_len = {max_model_len}"
         )
 
 
@@ -78,7 +79,7 @@ def check_length(max_model_len: int, known: int, model: str) -> None:
     """Raise NoStartError for a length beyond the one that the model was made for."""
     if max_model_len > known:
         raise NoStartError(
-            f"max_model_len = {max_model_len} is more than the {known} tokens that {model} was made for "
+            f"§max_model_len = {max_model_len} is more than the {known} tokens that {model} was made for "
             "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
         )
 
@@ -86,7 +87,7 @@ def check_length(max_model_len: int, known: int, model: str) -> None:
 def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
     """Raise NoStartError if experts are to be shared out and there are none."""
     if enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
-        raise NoStartError(f"enable_expert_parallel is set, and {model.name} has no experts: leave it out")
+        raise NoStartError(f"§enable_expert_parallel is set, and {model.name} has no experts: leave it out")
 
 
 _LAST_VERSION = {"BambaForCausalLM": "0.23"}
@@ -102,15 +103,15 @@ _ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
 def check_adapters(max_loras: int, max_cpu_loras: int | None) -> None:
     """Raise NoStartError where fewer adapters fit the CPU's memory than a step may have; 0 or less: vLLM's default."""
     if max_cpu_loras is not None and 0 < max_cpu_loras < max_loras:
-        raise NoStartError(f"max_cpu_loras = {max_cpu_loras} is less than max_loras = {max_loras}")
+        raise NoStartError(f"§max_cpu_loras = {max_cpu_loras} is less than §max_loras = {max_loras}")
 
 
 def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int, version: str) -> None:
     """Raise NoStartError where a step cannot hold one token beside its drafts (0.33)."""
     if version != "0.22" and max_num_batched_tokens <= speculative.num_lookahead_tokens:
         raise NoStartError(
-            f"max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
-            f" num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
+            f"§max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
+            f" §num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
         )
 
 
@@ -119,9 +120,9 @@ def check_adapter_drafts(speculative: SpeculativeConfig, max_num_batched_tokens:
     needed = max_num_seqs * (speculative.num_speculative_tokens + 1)
     if max_num_batched_tokens < needed:
         raise NoStartError(
-            f"max_num_batched_tokens = {max_num_batched_tokens} is less than the {needed} that max_num_seqs ="
-            f" {max_num_seqs} requests may verify, and adapters (enable_lora) need room for all: raise the one or lower"
-            " the other"
+            f"§max_num_batched_tokens = {max_num_batched_tokens} is less than the {needed} that §max_num_seqs ="
+            f" {max_num_seqs} requests may verify, and adapters (§enable_lora) need room for all:"
+            " raise the one or lower the other"
         )
 
 
@@ -135,6 +136,24 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
         )
 
 
+def check_media_transport(
+    model: ModelSpec, transport: object, *, num_gpus: int, starts_workers: str | None, version: str
+) -> None:
+    """Raise NoStartError for images handed over in shared memory where vLLM does not do that.
+
+    ``starts_workers``: how, as VLLM_WORKER_MULTIPROC_METHOD says.
+    """
+    if not model.supports_multimodal or transport != "torch_shm":
+        return
+    if num_gpus > 1:
+        raise NoStartError(f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc")
+    if version != "0.22" and starts_workers != "spawn":
+        raise NoStartError(
+            "mm_tensor_ipc = 'torch_shm' needs VLLM_WORKER_MULTIPROC_METHOD=spawn, in the environment or in front of a "
+            "--serve line: set it, or use direct_rpc"
+        )
+
+
 def check_model(model: ModelSpec, version: str) -> None:
     """Raise NoStartError for weights or a dtype that this version of vLLM does not run.
 
@@ -142,10 +161,10 @@ def check_model(model: ModelSpec, version: str) -> None:
     """
     last = _LAST_VERSION.get(model.architecture)
     if version != "0.22" and last is not None:
-        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose vllm_version 0.22"
+        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose §vllm_version 0.22"
         raise ConfigError("model", model.name, fix)
     if version != "0.22" and model.quantization == "bitsandbytes":
-        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose vllm_version 0.22, or fp8")
+        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version 0.22, or fp8")
     if model.dtype == "float16" and model.model_type in _ONE_DTYPE_ONLY:
         raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
 
@@ -154,13 +173,13 @@ def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a dtype of keys and values that does not go with the model."""
     if version != "0.22" and kv_cache_dtype in ("bfloat16", "float16") and kv_cache_dtype != model.dtype:
         fix = f"use auto or {model.dtype}"
-        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}")
+        raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}")
     mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
     if kv_cache_dtype == "fp8_e5m2" and _brings_kv_scales(model, version):
         weights = f"{model.quantization} ({model.name})"
-        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8")
+        raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8")
     if kv_cache_dtype.startswith("nvfp4") and any(isinstance(mixer, LatentAttention) for mixer in mixers):
-        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8")
+        raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8")
 
 
 def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
@@ -189,7 +208,7 @@ def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
         if width % block and (version == "0.22" or smaller < _SMALLEST_BLOCK):
             raise NoStartError(
                 f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
-                f" {model.name} is quantised: enable_expert_parallel keeps experts whole"
+                f" {model.name} is quantised: §enable_expert_parallel keeps experts whole"
             )
 
 
@@ -198,7 +217,7 @@ def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpu
     if usable <= weights + to_run:
         raise NoStartError(
             f"{model} needs {_gib(weights)} for weights and {_gib(to_run)} to run, and {_gib(usable)} of {gpu} are "
-            f"usable: raise tensor_parallel_size ({gpus}), or take a larger GPU"
+            f"usable: raise §tensor_parallel_size ({gpus}), or take a larger GPU"
         )
 
 
@@ -212,14 +231,14 @@ def no_start() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise NoStartError(str(error).replace("vLLM would not start: ", "")) from None
+        raise NoStartError(error.marked.replace("vLLM would not start: ", "")) from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Ways to spread a model over GPUs and machines that a replay cannot follow.
 
 BACKENDS = ("mp", "uni", "ray", "external_launcher")
-"""Of ``--distributed-executor-backend``."""
+"""Values of ``--distributed-executor-backend``."""
 MOST_NODES = 1024
 
 
@@ -232,10 +251,11 @@ def check_spreading(
     num_layers: int,
     engines_share_experts: bool,
     has_drafts: bool,
+    reads_encoder: bool = False,
 ) -> None:
     """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages.
 
-    ``num_gpus`` are those of all engines.
+    ``num_gpus`` are those of all engines; ``reads_encoder``: the model is an encoder and a decoder.
     """
     stages = pipeline_parallel_size
     require_int("nnodes", nnodes, 1, MOST_NODES)
@@ -245,7 +265,9 @@ def check_spreading(
     if backend not in (None, *BACKENDS):
         raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
     if stages > 1 and backend == "uni":
-        raise NoStartError(f"distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
+        raise NoStartError(f"§distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
+    if stages > 1 and reads_encoder:
+        raise NoStartError(f"§pipeline_parallel_size = {stages}: an encoder-decoder model runs in no pipeline: use 1")
     problem = None
     if stages > 1 and engines_share_experts:
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
@@ -265,7 +287,7 @@ def check_local_engines(local: int | None, engines: int) -> None:
         return
     require_int("data_parallel_size_local", local, 0, MOST_NODES)
     if local > engines:
-        raise NoStartError(f"data_parallel_size_local = {local} is more than data_parallel_size = {engines}")
+        raise NoStartError(f"§data_parallel_size_local = {local} is more than §data_parallel_size = {engines}")
 
 
 def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: int, *, has_drafts: bool) -> None:
@@ -288,6 +310,6 @@ def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: i
         if copies < ranks or tensor_parallel_size % ranks:
             fix = (
                 f"{tensor_parallel_size} GPUs that share the layers have {max(copies, 1)} copies of each KV head of "
-                f"{model.name}: give a divisor of that, or a larger tensor_parallel_size"
+                f"{model.name}: give a divisor of that, or a larger §tensor_parallel_size"
             )
             raise ConfigError(name, ranks, fix)

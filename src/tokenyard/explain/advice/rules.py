@@ -258,7 +258,7 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     tpot_p50_ms: float | None = None
     tpot_p99_ms: float | None = None
     mixed_steps: int = 0
-    """Steps in which somebody decoded beside prefill of a quarter of the token budget or more."""
+    """Steps in which a request decoded beside prefill of a quarter of the token budget or more."""
     mixed_ms: float | None = None
     """Mean duration of these."""
     decode_steps: int = 0
@@ -285,7 +285,7 @@ class SymptomCounter:
         self._tokens = 0
         """Scheduled in the last step."""
         self._kind: bool | None = None
-        """Of the last step; as in ``_kinds``, or None if it is neither."""
+        """Kind of the last step, as in ``_kinds``; None if it is neither."""
         self._kinds: dict[int, bool] = {}
         """Step in flight -> it mixes decode with large prefill (True), or is decode alone (False)."""
         self._counts = [0, 0]
@@ -307,7 +307,7 @@ class SymptomCounter:
             self._note_kind(facts.step)
 
     def repeated(self, step: int) -> None:
-        """A step was decided like the last one; both schedule tokens, and hold nobody back."""
+        """A step was decided like the last one; both schedule tokens, and hold no request back."""
         self._scheduled = (self._scheduled or 0) + self._tokens
         self._note_kind(step)
 

@@ -59,7 +59,7 @@ _PRICES = {
         " more steps"
     ),
 }
-"""Of changes that are not what their rule is about."""
+"""What changes cost that are not what their rule is about."""
 
 
 class Change(NamedTuple):
@@ -76,8 +76,8 @@ class Change(NamedTuple):
 
 
 Settings = Mapping[str, Any]
-"""Of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype`` and ``kv_gib`` (of each GPU) as
-in the report's header."""
+"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype`` and ``kv_gib`` (of each
+GPU) as in the report's header."""
 
 
 def changes_for(advice: Advice, settings: Settings, report: Report) -> list[Change]:
@@ -206,7 +206,7 @@ def _kept_turns(settings: Settings, report: Report) -> Iterator[Change]:
 
 
 def _seats_below(settings: Settings, report: Report) -> Iterator[Change]:
-    """Below what ever ran: above it the limit holds nobody back."""
+    """Below what ever ran: above it the limit holds no request back."""
     most = min(report.header.max_running or 0, settings["max_num_seqs"])
     for then in (most * 3 // 4, most // 2):
         if then >= 1:
@@ -296,7 +296,7 @@ def best_of(rule: str, trials: Sequence[Trial]) -> Trial | None:
 
 
 def worth_their_cost(rule: str, trials: Sequence[Trial]) -> list[Trial]:
-    """Of each cost the trial that helps most, the cheapest first; a dearer one if it helps more than they do."""
+    """The trial of each cost that helps most, the cheapest first; a dearer one if it helps more than they do."""
     kept: list[Trial] = []
     for cost in Cost:
         best = best_of(rule, [each for each in trials if each.cost is cost])

@@ -18,6 +18,8 @@ from tokenyard.explain.compare.first_difference import (
     align_moments,
     first_difference,
 )
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.explain.report.summary import summarize
@@ -165,8 +167,10 @@ def _start(path: Path | str) -> TraceStart | None:
 COMPARISON_VERSION = 2
 
 
-class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
+class TraceComparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """Two traces side by side."""
+
+    printer = "tokenyard.explain.render.comparison:print_comparison"
 
     comparison_version: int = COMPARISON_VERSION
     a: Header
@@ -180,12 +184,21 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     """Every number of the two reports."""
     goodput: tuple[Goodput, Goodput] | None = None
-    """Of A and of B, where bounds are given."""
+    """Goodput of A and of B, where bounds are given."""
     align: Alignment
     rows: list[MomentPair]
     """Both at a dozen places, aligned by step or by time; empty if they are aligned by job."""
     jobs: list[JobPair]
     """The jobs that differ most, if they are aligned by job."""
+
+    def summary(self) -> str:
+        differ = sum(each.differs for each in self.figures)
+        first = "decide alike" if self.parting is None else "decide differently"
+        return f"{first}; {differ:,} of {len(self.figures):,} figures differ"
+
+    def as_table(self) -> RowTable:
+        """One row per figure of the two reports: ``figure``, ``a``, ``b``."""
+        return table_from("figures", [{"figure": each.name, "a": each.a, "b": each.b} for each in self.figures])
 
 
 def compare_traces(

@@ -49,7 +49,7 @@ Alignment = Literal["step", "time", "job"]
 _ROWS = 12
 """Moments shown of each trace."""
 _FEWEST_ROWS = 3
-"""Of each engine."""
+"""Moments of each engine that are shown at least."""
 _JOBS = 100
 """Jobs listed: those that differ most."""
 
@@ -387,7 +387,7 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     """The engine whose step it is, where there are several."""
     requests: list[PartedRequest] = []
-    """Of whom they decide differently, the first four: what became of each in either trace, and why."""
+    """The first four that they decide differently about: what became of each in either trace, and why."""
 
 
 class Parting(NamedTuple):

@@ -79,7 +79,7 @@ def deployment_table(deployment: Deployment) -> Table | None:
         return None
     table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
     for name, said in (
-        ("vLLM", f"{plain(deployment.vllm_version or 'unknown')}: its decisions, and its defaults where nobody says"),
+        ("vLLM", f"{plain(deployment.vllm_version or 'unknown')}: its decisions, and its defaults for what is unset"),
         ("weights", _weights(deployment)),
         ("KV", _kv(deployment)),
         ("limits", _limits(deployment)),
@@ -110,7 +110,7 @@ def _step_times(deployment: Deployment) -> str | None:
 
 
 def _weights(deployment: Deployment) -> str | None:
-    """None where nobody said; a trace of a real server does not."""
+    """None where the header does not say; that of a real server's trace does not."""
     if deployment.weight_gib is None:
         return None
     engines = deployment.data_parallel_size or 1
@@ -310,7 +310,7 @@ def _verdict(objective: Objective) -> Text:
 
 
 def ranks_table(ranks: Sequence[RankShare]) -> Table:
-    """A line for each engine; what nobody has is left out."""
+    """A line for each engine; what no engine has is left out."""
     together = any(each.dummy_batches for each in ranks)
     names = ["requests", "of tokens", "busy", *(["dummies"] * together), "hits", "KV peak", "TTFT", "TPOT"]
     table = table_of(

@@ -53,7 +53,7 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
     """Print ``report``: header, deployment, reasons, latencies, figures, advice, and what could not be read.
 
     The classifier's ``buckets`` come last if they are asked for, and in the place of the reasons where a step that held
-    somebody back has none recorded.
+    a request back has none recorded.
     """
     console.print(_header(report.header, console.width))
     if report.header.source:
@@ -248,7 +248,7 @@ def _on_latencies(report: Report) -> Iterable[str]:
     if 0 < report.itl_requests < report.tpot_requests:
         yield (
             f"ITL is of {report.itl_requests:,} of {report.tpot_requests:,} requests: the others paused between two "
-            "tokens, or got several at once, and nobody recorded when."
+            "tokens, or got several at once, and the trace does not say when."
         )
 
 

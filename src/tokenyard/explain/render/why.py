@@ -49,7 +49,7 @@ def print_stuck(found: Standstills, console: Console) -> None:
     """Print where the engine did not move, at whom, and what that means."""
     if not found.places:
         console.print(
-            Text(f"Nothing is stuck: somebody got on, or waited for an event, in all {found.num_steps:,} steps")
+            Text(f"Nothing is stuck: a request got on, or waited for an event, in all {found.num_steps:,} steps")
         )
         return
     for place in found.places:
@@ -69,7 +69,7 @@ def print_stuck(found: Standstills, console: Console) -> None:
 
 def _stuck_at(place: StuckPlace) -> list[str]:
     """At whom, what was short, and who else waits."""
-    whom = "nobody is named" if place.request_id is None else plain(place.request_id)
+    whom = "no request is named" if place.request_id is None else plain(place.request_id)
     numbers = []
     if place.needed_blocks is not None:
         numbers.append(f"{place.needed_blocks:,} blocks needed")

@@ -43,16 +43,16 @@ class ReportBuilder:
         self._least_free = 0
         """Fewest free blocks before any of them."""
         self._apart = STEPS_KEPT
-        """Repeated steps that are taken one by one all the same, because somebody looks at them."""
+        """Repeated steps that are taken one by one all the same, because the report shows them."""
         self._bucket = Bucket.UNKNOWN
-        """Of ``_last``."""
+        """Bucket of ``_last``."""
         self._steps = 0
         self._buckets: Counter[Bucket] = Counter()
         self._reasons: Counter[StepReason] = Counter()
         self._agreement = Agreement()
         self._recorded = RecordedReasonCounter()
         self._held: StepFacts | None = None
-        """The last step, if it held somebody back, until the next one tells how long it took."""
+        """The last step, if it held a request back, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
         self._arrivals = ArrivalsCounter()
         self._latencies = LatencyCounter()

@@ -30,7 +30,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 _PERCENTS = (50, 90, 99, 95, 100)
-"""Of latencies, in the order of :class:`LatencyFigures`."""
+"""Percentiles of latencies, in the order of :class:`LatencyFigures`."""
 
 
 class LatencyFigures(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ def _milliseconds(seconds: list[float | None]) -> LatencyFigures:
 #
 # An answer that got a token in every such step between its first and its last is known whole by those two moments and
 # its number of tokens. One that paused (preempted, passed over, in a pipeline) or got several tokens at once (drafts)
-# is not: nobody recorded when its tokens came, so it is left out, and counted by who asks.
+# is not: when its tokens came is not recorded, so it is left out, and the caller counts it.
 
 
 class TokenGaps:
@@ -229,7 +229,7 @@ def _nearest(moments: FloatArray, wanted: array[float]) -> IntArray:
 # Often the others had simply not arrived; this says so, with numbers.
 
 STEPS_KEPT = 8
-"""Of the first steps, one row each."""
+"""First steps that are kept, one row each."""
 
 
 class ArrivalRow(msgspec.Struct, frozen=True):
@@ -271,7 +271,7 @@ class ArrivalsCounter:
         """Arrived since the last step -> when."""
         self._since = 0
         self._prompt_tokens: int | None = 0
-        """Of all that arrived; None if one does not say."""
+        """Prompt tokens of all that arrived; None if one does not say."""
         self._most_running: int | None = None
         self._last_step: int | None = None
         self._rows: list[ArrivalRow] = []
@@ -339,7 +339,7 @@ class ArrivalsCounter:
         if self._last_step is None:
             return None
         if self._last_step > self._rows[-1].step and not self._fits_one_step(first.token_budget):
-            return None  # requests went on arriving: nobody expects them all in the first step
+            return None  # requests went on arriving: the first step cannot have them all
         left = first.token_budget - first.tokens
         return (
             f"Step {first.step} scheduled every request there was ({first.arrived:,} of {self.arrived:,}) and left "

@@ -19,10 +19,10 @@ class KVMeans(msgspec.Struct, frozen=True):
     """Mean numbers, in blocks, over the steps in which this KV check stopped admission."""
 
     needed: float
-    """By the head of the queue."""
+    """Blocks that the head of the queue needed."""
     free: float
     cached_hits: float
-    """Of ``needed``: free blocks that hold the head's own cached prefix."""
+    """Free blocks, among those needed, that hold the head's own cached prefix."""
     reserved: float
     watermark: float
     smallest_need: float | None

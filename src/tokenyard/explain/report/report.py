@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.held_back import Disagreements
+from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
@@ -28,8 +31,8 @@ __all__ = [
     "ReplicaChange",
     "ReplicaFigures",
     "Report",
-    "Speculation",
     "SpeculationCounter",
+    "SpeculationFigures",
     "Throughput",
     "header_of",
     "infer_gpu",
@@ -42,7 +45,7 @@ __all__ = [
 
 
 class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a replay with ``--client-timeout``; the rest of the report is of attempts, as the server saw them."""
+    """Figures of a replay with ``--client-timeout``; the rest of the report counts attempts, as the server saw them."""
 
     timeout_s: float
     retries: int
@@ -52,13 +55,13 @@ class ClientFigures(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int
     """Attempts that clients hung up on."""
     retried: int
-    """Of them, those that were sent again."""
+    """Those of them that were sent again."""
     answered_late: int
     """Requests that a later attempt than the first one answered."""
     unanswered: int
     """Requests whose client went away for good."""
     answer_ms: LatencyFigures
-    """Of each answered request: from its first sending to the end of its answer."""
+    """Time of each answered request from its first sending to the end of its answer."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -72,11 +75,11 @@ class ReplicaChange(msgspec.Struct, frozen=True):
     held: int
     """Replicas that have their GPUs: those that start, serve, or end what they have."""
     ready: int
-    """Of them, those that take requests."""
+    """Those of them that take requests."""
 
 
 class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a replay with ``--replicas``."""
+    """Figures of a replay with ``--replicas``."""
 
     least: int
     most: int
@@ -92,7 +95,7 @@ class ReplicaFigures(msgspec.Struct, frozen=True, kw_only=True):
     held_s: float
     """Replica-seconds, from each decision to start one until its last request had ended."""
     gpus: int | None = None
-    """Of each replica."""
+    """GPUs of each replica."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,11 +109,11 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     """Sent to it, refused ones aside."""
     requests_share: float | None
-    """Of all requests, from 0 to 1."""
+    """Its share of all requests, from 0 to 1."""
     requests_finished: int | None
     output_tokens: int | None
     output_tokens_share: float | None
-    """Of all tokens sampled, from 0 to 1."""
+    """Its share of all tokens sampled, from 0 to 1."""
     steps: int
     dummy_batches: int | None
     """Steps in which it only kept step with the others; 0 where each steps alone, None of a trace."""
@@ -118,7 +121,7 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """Time in steps with requests, as a share of the run."""
     preemptions: int | None
     prefix_hit_rate: float | None
-    """Of its prompt tokens."""
+    """Share of its prompt tokens that were found in the cache, from 0 to 1."""
     peak_kv_use: float | None
     waiting_mean: float | None
     """Waiting requests per step."""
@@ -153,13 +156,13 @@ class SpeculationCounter:
         """The steps of another engine, too."""
         self.add(Drafts(other._drafts, other._tokens, other._accepted))
 
-    def result(self, start: TraceStart | None) -> Speculation | None:
-        """The counts so far; None if nothing was drafted, and nobody had said that something would be."""
+    def result(self, start: TraceStart | None) -> SpeculationFigures | None:
+        """The counts so far; None if nothing was drafted, and the trace's start does not say that drafts were on."""
         told = ((start.config if start is not None else None) or {}).get("speculation")
         if not self._drafts and not told:
             return None
         accepted = sum(self._accepted)
-        return Speculation(
+        return SpeculationFigures(
             num_drafts=self._drafts,
             num_draft_tokens=self._tokens,
             num_accepted_tokens=accepted,
@@ -173,7 +176,7 @@ def _ratio(count: int, total: int) -> float | None:
     return count / total if total else None
 
 
-class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+class SpeculationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Counts under vLLM's names, and their ratios; a ratio is None if nothing was drafted."""
 
     num_drafts: int
@@ -345,8 +348,10 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the run, by rank, whose traces are not there."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """How a run went."""
+
+    printer = "tokenyard.explain.render.report:print_report"
 
     report_version: int = REPORT_VERSION
     """Raised when a field changes its meaning."""
@@ -363,7 +368,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     buckets: dict[str, int]
     """Bucket of the classifier -> steps in it."""
     reasons: dict[str, int]
-    """Reason of the classifier -> steps in which it held somebody back."""
+    """Reason of the classifier -> steps in which it held a request back."""
     recorded_reasons: dict[str, RecordedReason]
     """Recorded reason -> what it cost."""
     unseen_s: float | None
@@ -386,8 +391,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     itl_ms: LatencyFigures = LatencyFigures()
     """Between two tokens of an answer (inter-token latency), of ``itl_requests``."""
     itl_requests: int = 0
-    """Of ``tpot_requests``, those that got a token in every step from the first on; of others nobody recorded when each
-    token came."""
+    """Requests of ``tpot_requests`` that got a token in every step from the first on; when the others got each token is
+    not recorded."""
     tpot_requests: int = 0
     """Requests that ended whole, with two tokens or more."""
     prefix_hit_rate: HitRate
@@ -417,11 +422,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
-    """Of a replay whose clients hang up and ask again: requests of the report are their attempts."""
+    """What clients saw in a replay where they hang up and ask again: requests of the report are their attempts."""
     replicas: ReplicaFigures | None = None
-    """Of a replay of replicas: how many there were when."""
-    speculation: Speculation | None = None
-    """Of a replay with speculative decoding; a trace does not record it."""
+    """How many replicas a replay had when."""
+    speculation: SpeculationFigures | None = None
+    """Drafts of a replay with speculative decoding; a trace does not record them."""
     reading: ReadingGaps
     """What could not be read, or was not recorded."""
     advice: list[Advice] = []
@@ -433,6 +438,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tried_on: str | None = None
     """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""
 
+    def summary(self) -> str:
+        came, done = self.requests, self.requests_finished or 0
+        finished = "" if came is None else f"{done:,} of {came:,} requests finished, "
+        return f"{finished}{self.steps:,} steps, {self.header.policy}"
+
+    def as_table(self) -> RowTable:
+        """One row per latency: ``latency`` (queue, ttft, tpot, itl, e2e), and its statistics in milliseconds."""
+        names = ("queue", "ttft", "tpot", "itl", "e2e")
+        return table_from("latencies", [{"latency": name, **asdict(getattr(self, f"{name}_ms"))} for name in names])
+
     def _repr_html_(self) -> str:
-        """For a notebook."""
         return report_html(self)

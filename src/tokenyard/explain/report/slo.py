@@ -17,7 +17,18 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.report.figures import LatencyFigures, Series, TokenGaps
 from tokenyard.trace.schema import RequestFinished
 
-__all__ = ["MILLISECONDS", "SLO", "SLO_FIGURES", "Goodput", "LatencyCounter", "Objective", "goodput_of", "read_slos"]
+__all__ = [
+    "MILLISECONDS",
+    "SLO",
+    "SLO_FIGURES",
+    "Goodput",
+    "LatencyCounter",
+    "Objective",
+    "SLOs",
+    "goodput_of",
+    "read_slos",
+    "slo_texts",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -29,11 +40,11 @@ __all__ = ["MILLISECONDS", "SLO", "SLO_FIGURES", "Goodput", "LatencyCounter", "O
 SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
 """Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
 _OF_A_REQUEST = ("ttft", "tpot", "e2e", "queue")
-"""Of them, those that every request has one of."""
+"""Those of them that every request has one of."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
 MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
-"""Of the units that times are given in."""
+"""Unit that times are given in -> its milliseconds."""
 _FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*([=:])\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
 _FIX = (
     f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
@@ -81,7 +92,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None
     """None where no bound is about single requests, or the trace does not tell their times."""
     share: float | None
-    """Of the requests that ended, aborted ones among them."""
+    """Share of the requests that ended, aborted ones among them, that are within all bounds."""
     requests_per_s: float | None
     met: bool | None
     """Whether every bound on a statistic holds; None where there is none, or one of them was not measured."""
@@ -268,3 +279,22 @@ class LatencyCounter:
     def _figures(self, name: str) -> LatencyFigures:
         values = np.array(self._columns[name])
         return Series.of(values[~np.isnan(values)]).latency()
+
+
+SLOs = Mapping[str, str | float] | str | tuple[tuple[str, ...], ...] | None
+"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``."""
+
+
+def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
+    """Bounds as texts. ConfigError for what is none comes when they are read."""
+    if slo is None:
+        return ()
+    if isinstance(slo, str):
+        return (tuple(slo.split()),)
+    if isinstance(slo, tuple):
+        return slo
+    return (tuple(f"{name}{'=' if '_' in name else ':'}{_time(value)}" for name, value in slo.items()),)
+
+
+def _time(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value}ms"

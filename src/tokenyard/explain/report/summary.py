@@ -34,7 +34,7 @@ class EnginePart(NamedTuple):
     builder: ReportBuilder
     """Holds what happened to it."""
     report: Report
-    """Of this engine alone."""
+    """The report of this engine alone."""
     dummy_batches: int | None = None
     """Steps in which it only kept step with the others; None: not known."""
 

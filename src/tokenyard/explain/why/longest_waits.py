@@ -9,6 +9,9 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.explain.held_back import Cause
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.render.units import duration
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
 from tokenyard.trace.facts import RequestTimeline
@@ -34,7 +37,7 @@ class LongWait(msgspec.Struct, frozen=True, kw_only=True):
     """What it waited for most."""
     place: Place
     share: float
-    """Of its waiting time that this reason had."""
+    """Share of its waiting time that this reason had."""
     rank: int | None = None
     """The engine that served it, where there are several."""
 
@@ -50,8 +53,10 @@ class RankWaiting(msgspec.Struct, frozen=True, kw_only=True):
     """Most time first; they add up to ``waited_us``."""
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class Waiting(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """All requests of a trace together, in microseconds."""
+
+    printer = "tokenyard.explain.render.why:print_waiting"
 
     why_version: int = WHY_VERSION
     requests: int
@@ -66,6 +71,20 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The part of each engine, where there are several; the rest is of all of them."""
     partial: Partial | None = None
     """How the trace, or the first of several that does, shows that the run went on after it; None if none does."""
+
+    def summary(self) -> str:
+        waited = f"{self.requests_that_waited:,} of {self.requests:,} requests waited"
+        return f"{waited}, {duration(self.waited_us / 1e6)} in all"
+
+    def as_table(self) -> RowTable:
+        """One row per reason: ``reason``, ``place``, ``seconds`` of all requests, ``share`` of the waiting time."""
+        return table_from(
+            "reasons",
+            [
+                {"reason": each.reason, "place": each.place.value, "seconds": each.us / 1e6, "share": each.share}
+                for each in self.reasons
+            ],
+        )
 
 
 class _Tally:

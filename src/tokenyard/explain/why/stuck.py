@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.reader import find_ranks
@@ -28,7 +30,7 @@ _AT_THE_END = 2
 
 
 class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps in a row in which nobody got on."""
+    """Steps in a row in which no request got on."""
 
     rank: int | None = None
     """The engine, where there are several."""
@@ -57,16 +59,25 @@ class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What that means, and vLLM's issues of this kind."""
 
 
-class Standstills(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer."""
+class Standstills(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """Where an engine did not move although requests waited."""
+
+    printer = "tokenyard.explain.render.why:print_stuck"
 
     num_steps: int
     """Steps of the trace, over all engines."""
     places: list[StuckPlace]
 
+    def summary(self) -> str:
+        return f"{len(self.places):,} in {self.num_steps:,} steps"
+
+    def as_table(self) -> RowTable:
+        """One row per place; ``reasons`` is JSON."""
+        return table_from("places", [msgspec.to_builtins(each) for each in self.places])
+
 
 class _Still(msgspec.Struct):
-    """A step in which nobody got on."""
+    """A step in which no request got on."""
 
     facts: StepFacts
     refusal: Refusal
@@ -89,7 +100,7 @@ def standstills(path: Path | str) -> Standstills:
 
 
 def _runs(steps: Iterator[Step]) -> Iterator[tuple[list[_Still], int, bool]]:
-    """Steps in a row in which nobody got on (none at all included), how many steps were read, whether they end it."""
+    """Steps in a row in which no request got on (or there is none), how many steps were read, whether they end it."""
     run: list[_Still] = []
     count = 0
     for step in steps:
@@ -170,7 +181,7 @@ def _explanation(still: _Still) -> str:
             )
         return (
             "No step computes anything, so the missing blocks are held by requests that wait themselves, or by some"
-            " that have ended: nobody will let go (vLLM's issues 45388 and 45414)."
+            " that have ended: none of them will let go (vLLM's issues 45388 and 45414)."
         )
     if refusal.reason == Reason.MAX_NUM_SEQS:
         return (
@@ -182,5 +193,5 @@ def _explanation(still: _Still) -> str:
             " empty one: no step will ever be larger. Raise max_num_batched_tokens or the limit that the reason names."
         )
     if refusal.reason == Reason.ENCODER_BUDGET:
-        return "No step has room for its next image, audio clip or video, and nobody gives any back."
+        return "No step has room for its next image, audio clip or video, and no request gives any back."
     return "Nothing that is in flight or on its way can change that."

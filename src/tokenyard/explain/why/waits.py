@@ -16,7 +16,7 @@ from tokenyard.explain.held_back import (
     classify,
 )
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, PreemptionMoment, RequestTimeline, Wait, WaitPart, micros
-from tokenyard.trace.reader import WayIn, taken_in_at_once, way_in
+from tokenyard.trace.reader import Ingress, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision, StepSnapshot
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Place, WaitState
@@ -28,16 +28,16 @@ __all__ = ["Account", "OpenWait", "WaitTracker", "WaitWatcher", "until_seen"]
 # What a request waits for before the first step that sees it: its way to the scheduler, a step that runs, or none.
 
 
-def until_seen(way: WayIn) -> list[tuple[Cause, int, int]]:
+def until_seen(way: Ingress) -> list[tuple[Cause, int, int]]:
     """The time from its arrival to the first step that sees it, in microseconds, in pieces; some may be empty.
 
     Each piece has one cause. While a step ran, it waited for that step, whether it was on its way or there.
     """
     return [
-        (FRONT_END, way.sent, way.left),
-        (STEP_IN_PROGRESS, way.left, way.over),
-        (FRONT_END, way.over, way.there),
-        (BETWEEN_STEPS, way.there, way.seen),
+        (FRONT_END, way.sent, way.step_began),
+        (STEP_IN_PROGRESS, way.step_began, way.step_ended),
+        (FRONT_END, way.step_ended, way.received),
+        (BETWEEN_STEPS, way.received, way.seen),
     ]
 
 
@@ -97,7 +97,7 @@ class OpenWait:
         self._close(moment, step)
 
     def end_unrecorded(self, moment: int) -> None:
-        """The wait was over at ``moment``, earlier than now: nobody recorded it when it happened."""
+        """The wait was over at ``moment``, earlier than now: it was not recorded when it happened."""
         self.own = Counter({NOT_RECORDED: moment - self.start_us})
         self._close(moment, None)
 
@@ -139,7 +139,7 @@ class OpenWait:
 # one cause (``explain/held_back/held_back.py``). Nearly all who wait share it, so it is added once to a common
 # account:
 #
-#     account[cause]      time so far that belongs to a cause, for whoever is not named
+#     account[cause]      time so far that belongs to a cause, for those that are not named
 #     parts of a wait     the account now - the account when the wait began + corrections where the request was named
 #
 # That costs a few additions a step however long the queue is, and needs no list of who waits: a bound on ids leaves
@@ -225,7 +225,7 @@ class WaitTracker:
             self._close(wait)
 
     def _advance(self, moment: int) -> None:
-        """Time passes until ``moment``: whoever waits has waited so much longer."""
+        """Time passes until ``moment``: all that wait have waited so much longer."""
         if not self._started:
             self._started, self._now = True, moment
         began, self._now = self._now, max(self._now, moment)
@@ -299,7 +299,7 @@ class WaitTracker:
         else:
             over = start if self._step < 0 else self._completed
             taken_in = None if wait.arrived is None else taken_in_at_once(wait.arrived, snapshot)
-            pieces = until_seen(way_in(start, now, before=before, over=over, taken_in=taken_in))
+            pieces = until_seen(ingress_of(start, now, before=before, over=over, taken_in=taken_in))
         wait.unseen = False
         wait.begin(WaitState.QUEUED, number, start, self._account)
         for cause, begin, end in pieces:
@@ -364,7 +364,7 @@ class WaitTracker:
         if step.outcome is not None:
             return HeldBack.of(step.outcome)
         if self._num_running >= len(self._open):
-            return HeldBack()  # nobody waits
+            return HeldBack()  # no request waits
         reason = classify(facts_of(step, self._block_size)).reason
         return HeldBack() if reason is None else HeldBack(Cause(reason.value, Place.GUESS))
 

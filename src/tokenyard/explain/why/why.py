@@ -15,6 +15,9 @@ import msgspec
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.held_back import Cause
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.render.units import duration
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
 from tokenyard.explain.why.waits import OpenWait
 from tokenyard.trace.export.chrome import ChromeWriter
@@ -52,7 +55,7 @@ class ReasonShare(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     us: int
     share: float
-    """Of all its waiting time."""
+    """Share of all its waiting time."""
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -78,8 +81,10 @@ class Span(msgspec.Struct, kw_only=True):
         return self.end_us - self.start_us
 
 
-class Why(RequestMoments, kw_only=True):
+class Why(Answer, RequestMoments, kw_only=True):
     """Why one request waited. Moments are microseconds on the clock of the trace, None where it did not come so far."""
+
+    printer = "tokenyard.explain.render.why:print_why"
 
     why_version: int = WHY_VERSION
     """Raised when a field changes its meaning."""
@@ -98,7 +103,29 @@ class Why(RequestMoments, kw_only=True):
     rank: int | None = None
     """The engine that served it, where there are several; step numbers are those of this engine."""
     partial: Partial | None = None
-    """Of a request that does not end in the trace: how the trace shows that the run went on after it."""
+    """How the trace shows that the run went on after it, for a request that does not end in the trace."""
+
+    def summary(self) -> str:
+        most = f", most for {self.reasons[0].reason}" if self.reasons else ""
+        return f"{self.request_id} waited {duration(self.waited_us / 1e6)}{most}"
+
+    def as_table(self) -> RowTable:
+        """One row per span of steps that kept it waiting for one cause; moments in seconds."""
+        return table_from("spans", [_row_of(span) for span in self.spans])
+
+
+def _row_of(span: Span) -> dict[str, object]:
+    return {
+        "state": str(span.state.value),
+        "reason": span.reason,
+        "place": str(span.place.value),
+        "head": span.head,
+        "first_step": span.first_step,
+        "last_step": span.last_step,
+        "from_s": span.start_us / 1e6,
+        "to_s": span.end_us / 1e6,
+        "seconds": span.us / 1e6,
+    }
 
 
 class JobNamedError(TraceError):

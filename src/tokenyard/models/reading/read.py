@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
@@ -75,7 +76,7 @@ def model_from_config(
     where: str,
     dtype: str = "auto",
     ignore_unmodelled: bool = False,
-    vllm_version: str = "0.33",
+    vllm_version: str = NEWEST.vllm_version,
 ) -> ModelSpec:
     """A model from what a ``config.json`` holds.
 
@@ -149,17 +150,17 @@ def _read(
     except ConfigError as error:
         if where in error.field:
             raise
-        raise ConfigError(f"{where}: {error.field}", error.value, error.fix) from None
+        raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
 def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing("architectures", f"name one of {', '.join(ROWS)}")
+        raise outer.missing("architectures", f"name one of {', '.join(sorted(ROWS))}")
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
-        raise outer.error("architectures", f"is not known: use one of {', '.join(ROWS)}")
+        raise outer.error("architectures", f"is not known: use one of {', '.join(sorted(ROWS))}")
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
         raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
         outer = Fields(f"{where}: thinker_config", raw)

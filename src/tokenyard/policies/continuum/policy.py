@@ -137,7 +137,7 @@ class Continuum(KeyedPolicy):
 
     ``reload`` says what they would cost to compute again; without it the host is asked, and failing that a default
     profile. ``by_program``: turns without a pin go by the arrival of their program, not by their own. ``yielding``:
-    pins are dropped before anybody is preempted, not only for a request that runs alone.
+    pins are dropped before any request is preempted, not only for a request that runs alone.
     """
 
     reorders = True
@@ -296,7 +296,7 @@ def continuum_ttl(tools: ToolReader | None = None, reload: PrefillReload | None 
 
 
 def continuum_share(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
-    """Keeps an agent's KV while its tool runs, where that costs little memory; nobody is preempted for it (ours).
+    """Keeps an agent's KV while its tool runs, where that costs little memory; no request is preempted for it (ours).
 
     Holding blocks is taken to cost the share of memory that they are.
     Turns without a pin go first come, first served, so that it is FCFS where it pins nothing.

@@ -1,153 +1,23 @@
-"""A closed loop of users on one engine or several, step by step or in stretches."""
+"""A closed loop of users, step by step or in stretches."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
-from tokenyard.core.request import Request, SamplingParams
-from tokenyard.core.sched.features.grammars import GrammarOutput
-from tokenyard.core.sched.outputs import ModelOutput
-from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.sim.executor import SimulatedModel
-from tokenyard.steptime.model import RanksLatency, StepShape, StepWork, host_seconds, ranks_seconds
-from tokenyard.steptime.pace import VirtualClock
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.sim.replay import replay
+from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
-__all__ = ["ClosedLoop", "Engines", "Schedule", "Times", "draw_lengths", "run_closed_loop", "run_in_stretches"]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One engine, or several data-parallel ones, on one clock: what a measured run of either kind is replayed on.
-#
-# A request goes to the engine with the smallest ``4 x waiting + running``, as vLLM's load balancer has it. Engines of
-# a model with experts step together, for their tokens meet at every layer: a step of all lasts as long as the
-# longest, and an engine without work computes a dummy token. Engines of other models step each for itself.
-#
-# With async scheduling the step after the one that runs is decided when that one begins: who arrives while a step
-# runs waits for the end of the next one as well.
-
-_WAITING_WEIGHT = 4
-
-
-@dataclass(slots=True)
-class Times:
-    """Of one request, in seconds on the clock."""
-
-    arrived: float
-    first: float = math.nan
-    last: float = math.nan
-    tokens: int = 0
-
-
-@dataclass(slots=True)
-class _Engine:
-    scheduler: Scheduler
-    model: SimulatedModel = field(default_factory=SimulatedModel)
-    plan: SchedulerOutput | None = None
-    ends: float = math.inf
-    """When the step that is running ends."""
-
-    @property
-    def load(self) -> int:
-        running, waiting = self.scheduler.get_request_counts()
-        return _WAITING_WEIGHT * waiting + running
-
-
-class Engines:
-    """Runs requests that arrive by the clock."""
-
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        cache: CacheConfig,
-        latency: RanksLatency,
-        *,
-        count: int = 1,
-        together: bool = False,
-        ahead: bool = False,
-    ) -> None:
-        """``together``: the engines step in lockstep; ``ahead``: a step is decided while the one before runs."""
-        self._clock = VirtualClock()
-        self._engines = [_Engine(Scheduler(config, cache, clock=self._clock.now)) for _ in range(count)]
-        self._latency = latency
-        self._together = together and count > 1
-        self._ahead = ahead
-        self._seen = 0.0
-        """Arrivals up to then take part in the next decision of busy engines."""
-
-    def run(self, arrivals: Sequence[tuple[float, Callable[[], Request]]]) -> list[Times]:
-        """Times of every request; ``arrivals`` are in order, each with what makes its request."""
-        times: dict[str, Times] = {}
-        queue = list(reversed(arrivals))
-        clock = self._clock
-        while queue or any(engine.scheduler.has_requests() for engine in self._engines):
-            busy = any(engine.scheduler.has_requests() for engine in self._engines)
-            seen = self._seen if self._ahead and busy else clock.now()
-            self._seen = clock.now()
-            while queue and queue[-1][0] <= seen:
-                moment, make = queue.pop()
-                request = make()
-                times[request.request_id] = Times(moment)
-                min(self._engines, key=lambda engine: engine.load).scheduler.add_request(request)
-            if self._together:
-                self._begin_together()
-            else:
-                for engine in self._engines:
-                    self._begin(engine)
-            ends = min(engine.ends for engine in self._engines)
-            if ends == math.inf:
-                clock.advance_to(queue[-1][0])
-                continue
-            if queue and not self._together and any(engine.plan is None for engine in self._engines):
-                ends = min(ends, queue[-1][0])  # an idle engine takes what comes at once
-            clock.advance_to(ends)
-            for engine in self._engines:
-                if engine.ends <= ends:
-                    self._end(engine, times)
-        return list(times.values())
-
-    def _begin(self, engine: _Engine) -> None:
-        if engine.plan is None and engine.scheduler.has_requests():
-            engine.plan = engine.scheduler.schedule()
-            shape = StepShape.of(engine.plan)
-            engine.ends = self._clock.now() + (self._seconds([shape]) if shape.num_tokens else 0.0)
-
-    def _begin_together(self) -> None:
-        working = [engine for engine in self._engines if engine.scheduler.has_requests()]
-        if not working:
-            return
-        for engine in working:
-            engine.plan = engine.scheduler.schedule()
-        shapes = [None if engine.plan is None else StepShape.of(engine.plan) for engine in self._engines]
-        busy = [shape if shape is not None and shape.num_tokens else None for shape in shapes]
-        ends = self._clock.now() + (self._seconds(busy) if any(busy) else 0.0)
-        for engine in working:
-            engine.ends = ends
-
-    def _seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """The host prepares a step while the one before is computed, as with async scheduling."""
-        return ranks_seconds(self._latency, shapes) - host_seconds(self._latency)
-
-    def _end(self, engine: _Engine, times: dict[str, Times]) -> None:
-        assert engine.plan is not None
-        now = self._clock.now()
-        plan, engine.plan, engine.ends = engine.plan, None, math.inf
-        for news in engine.scheduler.update_from_output(plan, engine.model.execute(plan)):
-            each = times[news.request_id]
-            if news.new_token_ids:
-                each.first = now if math.isnan(each.first) else each.first
-                each.last = now
-                each.tokens += len(news.new_token_ids)
+__all__ = ["ClosedLoop", "Ended", "Schedule", "draw_lengths", "run_closed_loop", "run_in_stretches"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,7 +50,6 @@ class ClosedLoop:
     max_num_seqs: int = 1024
     num_gpu_blocks: int = 1 << 20
     block_size: int = 16
-    async_scheduling: bool = True
     seed: int = 0
     profile: DecisionProfile = VLLM_0_22
     """Who decides."""
@@ -210,96 +79,64 @@ class Schedule:
 
 
 def run_closed_loop(loop: ClosedLoop) -> Schedule:
-    """Run the scheduler until every request has ended."""
-    return _ClosedLoopRun(loop).schedule()
+    """Replay it until every request has ended. Every step takes a second, so that moments count steps."""
+    prompts, outputs = draw_lengths(loop)
+    requests = [
+        WorkloadRequest(request_id=str(i), prompt=StreamTokens.unique(i, prompt), max_tokens=output, output_seed=i)
+        for i, (prompt, output) in enumerate(zip(prompts.tolist(), outputs.tolist(), strict=True))
+    ]
+    config = SchedulerConfig(
+        profile=loop.profile,
+        max_num_seqs=loop.max_num_seqs,
+        max_num_batched_tokens=loop.max_num_batched_tokens,
+        max_model_len=loop.input_tokens + loop.output_tokens + 1,
+        async_scheduling=False,
+    )
+    cache = CacheConfig(num_gpu_blocks=loop.num_gpu_blocks, block_size=loop.block_size, enable_prefix_caching=False)
+    steps, ended = _CountedSteps(), Ended()
+    replay(Workload("closed loop", requests, max_concurrency=loop.users), config, cache, steps, observer=ended)
+    arrived, first, last = ended.moments.astype(np.int64) - 1
+    work = np.array(steps.work, np.float64)[:, None]
+    return Schedule(
+        work=work, repeats=np.ones(len(work)), arrived=arrived, first=first, last=last, tokens=np.array(outputs)
+    )
 
 
-class _Recorder:
-    """An executor whose steps are done at once; it notes what they computed."""
+class _CountedSteps:
+    """A latency model by which every step takes a second; it notes what they compute."""
+
+    host_seconds = 0.0
 
     def __init__(self) -> None:
         self.work: list[StepWork] = []
-        self.step_of: dict[int, int] = {}
-        """Number of the plan -> its row in ``work``."""
-        self._plan: SchedulerOutput | None = None
 
-    def execute_model(self, plan: SchedulerOutput) -> None:
-        if plan.total_num_scheduled_tokens:
-            self.step_of[plan.step] = len(self.work)
-            self.work.append(StepWork.of(StepShape.of(plan)))
+    def step_seconds(self, shape: StepShape) -> float:
+        self.work.append(StepWork.of(shape))
+        return 1.0
 
-    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> DoneStep:
-        chunks = plan.is_prefill_chunk
-        rows = len(plan.req_ids)
-        sampled = np.ones(rows, np.int64) if chunks is None else (~chunks).astype(np.int64)
-        return DoneStep(ModelOutput(np.ones((rows, 1), np.int64), sampled))
-
-    def take_draft_token_ids(self) -> None:
-        return None
-
-    def shutdown(self) -> None:
-        """Nothing is held."""
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return 0.0
 
 
-class _ClosedLoopRun:
-    """One run of the scheduler."""
+class Ended(StepObserver):
+    """Notes requests that have ended."""
 
-    def __init__(self, loop: ClosedLoop) -> None:
-        self._prompts, self._outputs = draw_lengths(loop)
-        count = len(self._prompts)
-        config = SchedulerConfig(
-            profile=loop.profile,
-            max_num_seqs=loop.max_num_seqs,
-            max_num_batched_tokens=loop.max_num_batched_tokens,
-            max_model_len=loop.input_tokens + loop.output_tokens + 1,
-            async_scheduling=loop.async_scheduling,
-        )
-        cache = CacheConfig(num_gpu_blocks=loop.num_gpu_blocks, block_size=loop.block_size, enable_prefix_caching=False)
-        self._recorder = _Recorder()
-        self._core = EngineCore(Scheduler(config, cache), self._recorder)
-        self._users = loop.users
-        self._sent = 0
-        self._prompt = np.zeros(loop.input_tokens, np.int32)
-        self._arrived, self._first, self._last = (np.full(count, -1) for _ in range(3))
-        self._waiting: set[str] = set()
-        """Ids without a first token."""
+    reads_tokens = False
 
-    def schedule(self) -> Schedule:
-        for _ in range(self._users):
-            self._send(-1)
-        core, row_of = self._core, self._recorder.step_of
-        while core.has_work:
-            outputs = core.step()
-            row = None if outputs is None else row_of.pop(outputs.step, None)
-            if outputs is None or row is None:
-                continue
-            if self._waiting:
-                started = self._waiting.intersection(outputs.req_ids)
-                self._first[[int(each) for each in started]] = row
-                self._waiting -= started
-            for i in outputs.finish_reasons:
-                self._last[int(outputs.req_ids[i])] = row
-                self._send(row)
-        work = np.array(self._recorder.work, np.float64)[:, None]
-        return Schedule(
-            work=work,
-            repeats=np.ones(len(work)),
-            arrived=self._arrived,
-            first=self._first,
-            last=self._last,
-            tokens=self._outputs,
-        )
+    def __init__(self) -> None:
+        self._requests: dict[int, Request] = {}
 
-    def _send(self, row: int) -> None:
-        """The next request, if there is one left."""
-        i = self._sent
-        if i == len(self._prompts):
-            return
-        self._sent += 1
-        self._arrived[i] = row
-        self._waiting.add(str(i))
-        sampling = SamplingParams(max_tokens=int(self._outputs[i]), ignore_eos=True)
-        self._core.add_request(Request(str(i), self._prompt[: self._prompts[i]], sampling))
+    def request_finished(self, ts: float, request: Request) -> None:
+        self._requests[int(request.request_id)] = request
+
+    @property
+    def moments(self) -> Floats:
+        """When each request arrived, got its first token and ended, by the numbers in their names: shape ``[3, n]``."""
+        found = [
+            (request.arrival_time, request.times.first_token, request.times.finished)
+            for _, request in sorted(self._requests.items())
+        ]
+        return np.array(found, np.float64).T
 
 
 def draw_lengths(loop: ClosedLoop) -> tuple[Int64s, Int64s]:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens
@@ -19,10 +22,10 @@ from tokenyard.steptime.known_error import Load
 __all__ = [
     "GROUPINGS",
     "AccuracyReport",
+    "AccuracyRow",
     "Errors",
     "Prediction",
     "Quantity",
-    "Row",
     "Schedules",
     "errors_of",
     "front_end_seconds",
@@ -152,7 +155,6 @@ def loop_of(point: Point, profile: DecisionProfile = VLLM_0_22) -> ClosedLoop:
         max_num_seqs=_MAX_SEQS,
         num_gpu_blocks=blocks,
         block_size=block_size,
-        async_scheduling=False,
         profile=profile,
     )
 
@@ -197,7 +199,7 @@ class Errors(msgspec.Struct, kw_only=True, frozen=True):
     """Share of rows whose range holds what was measured; 0 where none is stated."""
 
 
-class Row(msgspec.Struct, kw_only=True, frozen=True):
+class AccuracyRow(msgspec.Struct, kw_only=True, frozen=True):
     """One point."""
 
     file: str
@@ -222,8 +224,10 @@ class Row(msgspec.Struct, kw_only=True, frozen=True):
     """The same -> errors of every request beside itself."""
 
 
-class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
-    """All that a comparison says."""
+class AccuracyReport(Answer, msgspec.Struct, kw_only=True, frozen=True):
+    """Predictions beside what was measured."""
+
+    printer = "tokenyard.questions.printing.accuracy:print_accuracy"
 
     source: str
     vllm_version: str
@@ -232,14 +236,39 @@ class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
     ttft: Errors | None
     by: dict[str, dict[str, dict[str, Errors]]]
     """Grouping -> group -> quantity -> errors."""
-    rows: list[Row]
+    rows: list[AccuracyRow]
     not_compared: list[str]
 
+    def summary(self) -> str:
+        said = [
+            f"{name} within {errors.median:.1%} (half), {errors.p90:.1%} (nine of ten)"
+            for name, errors in (("TPOT", self.tpot), ("TTFT", self.ttft))
+            if errors is not None
+        ]
+        return f"{len(self.rows):,} points; {', '.join(said)}"
 
-def row_of(file: str, prediction: Prediction) -> Row:
+    def as_table(self) -> RowTable:
+        """One row per point and latency: what it is of; ``measured``, ``predicted``, ``low``, ``high`` in milliseconds,
+        ``error`` (predicted over measured, less 1).
+        """
+        about = ("file", "name", "model", "gpu", "dtype", "version", "tensor_parallel_size", "load", "familiarity")
+        return table_from(
+            "points",
+            [
+                {each: getattr(row, each) for each in about}
+                | {"latency": name, **asdict(quantity), "error": quantity.error}
+                for row in self.rows
+                for name, quantity in (("tpot", row.tpot), ("ttft", row.ttft), ("e2e", row.e2e))
+                if quantity is not None
+            ],
+            numbers=("low", "high"),
+        )
+
+
+def row_of(file: str, prediction: Prediction) -> AccuracyRow:
     """The row of a point under closed-loop load."""
     point = prediction.point
-    return Row(
+    return AccuracyRow(
         file=file,
         name=point.name,
         model=point.model.rsplit("/", 1)[-1],
@@ -257,7 +286,7 @@ def row_of(file: str, prediction: Prediction) -> Row:
     )
 
 
-def row_of_run(file: str, comparison: RunComparison) -> Row:
+def row_of_run(file: str, comparison: RunComparison) -> AccuracyRow:
     """The row of a replayed run; a number of requests that arrived by the clock."""
     run, known = comparison.run, comparison.known
     ranges = {"tpot": known.tpot, "ttft": known.ttft}
@@ -278,7 +307,7 @@ def row_of_run(file: str, comparison: RunComparison) -> Row:
         name: errors_of([quantity(name, *each) for each in zip(ours.tolist(), theirs.tolist(), strict=True) if each[0]])
         for name, (ours, theirs) in both.items()
     }
-    return Row(
+    return AccuracyRow(
         file=file,
         name=run.name,
         model=run.spec.name,
@@ -318,7 +347,7 @@ def errors_of(quantities: Sequence[Quantity]) -> Errors | None:
     )
 
 
-def _load(row: Row) -> str:
+def _load(row: AccuracyRow) -> str:
     if row.users is None:
         return "by the clock"
     if row.users < _FEW_USERS:
@@ -326,7 +355,7 @@ def _load(row: Row) -> str:
     return f"{_FEW_USERS} to {_MANY_USERS - 1} users" if row.users < _MANY_USERS else f"{_MANY_USERS} users and more"
 
 
-GROUPINGS: dict[str, Callable[[Row], str]] = {
+GROUPINGS: dict[str, Callable[[AccuracyRow], str]] = {
     "model": lambda row: row.model,
     "gpu": lambda row: row.gpu,
     "dtype": lambda row: row.dtype,
@@ -335,18 +364,18 @@ GROUPINGS: dict[str, Callable[[Row], str]] = {
 }
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+def grouped(rows: Iterable[AccuracyRow], key: Callable[[AccuracyRow], str]) -> dict[str, list[AccuracyRow]]:
     """Rows by a key, keys in order."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[AccuracyRow]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
     return dict(sorted(found.items()))
 
 
-def together(rows: list[Row], not_compared: list[str], source: str, vllm_version: str) -> AccuracyReport:
+def together(rows: list[AccuracyRow], not_compared: list[str], source: str, vllm_version: str) -> AccuracyReport:
     """The whole comparison."""
 
-    def both(some: Sequence[Row]) -> dict[str, Errors]:
+    def both(some: Sequence[AccuracyRow]) -> dict[str, Errors]:
         found = {"tpot": errors_of([row.tpot for row in some]), "ttft": errors_of([row.ttft for row in some])}
         return {name: errors for name, errors in found.items() if errors is not None}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,19 +16,21 @@ import numpy.typing as npt
 
 from tokenyard.core.config import MAX_COUNT, CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
-from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.memory.room import check_utilization
 from tokenyard.models.gpus import GPU, GPUS
 from tokenyard.models.spec import ModelSpec
-from tokenyard.questions.accuracy.closed_loop import Engines
+from tokenyard.questions.accuracy.closed_loop import Ended
 from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.questions.accuracy.points import json_object, json_rows, kv_tokens
+from tokenyard.sim.replay import replay_engines
+from tokenyard.sim.routers import Fleet
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.formula import Parallelism
 from tokenyard.steptime.known_error import KnownError, Load
 from tokenyard.steptime.model import RanksLatency
-from tokenyard.workload.record import StreamTokens, seed_of
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
 __all__ = ["MeasuredRun", "RequestTimes", "RunComparison", "calibrated", "compare_run", "read_run", "replay_run"]
 
@@ -48,8 +49,6 @@ class MeasuredRun:
     scheduler: SchedulerConfig
     cache: CacheConfig
     kv_cache_dtype: str | None
-    decides_ahead: bool
-    """Async scheduling: vLLM's default since 0.14."""
     precision: str
     arrived: Floats
     input_tokens: npt.NDArray[np.int64]
@@ -108,7 +107,6 @@ def read_run(
         scheduler=scheduler,
         cache=_cache(meta, spec, gpu, parallel, scheduler, kv_cache_dtype),
         kv_cache_dtype=kv_cache_dtype,
-        decides_ahead=_decides_ahead(meta, given),
         precision=precision or spec.weight_format.name,
         arrived=queued - queued.min(),
         input_tokens=np.array([row["input_toks"] for row in rows], np.int64),
@@ -136,21 +134,27 @@ def calibrated(run: MeasuredRun) -> CalibratedLatency:
 
 def replay_run(run: MeasuredRun, latency: RanksLatency) -> RequestTimes:
     """Replay a run with step times of ``latency``."""
-    engines = Engines(
-        run.scheduler,
-        run.cache,
-        latency,
-        count=run.parallel.data,
-        together=run.spec.num_experts > 0,
-        ahead=run.decides_ahead,
+    order = np.argsort(run.arrived, kind="stable").tolist()
+    requests = [
+        WorkloadRequest(
+            request_id=str(number),
+            prompt=StreamTokens.unique(seed_of("measured run", i), int(run.input_tokens[i])),
+            max_tokens=int(run.output_tokens[i]),
+            arrival_time=float(run.arrived[i]),
+            output_seed=seed_of("output", i),
+        )
+        for number, i in enumerate(order)
+    ]
+    fleet = Fleet(run.parallel.data, run.spec.num_experts > 0, run.scheduler.profile.vllm_version)
+    ended = Ended()
+    replay_engines(
+        Workload(run.name, requests),
+        ReplaySettings(run.scheduler, run.cache, latency, fleet=fleet),
+        observers=[ended] * fleet.num_engines,
+        policy=run.scheduler.policy,
     )
-    order = np.argsort(run.arrived, kind="stable")
-    times = engines.run([(float(run.arrived[i]), partial(_request, run, int(i))) for i in order])
-    return RequestTimes(
-        np.array([each.first - each.arrived for each in times]),
-        np.array([(each.last - each.first) / max(each.tokens - 1, 1) for each in times]),
-        np.array([each.last - each.arrived for each in times]),
-    )
+    arrived, first, last = ended.moments
+    return RequestTimes(first - arrived, (last - first) / np.maximum(run.output_tokens[order] - 1, 1), last - arrived)
 
 
 def compare_run(run: MeasuredRun) -> RunComparison:
@@ -167,12 +171,6 @@ def compare_run(run: MeasuredRun) -> RunComparison:
             Load(input_tokens=float(run.input_tokens.mean()), output_tokens=float(run.output_tokens.mean()))
         ),
     )
-
-
-def _request(run: MeasuredRun, i: int) -> Request:
-    prompt = StreamTokens.unique(seed_of("measured run", i), int(run.input_tokens[i])).tokens()
-    sampling = SamplingParams(max_tokens=int(run.output_tokens[i]), ignore_eos=True)
-    return Request(str(i), prompt, sampling, output_seed=seed_of("output", i))
 
 
 def _requests(path: Path) -> list[Mapping[str, Any]]:
@@ -224,6 +222,7 @@ def _resolved(meta: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _decides_ahead(meta: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether it ran with async scheduling: vLLM's default since 0.14."""
     said = given.get("async_scheduling", _resolved(meta).get("async_scheduling"))
     if said is not None:
         return bool(said)
@@ -241,6 +240,7 @@ def _scheduler(
         max_num_batched_tokens=_count("max_num_batched_tokens", 8192, given, resolved),
         max_model_len=_count("max_model_len", spec.max_model_len, given, resolved),
         long_prefill_token_threshold=_count("long_prefill_token_threshold", 0, given, resolved),
+        async_scheduling=_decides_ahead(meta, given),
     )
 
 

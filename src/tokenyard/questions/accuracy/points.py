@@ -20,7 +20,7 @@ from tokenyard.memory.room import activation_bytes
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.spec import ModelSpec
 from tokenyard.questions.accuracy.deployments import Recipe, measured_model, recipe_of
-from tokenyard.steptime.formula import Parallelism, amounts
+from tokenyard.steptime.formula import Parallelism, work_counts
 
 __all__ = [
     "HOW_TO_GET",
@@ -150,7 +150,7 @@ def kv_tokens(
         max_num_seqs=max_num_seqs,
         tensor_parallel_size=parallel.tensor,
     )
-    counted = amounts(spec, parallel, kv_cache_dtype)
+    counted = work_counts(spec, parallel, kv_cache_dtype)
     per_token = sum(each.kv_bytes * each.layers for each in counted.attention if not each.window)
     free = gpu.memory_bytes * gpu_memory_utilization - RUNTIME_BYTES - weights - activations
     if free <= 0:

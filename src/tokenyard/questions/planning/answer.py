@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from importlib import import_module
 from math import inf, sqrt
 from typing import NamedTuple
 
 import msgspec
 
 from tokenyard.errors import ConfigError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLO
 from tokenyard.questions.sweeping.measuring import Rival
-from tokenyard.questions.sweeping.rows import Row, Setting
+from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = [
@@ -364,8 +367,10 @@ class ServedApart(msgspec.Struct, frozen=True, kw_only=True):
     """The line to start those that decode."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """What to serve with, and what it rests on."""
+
+    printer = "tokenyard.questions.printing.plan:print_plan"
 
     plan_version: int = PLAN_VERSION
     workload: str
@@ -413,6 +418,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the answer cannot know."""
     rows: list[Row] = []
     """Every variant that was tried."""
+
+    def summary(self) -> str:
+        chosen = "nothing" if self.recommended is None else words_of(self.recommended.settings)
+        how = "recommended" if self.holds else "nearest to the bounds"
+        return f"{chosen} {how}, {len(self.rows):,} of {self.size:,} variants tried"
+
+    def as_table(self) -> RowTable:
+        """One row per variant that was tried: its settings, what came of it, its figures."""
+        return rows_table(self.rows)
+
+    def _repr_html_(self) -> str:
+        draw = import_module("tokenyard.questions.planning.picture").draw
+        return f"{draw(self)}{super()._repr_html_()}"
 
 
 def next_best(rows: Sequence[Row], chosen: Row, goal: Goal) -> Row | None:

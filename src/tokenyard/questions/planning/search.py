@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from math import inf
 from typing import Any, NamedTuple
 
@@ -11,15 +13,15 @@ import msgspec
 
 from tokenyard.errors import MissingExtraError
 from tokenyard.questions.planning.answer import Goal, best_of, is_feasible, largest_load, rival_of, value_of
-from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.measuring import Measuring, Rival
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
-from tokenyard.questions.sweeping.variants import Grid
+from tokenyard.questions.sweeping.variants import Grid, Workers
 
 __all__ = ["Searched", "Trying", "search"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The variants of a plan, replayed one after the other: what is known of each, on disk where that is wanted.
+# The variants of a plan, replayed one after the other or some side by side: what is known of each, on disk if wanted.
 
 
 class Trying:
@@ -33,9 +35,13 @@ class Trying:
         has_rivals: bool,
         journal: Journal | None = None,
         advance: Callable[[], None] = lambda: None,
+        processes: int = 1,
     ) -> None:
         """``has_rivals``: a variant ends early where a cheaper one within the bounds cannot be beaten any more."""
         self.job = job
+        self.at_once = processes
+        """Variants that are replayed side by side; they do not end each other early."""
+        self._workers = Workers(partial(_replayed, job, goal), processes)
         self.goal = goal
         self._has_rivals = has_rivals
         self._journal = journal
@@ -54,16 +60,34 @@ class Trying:
         """That all of them took, those of an earlier call included."""
         return sum(row.replays for row in self._rows.values())
 
-    def evaluate(self, settings: Settings) -> Row:
-        """One variant: its row, at the largest load that it bears where that is the goal."""
-        row = None if self._journal is None else self._journal.get(settings)
-        if row is None:
-            row = self._at_load(settings) if self.goal is Goal.LOAD else self._once(settings)
+    def __enter__(self) -> Trying:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.__exit__()
+
+    def evaluate(self, several: Sequence[Settings]) -> list[Row]:
+        """The rows of some variants, each at the largest load that it bears where that is the goal."""
+        rows: list[Row | None] = [None if self._journal is None else self._journal.get(each) for each in several]
+        left = [i for i, row in enumerate(rows) if row is None]
+        for row in rows:
+            if row is not None:
+                self._advance()
+        for number, row in self._workers.each([self._task(several[i]) for i in left]):
             self._keep(row)
-        self._rows[key_of(settings)] = row
-        self._advance()
-        self.best = best_of([row] if self.best is None else [self.best, row], self.goal)
-        return row
+            self._advance()
+            rows[left[number]] = row
+        found = [row for row in rows if row is not None]
+        self._rows |= {key_of(settings): row for settings, row in zip(several, found, strict=True)}
+        self.best = best_of(found if self.best is None else [self.best, *found], self.goal)
+        return found
+
+    def _task(self, settings: Settings) -> _Task:
+        best = self.best
+        if self.goal is Goal.LOAD:
+            return _Task(dict(settings), (), None if best is None else best.load)
+        rival = rival_of(best, self.goal) if self._has_rivals and best is not None else None
+        return _Task(dict(settings), () if rival is None else (rival,), None)
 
     def run_on(self, row: Row, most: float) -> Row:
         """A row whose replay was ended early, with all its figures, unless one is beyond ``most`` times its bound."""
@@ -78,26 +102,33 @@ class Trying:
         if self._journal is not None and row.problem is None:
             self._journal.add(row)
 
-    def _once(self, settings: Settings) -> Row:
-        rival = rival_of(self.best, self.goal) if self._has_rivals and self.best is not None else None
-        return self.job(settings, stops=True, rivals=[] if rival is None else [rival])
 
-    def _at_load(self, settings: Settings) -> Row:
-        found = largest_load(
-            lambda load: self.job(settings, load=load, stops=True),
-            must_bear=None if self.best is None else self.best.load,
-            start=1.0,
-        )
-        row = found.borne or found.missed
-        assert row is not None, "a search has replayed something"
-        return msgspec.structs.replace(row, replays=found.replays)
+class _Task(NamedTuple):
+    """A variant to replay, and what it has to beat."""
+
+    settings: dict[str, Setting]
+    rivals: tuple[Rival, ...]
+    must_bear: float | None
+    """A load, where the largest one is the goal."""
+
+
+def _replayed(job: Measuring, goal: Goal, task: _Task) -> Row:
+    """The row of a task; it can be called in any process."""
+    settings, rivals, must_bear = task
+    if goal is not Goal.LOAD:
+        return job(settings, stops=True, rivals=rivals)
+    found = largest_load(lambda load: job(settings, load=load, stops=True), must_bear=must_bear, start=1.0)
+    row = found.borne or found.missed
+    assert row is not None, "a search has replayed something"
+    return msgspec.structs.replace(row, replays=found.replays)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which variants are replayed: all of a small space; of a larger one those that Optuna proposes, then the neighbours
 # of the best.
 
-Evaluate = Callable[[Settings], Row]
+Evaluate = Callable[[Sequence[Settings]], list[Row]]
+"""Replays some variants, side by side if there are processes for that."""
 
 _OF_OPTUNA = 0.6
 """Share of the replays that Optuna proposes; the rest look around the best."""
@@ -116,46 +147,59 @@ class Searched(NamedTuple):
     method: str
 
 
-def search(grid: Grid, evaluate: Evaluate, goal: Goal, *, replays: int, seed: int = 0) -> Searched:
-    """Try the grid whole if it has at most ``replays`` variants, else so many of it.
+def search(grid: Grid, evaluate: Evaluate, goal: Goal, *, replays: int, seed: int = 0, at_once: int = 1) -> Searched:
+    """Try the grid whole if it has at most ``replays`` variants, else so many of it; ``at_once`` of them at a time.
 
     Raises MissingExtraError where that takes Optuna, and it is not there.
     """
     if len(grid) <= replays:
-        return Searched([evaluate(settings) for settings in grid.all()], True, "every variant")
+        whole = grid.all()
+        several = [whole[i : i + at_once] for i in range(0, len(whole), at_once)]
+        return Searched([row for some in several for row in evaluate(some)], True, "every variant")
     known: dict[str, Row] = {}
 
-    def tried(settings: Settings) -> Row:
-        key = key_of(settings)
-        if key not in known:
-            known[key] = evaluate(settings)
-        return known[key]
+    def tried(some: Mapping[str, Settings]) -> None:
+        new = {key: settings for key, settings in some.items() if key not in known}
+        if new:
+            known.update(zip(new, evaluate(list(new.values())), strict=True))
 
-    _proposed(grid, tried, known, goal, max(int(replays * _OF_OPTUNA), 1), seed)
+    _proposed(grid, tried, known, goal, max(int(replays * _OF_OPTUNA), 1), seed, at_once)
     while len(known) < replays:
-        around = next((each for each in _around(grid, list(known.values()), goal) if key_of(each) not in known), None)
-        if around is None:
+        beside = ((key_of(each), each) for each in _around(grid, list(known.values()), goal))
+        unknown = ((key, each) for key, each in beside if key not in known)
+        some = dict(islice(unknown, min(at_once, replays - len(known))))
+        if not some:
             break
-        tried(around)
+        tried(some)
     return Searched(list(known.values()), False, "Optuna (TPE), then the neighbours of the best")
 
 
-def _proposed(grid: Grid, tried: Evaluate, known: dict[str, Row], goal: Goal, most: int, seed: int) -> None:
+def _proposed(
+    grid: Grid,
+    tried: Callable[[Mapping[str, Settings]], None],
+    known: Mapping[str, Row],
+    goal: Goal,
+    most: int,
+    seed: int,
+    at_once: int,
+) -> None:
     """Replay what Optuna proposes, corners of the space first."""
     optuna = _optuna()
     sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(most // 2, 4))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     repeats = 0
     while len(known) < most and repeats < _MOST_REPEATS:
-        trial = study.ask()
-        settings = {name: _suggested(trial, name, values) for name, values in grid.dimensions}
-        repeats = repeats + 1 if key_of(settings) in known else 0
-        row = tried(settings)
-        score = _score(row, goal)
-        if score is None:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            study.tell(trial, score)
+        trials = [study.ask() for _ in range(min(at_once, most - len(known)))]
+        asked = [{name: _suggested(trial, name, values) for name, values in grid.dimensions} for trial in trials]
+        some = {key_of(settings): settings for settings in asked}
+        repeats = repeats + len(trials) if all(key in known for key in some) else 0
+        tried(some)
+        for trial, settings in zip(trials, asked, strict=True):
+            score = _score(known[key_of(settings)], goal)
+            if score is None:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                study.tell(trial, score)
 
 
 def _suggested(trial: Any, name: str, values: tuple[Setting, ...]) -> Setting:

@@ -10,18 +10,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import (
-    LatencyModel,
     StepShape,
     StepWork,
-    TransferDirection,
-    host_seconds,
-    step_seconds,
-    transfer_seconds,
 )
 from tokenyard.trace.facts import micros
-from tokenyard.trace.reader import TraceReader, taken_in_at_once, way_in
+from tokenyard.trace.reader import TraceReader, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import RequestArrived
 from tokenyard.trace.steps import Step
 
@@ -36,8 +33,8 @@ __all__ = [
     "Mover",
     "ReasonAnswer",
     "SelfCheck",
+    "StepWatch",
     "VariantAnswer",
-    "WatchedLatency",
     "WhatIf",
     "change_of",
     "recorded_ways",
@@ -200,8 +197,10 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the answer rests on besides the trace."""
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer."""
+class WhatIf(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """What other settings would have done to a recorded run, and how far its replay repeats what was."""
+
+    printer = "tokenyard.questions.printing.whatif:print_whatif"
 
     answer_version: int = ANSWER_VERSION
     source: str
@@ -213,6 +212,34 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     fit: FitQuality
     self_check: SelfCheck
     variants: list[VariantAnswer]
+
+    def summary(self) -> str:
+        fit = "holds" if self.self_check.holds else "is poor: what follows can be as far off"
+        names = ", ".join(each.name for each in self.variants) or "as it was"
+        return f"{self.requests:,} requests, {names}; the replay of the run {fit}"
+
+    def as_table(self) -> RowTable:
+        """One row per figure of each variant: ``variant``, ``figure``, ``as_it_was`` and ``then`` (both replayed),
+        ``change`` (a share), ``low`` and ``high`` (where step times are modelled), ``off_by`` (the check's own error).
+        """
+        return table_from(
+            "figures",
+            [
+                {
+                    "variant": variant.name,
+                    "figure": each.name,
+                    "as_it_was": each.baseline,
+                    "then": each.variant,
+                    "change": each.change,
+                    "low": each.low,
+                    "high": each.high,
+                    "off_by": each.uncertainty,
+                }
+                for variant in self.variants
+                for each in variant.figures
+            ],
+            numbers=("as_it_was", "then", "change", "low", "high", "off_by"),
+        )
 
     def with_more(self, other: WhatIf) -> WhatIf:
         """This answer with the variants of another one on the same run."""
@@ -271,7 +298,7 @@ class FrontEnd:
             return 0
         over = sent if self._before is None else self._over
         taken_in = taken_in_at_once(arrived, step.snapshot)
-        return way_in(sent, seen, before=self._before, over=over, taken_in=taken_in).on_its_way
+        return ingress_of(sent, seen, before=self._before, over=over, taken_in=taken_in).on_its_way
 
     @property
     def usual(self) -> float:
@@ -309,21 +336,16 @@ _MUCH = 0.05
 """Of the time in steps: less is not worth a sentence."""
 
 
-class WatchedLatency:
-    """``model``, with an account of the time in steps that ``reach`` does not cover."""
+class StepWatch:
+    """Keeps account of the time in steps that ``reach`` does not cover."""
 
-    def __init__(self, model: LatencyModel, reach: Reach) -> None:
-        self._model = model
+    def __init__(self, reach: Reach) -> None:
         self._reach = reach
         self._most = Reach(0, 0, 0)
         self._seconds = self._beyond = 0.0
 
-    @property
-    def host_seconds(self) -> float:
-        return host_seconds(self._model)
-
-    def step_seconds(self, shape: StepShape) -> float:
-        seconds = step_seconds(self._model, shape)
+    def note(self, seconds: float, shape: StepShape) -> float:
+        """A step takes so long; it still does."""
         work, most = StepWork.of(shape), self._most
         self._seconds += seconds
         if not self._reach.covers(work):
@@ -335,9 +357,6 @@ class WatchedLatency:
             )
         return seconds
 
-    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return transfer_seconds(self._model, num_bytes, direction)
-
     def doubt(self, leans_on: str | None) -> str | None:
         """What to say of these steps; None if they took next to no time.
 
@@ -348,7 +367,7 @@ class WatchedLatency:
             return None
         larger = [
             f"up to {asked:,} {what} in one, the trace has at most {seen:,}"
-            for what, asked, seen in self._reach.beyond(self._most)
+            for what, asked, seen in self._reach.uncovered(self._most)
         ]
         source = "extrapolated from smaller ones" if leans_on is None else f"those of the model of {leans_on}, scaled"
         return (

@@ -28,8 +28,8 @@ from tokenyard.questions.recorded.answer import (
     Mover,
     ReasonAnswer,
     SelfCheck,
+    StepWatch,
     VariantAnswer,
-    WatchedLatency,
     WhatIf,
     change_of,
 )
@@ -39,6 +39,7 @@ from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.executor import SimulatedModel
 from tokenyard.sim.replay import Progress, ReplayResult, replay
 from tokenyard.steptime.carried import Reach
+from tokenyard.steptime.model import MappedLatency
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 from tokenyard.workload.load import doubt_of_policy
@@ -194,7 +195,7 @@ def _end_of(step: Step) -> float:
 # ---------------------------------------------------------------------------------------------------------------------
 # Asking: the recorded run is replayed as it was, and held against its trace; then with other settings.
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[Progress], object]
 
 TOLERANCE = 0.10
 """Of the means below: further off, and the answer rests on sand."""
@@ -263,12 +264,12 @@ def answer(
 
 def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None, *watchers: StepObserver) -> _Replayed:
     builder, ends = ReportBuilder(), EndTimes()
-    latency = WatchedLatency(variant.latency, Reach.of(run.measured))
+    watch = StepWatch(Reach.of(run.measured))
     result = replay(
         variant.workload,
         variant.scheduler,
         variant.cache,
-        latency,
+        MappedLatency(variant.latency, watch.note),
         pace=run.pace if variant.keeps_time else None,
         observer=Observers(TraceRecorder(None, builder), ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
@@ -277,7 +278,7 @@ def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None
         skip_refused=True,
         on_progress=on_progress,
     )
-    return _Replayed(builder.report(), ends.seconds, result, latency.doubt(run.fit.terms_of or run.fit.leans_on))
+    return _Replayed(builder.report(), ends.seconds, result, watch.doubt(run.fit.terms_of or run.fit.leans_on))
 
 
 def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:

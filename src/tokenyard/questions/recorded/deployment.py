@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.core.profiles import nearest_version
 from tokenyard.deploy.given import settings_of_line
 from tokenyard.deploy.record import filled, read_asked_flags
 from tokenyard.deploy.settings import (
@@ -19,11 +20,11 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
 from tokenyard.deploy.vllm_serve.defaults import GPU_MEMORY_UTILIZATION
-from tokenyard.deploy.vllm_serve.given import Asked
+from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError, TokenyardError, shown
 from tokenyard.models.gpus import GPUS, gpu_of_device, named_gpu
-from tokenyard.questions.recorded.recorded_run import RecordedRun, nearest_version
+from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import PlannedDeployment
 from tokenyard.trace.start import deployment_of
 
@@ -72,7 +73,7 @@ def recorded_deployment(run: RecordedRun, told: Told) -> RecordedDeployment:
     except ConfigError as error:
         if is_told:
             raise
-        fix = error.fix if _HOW in error.fix else f"{error.fix} (the deployment of the trace; {_HOW})"
+        fix = error.marked_fix if _HOW in error.fix else f"{error.marked_fix} (the deployment of the trace; {_HOW})"
         return RecordedDeployment(problem=ConfigError(error.field, error.value, fix))
     except TokenyardError as error:
         if is_told:
@@ -182,7 +183,7 @@ def _as_settled(run: RecordedRun, config: dict[str, Any]) -> DeploymentSettings:
             num_speculative_tokens=drafts.num_speculative_tokens, speculative_method=drafts.method
         )
     named = frozenset(("gpu", "model", "enable_prefix_caching", "block_size", "max_num_seqs", "max_num_batched_tokens"))
-    launch = LaunchSettings(asked=Asked(named=named), ignore_unmodelled=True)
+    launch = LaunchSettings(asked=GivenFlags(named=named), ignore_unmodelled=True)
     return DeploymentSettings(launch=launch, hardware=kept, scheduler=limits, parallel=spread, speculation=speculation)
 
 

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.core.profiles import decision_profile
+from tokenyard.core.profiles import decision_profile, nearest_version
 from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
-from tokenyard.explain.report.report import Report, Speculation
+from tokenyard.explain.report.report import Report, SpeculationFigures
 from tokenyard.explain.report.summary import summarize
 from tokenyard.questions.recorded.answer import REPLAY, FitQuality
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
 from tokenyard.sim.executor import SimulatedSpeculation
-from tokenyard.steptime.carried import lean
+from tokenyard.steptime.carried import extrapolate
 from tokenyard.steptime.fitted import (
     FEATURES,
     FittedLatency,
@@ -35,7 +35,7 @@ from tokenyard.steptime.fitted import (
     predicted_by_terms,
 )
 from tokenyard.steptime.model import LatencyModel, TermedLatency, host_seconds
-from tokenyard.steptime.pace import Pace
+from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.trace.files import find_trace
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import TraceStart
@@ -49,7 +49,6 @@ __all__ = [
     "StepFit",
     "fitted_to_features",
     "fitted_to_model",
-    "nearest_version",
     "read_run",
     "recorded_config",
 ]
@@ -136,15 +135,6 @@ def _from_vllm(
     return known, ours
 
 
-def nearest_version(version: str) -> str:
-    """The version that we know whose decisions that version of vLLM takes."""
-    try:
-        minor = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
-    except ValueError:
-        minor = (0, 33)
-    return "0.22" if minor < (0, 23) else "0.33"
-
-
 def _profile_of(version: str) -> dict[str, Any]:
     """Switches of the profile whose decisions that version of vLLM takes."""
     profile = decision_profile(nearest_version(version))
@@ -208,7 +198,7 @@ class StepFit:
     """Step times of a run."""
 
     latency: LatencyModel
-    pace: Pace | None
+    pace: MachineSpeed | None
     """When the machine was faster or slower than ``latency``; None if it ran evenly."""
     quality: FitQuality
 
@@ -268,7 +258,7 @@ def _scaled(
 def _leaning(own: StepFit, steps: Sequence[MeasuredStep], model: LatencyModel, name: str) -> StepFit:
     """The fit to features; larger steps take ``model``'s durations, scaled, unless it is far from those there are."""
     assert isinstance(own.latency, FittedLatency)
-    leaning = lean(own.latency, steps, model)
+    leaning = extrapolate(own.latency, steps, model)
     if leaning is None:
         return own
     quality = msgspec.structs.replace(own.quality, leans_on=name, leans_on_error=leaning.error)
@@ -297,7 +287,7 @@ def _finished(
     return StepFit(latency=fitted.latency, pace=pace, quality=_quality(again, steps, pace))
 
 
-def _quality(fit: _Fit, steps: Sequence[MeasuredStep], pace: Pace | None) -> FitQuality:
+def _quality(fit: _Fit, steps: Sequence[MeasuredStep], pace: MachineSpeed | None) -> FitQuality:
     """How well step times are predicted that the fit has not seen: stretches in turn are fitted and predicted."""
     fastest, slowest = (None, None) if pace is None else (float(pace.factors.min()), float(pace.factors.max()))
     stretch = (np.arange(len(steps)) // _HELD_OUT_STRETCH % 2).tolist()
@@ -335,7 +325,7 @@ class RecordedRun:
     cache: CacheConfig
     speculation: SimulatedSpeculation | None
     latency: LatencyModel
-    pace: Pace | None
+    pace: MachineSpeed | None
     """When the machine was faster or slower than ``latency``; None if it ran evenly."""
     fit: FitQuality
     report: Report
@@ -413,7 +403,9 @@ def _check_whole(start: TraceStart, source: str) -> None:
         raise TraceError(f"{source}: holds only one step in {start.every_n}: record every step (SCHED_TRACE_EVERY_N)")
 
 
-def _speculation(config: RecordedConfig, measured: Speculation | None, source: str) -> SimulatedSpeculation | None:
+def _speculation(
+    config: RecordedConfig, measured: SpeculationFigures | None, source: str
+) -> SimulatedSpeculation | None:
     """Drafts as the run had them, right as often as they were."""
     if config.speculative is None:
         return None

@@ -20,7 +20,7 @@ from tokenyard.questions.sweeping.rows import quoted, read_values
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.calibrated import CalibratedLatency
-from tokenyard.steptime.carried import Ratios, ScaledLatency, StretchedLatency, ratios
+from tokenyard.steptime.carried import Ratios, ratios, scaled, stretched
 from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.workload.record import Workload
@@ -229,8 +229,8 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
     needed = 1 + sum(-(-longest // each) for group, each in sizes if group.kind is GroupKind.FULL)
     if blocks < needed:
         fix = (
-            f"vLLM would not start: a request of max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
-            f" one block is never given out: give at least {needed:,} blocks, or a smaller max_model_len"
+            f"vLLM would not start: a request of §max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
+            f" one block is never given out: give at least {needed:,} blocks, or a smaller §max_model_len"
         )
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
 
@@ -339,7 +339,7 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     found = ratios(before.latency, after.latency)
     if found.are_one:
         return variant
-    latency = ScaledLatency(run.latency, before.latency, after.latency)
+    latency = scaled(run.latency, before.latency, after.latency)
     variant = replace(variant, latency=latency, keeps_time=variant.keeps_time and before.gpu == after.gpu)
     graphs = _other_graphs(before.latency, after.latency)
     if graphs is not None:
@@ -351,8 +351,8 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
     if known is not None:
         notes.append(_range(known))
         extremes = (
-            StretchedLatency(latency, known.ttft.low, known.tpot.low),
-            StretchedLatency(latency, known.ttft.high, known.tpot.high),
+            stretched(latency, prefill=known.ttft.low, decode=known.tpot.low),
+            stretched(latency, prefill=known.ttft.high, decode=known.tpot.high),
         )
     return replace(variant, extremes=extremes, notes=(*variant.notes, *notes))
 

@@ -23,10 +23,9 @@ from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
-from tokenyard.sim.parallel import ParallelResult
-from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
-from tokenyard.sim.split import KVLink, SplitResult, replay_split
+from tokenyard.sim.replay import Progress, ReplayResult, replay_engines
+from tokenyard.sim.settings import DecodeSide, ReplaySettings
+from tokenyard.sim.traffic import STOP, OnProgress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.workload.load import turn_orders
@@ -34,7 +33,6 @@ from tokenyard.workload.record import Workload
 
 __all__ = [
     "Decided",
-    "DecodeSide",
     "EngineRecord",
     "HeldBy",
     "Measuring",
@@ -58,25 +56,14 @@ __all__ = [
 _PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
 
 
-class Decided(Exception):  # noqa: N818 - it ends a replay, and nothing is wrong
-    """How a replay ends is certain."""
+class Decided(NamedTuple):
+    """How a replay ends for certain, before it has."""
 
-    def __init__(
-        self,
-        why: str,
-        *,
-        met: bool | None = None,
-        at_least: float | None = None,
-        bound: str | None = None,
-        was_replayed: bool = True,
-    ) -> None:
-        super().__init__(why)
-        self.why = why
-        self.met = met
-        self.at_least = at_least
-        """More than so many times its bound is what the figure of ``bound`` would be at the end."""
-        self.bound = bound
-        self.was_replayed = was_replayed
+    why: str
+    met: bool | None = None
+    at_least: float | None = None
+    """More than so many times its bound is what the figure of ``bound`` would be at the end."""
+    bound: str | None = None
 
 
 class Rival(NamedTuple):
@@ -119,6 +106,8 @@ class SLOWatch(StepObserver):
         """Requests that have ended beyond each bound."""
         self._bad = 0
         """Requests that have ended beyond any bound."""
+        self.decided: Decided | None = None
+        """What is certain, since :meth:`decide` has seen it."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
         self._live[request.request_id] = request
@@ -133,8 +122,12 @@ class SLOWatch(StepObserver):
             self._beyond[slo] += 1
         self._bad += bool(beyond)
 
-    def decide(self, now: float, rivals: Iterable[Rival] = ()) -> None:
-        """Raise Decided if a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
+    def decide(self, now: float, rivals: Iterable[Rival] = ()) -> Decided | None:
+        """Whether a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
+        self.decided = self.decided or self._decided(now, rivals)
+        return self.decided
+
+    def _decided(self, now: float, rivals: Iterable[Rival]) -> Decided | None:
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
             late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
@@ -146,12 +139,13 @@ class SLOWatch(StepObserver):
             if number > allowed:
                 times = "" if self._slack == 1 else f" by more than {self._slack:.4g} times"
                 why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
-                raise Decided(why, met=False, at_least=self._slack, bound=slo.name)
+                return Decided(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
             most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
             for rival in rivals:
                 if most.get(rival.figure, inf) < rival.value:
-                    raise Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
+                    return Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
+        return None
 
     def _allowed(self, slo: SLO) -> float:
         """Requests that may be beyond a bound while it can still hold."""
@@ -174,13 +168,6 @@ class SLOWatch(StepObserver):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One replay of a variant, on one engine, on several, or with prefill and decode apart, and what came of it.
-
-
-class DecodeSide(NamedTuple):
-    """What a split has besides its prefill engines."""
-
-    engines: ReplaySettings
-    link: KVLink
 
 
 class EngineRecord(NamedTuple):
@@ -241,20 +228,45 @@ def replayed(
     variant: Prepared,
     slos: Sequence[SLO],
     watch: StepObserver | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
     *,
     traces: Path | None = None,
 ) -> Outcome:
     """Replay a variant; ``watch`` sees what clients wait for: the decode engines of a split, else all engines.
 
-    ``traces``: a folder that gets its traces, as far as they can be written. Raises TokenyardError where it cannot be
-    replayed, and whatever ``on_progress`` raises.
+    ``traces``: a folder that gets its traces, as far as they can be written. If ``on_progress`` ends the replay, the
+    outcome is that of the part that was replayed. Raises TokenyardError where it cannot be replayed.
     """
+    decode = variant.decode
+    prefills = 0 if decode is None else variant.replays.fleet.num_engines
+    others = variant.replays.fleet.num_engines if decode is None else decode.engines.fleet.num_engines
+    builders = [ReportBuilder(slos) for _ in range(prefills + others)]
     with ExitStack() as stack:
         engines = _Engines(variant, traces, stack)
-        run = _together if variant.decode is None else _apart
-        outcome = run(variant, engines, slos, watch, on_progress)
-    return replace(outcome, traces=engines.written())
+        recorders = engines.recorders(builders)
+        watchers = _watched(recorders[prefills:], watch)
+        result = replay_engines(
+            variant.workload,
+            variant.replays,
+            decode=decode,
+            observers=[*recorders[:prefills], *watchers],
+            policy=variant.policy,
+            on_progress=on_progress,
+        )
+        report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        if decode is None:
+            seconds, held = report.duration_s, _held(report)
+        else:
+            seconds = _report(builders).duration_s
+            held = [*_held(_report(builders[:prefills]), "prefill"), *_held(report, "decode")]
+    return Outcome(
+        report=report,
+        refused=len(result.refused) + result.num_left_out,
+        seconds=seconds,
+        held=_most(held),
+        figures={} if decode is None else dict(_busy(result)),
+        traces=engines.written(),
+    )
 
 
 class _Engines:
@@ -265,11 +277,11 @@ class _Engines:
         self._turns = turn_orders(variant.workload) if folder is not None else None
         self._writers = [_writer(each, folder, stack) for each in variant.records] if folder is not None else []
 
-    def recorders(self, builders: Sequence[ReportBuilder], first: int = 0) -> list[TraceRecorder]:
-        """For so many engines, from the ``first`` on."""
+    def recorders(self, builders: Sequence[ReportBuilder]) -> list[TraceRecorder]:
+        """For each engine."""
         if not self._writers:
             return [TraceRecorder(None, builder) for builder in builders]
-        chosen = zip(self._writers[first:], self._variant.records[first:], builders, strict=False)
+        chosen = zip(self._writers, self._variant.records, builders, strict=True)
         return [
             TraceRecorder(writer, builder, start=record.start, turns=self._turns) for writer, record, builder in chosen
         ]
@@ -294,70 +306,8 @@ def _writer(record: EngineRecord, folder: Path, stack: ExitStack) -> TraceWriter
     return writer
 
 
-def _together(
-    variant: Prepared,
-    engines: _Engines,
-    slos: Sequence[SLO],
-    watch: StepObserver | None,
-    on_progress: Callable[[Progress], None] | None,
-) -> Outcome:
-    """Every engine prefills and decodes."""
-    builders = [ReportBuilder(slos) for _ in range(variant.replays.fleet.num_engines)]
-    result = replay_engines(
-        variant.workload,
-        variant.replays,
-        observers=_watched(engines.recorders(builders), watch),
-        policies=[variant.policy() for _ in builders],
-        on_progress=on_progress,
-    )
-    replicas = result.replicas if isinstance(result, ParallelResult) else None
-    report = msgspec.structs.replace(_report(builders), clients=result.clients, replicas=replicas)
-    return Outcome(
-        report=report,
-        refused=len(result.refused) + result.num_left_out,
-        seconds=report.duration_s,
-        held=_most(_held(report)),
-    )
-
-
-def _apart(
-    variant: Prepared,
-    engines: _Engines,
-    slos: Sequence[SLO],
-    watch: StepObserver | None,
-    on_progress: Callable[[Progress], None] | None,
-) -> Outcome:
-    """Some engines prefill, others decode."""
-    settings, decode = variant.replays, variant.decode
-    assert decode is not None
-    sizes = settings.fleet.num_engines, decode.engines.fleet.num_engines
-    first, second = ([ReportBuilder(slos) for _ in range(size)] for size in sizes)
-    result = replay_split(
-        variant.workload,
-        settings.scheduler,
-        settings.cache,
-        settings.latency,
-        decode.link,
-        fleet=settings.fleet,
-        router=settings.router,
-        decode=decode.engines,
-        observers=(engines.recorders(first), _watched(engines.recorders(second, sizes[0]), watch)),
-        policy=variant.policy,
-        skip_refused=settings.skip_refused,
-        on_progress=on_progress,
-    )
-    prefill, report = _report(first), _report(second)
-    return Outcome(
-        report=report,
-        refused=len(result.refused) + result.num_left_out,
-        seconds=_report([*first, *second]).duration_s,
-        held=_most([*_held(prefill, "prefill"), *_held(report, "decode")]),
-        figures=dict(_busy(result)),
-    )
-
-
-def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> list[StepObserver]:
-    return [each if watch is None else Observers(each, watch) for each in recorders]
+def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> Sequence[StepObserver]:
+    return recorders if watch is None else [Observers(each, watch) for each in recorders]
 
 
 def _report(builders: Sequence[ReportBuilder]) -> Report:
@@ -366,7 +316,7 @@ def _report(builders: Sequence[ReportBuilder]) -> Report:
     return whole.report()
 
 
-def _busy(result: SplitResult) -> Iterator[tuple[str, float]]:
+def _busy(result: ReplayResult) -> Iterator[tuple[str, float]]:
     """Shares of the run, each of one engine on average, as ``tokenyard split`` has them."""
     seconds = result.seconds or 1.0
     yield "split.prefill", result.prefill.busy_seconds / seconds
@@ -435,29 +385,34 @@ class Measuring:
         watch = SLOWatch(self.slos, workload, slack=slack) if stops else None
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
-        try:
-            if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
-                raise Decided("costs more than one that is within every bound: not replayed", was_replayed=False)
-            beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
-            listener = _listener(watch, beaten, on_progress)
-            folder = None if self.traces is None else self.traces / folder_of(settings)
-            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
-        except TokenyardError as error:
-            return Row(settings=dict(settings), load=load, problem=str(error))
-        except Decided as decided:
+
+        def stopped(decided: Decided, *, was_replayed: bool) -> Row:
             return Row(
                 settings=dict(settings),
                 load=load,
                 stopped=decided.why,
                 met=decided.met,
-                requests=len(workload) if decided.was_replayed else 0,
+                requests=len(workload) if was_replayed else 0,
                 gpu=variant.gpu,
                 gpus=variant.gpus,
                 cost_per_hour=cost,
                 tightness_above=decided.at_least,
                 tightest=decided.bound,
-                replays=int(decided.was_replayed),
+                replays=int(was_replayed),
             )
+
+        if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
+            why = "costs more than one that is within every bound: not replayed"
+            return stopped(Decided(why), was_replayed=False)
+        beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
+        folder = None if self.traces is None else self.traces / folder_of(settings)
+        try:
+            listener = _listener(watch, beaten, on_progress)
+            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
+        except TokenyardError as error:
+            return Row(settings=dict(settings), load=load, problem=str(error))
+        if watch is not None and watch.decided is not None:
+            return stopped(watch.decided, was_replayed=True)
         gpus = variant.gpus
         replicas = outcome.report.replicas
         if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
@@ -478,16 +433,15 @@ def folder_of(settings: Settings) -> str:
     return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
 
 
-def _listener(
-    watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: Callable[[Progress], None] | None
-) -> Callable[[Progress], None] | None:
+def _listener(watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: OnProgress | None) -> OnProgress | None:
+    """Ends the replay once its end is certain."""
     if watch is None:
         return on_progress
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: Progress) -> object:
         if on_progress is not None:
             on_progress(progress)
-        watch.decide(progress.now, rivals)
+        return None if watch.decide(progress.now, rivals) is None else STOP
 
     return listen
 

@@ -15,6 +15,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.compare.comparison import figures
+from tokenyard.explain.render.table import RowTable, column_of
 from tokenyard.explain.report.report import Report
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
 
@@ -33,6 +34,7 @@ __all__ = [
     "read_finished",
     "read_values",
     "require_parquet",
+    "rows_table",
     "table_columns",
     "word_of",
     "words_of",
@@ -347,6 +349,11 @@ def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
     columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
     return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in FIGURES}
+
+
+def rows_table(rows: Sequence[Row]) -> RowTable:
+    """The same as a table."""
+    return RowTable("variants", {name: column_of(values) for name, values in table_columns(rows).items()})
 
 
 def _alike(values: list[Any]) -> list[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import pickle
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -12,8 +14,10 @@ from importlib import import_module
 from itertools import product
 from math import prod
 from multiprocessing import get_context
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -21,7 +25,18 @@ from tokenyard.errors import ConfigError, FileError, MissingExtraError
 from tokenyard.files import read_input
 from tokenyard.questions.sweeping.rows import Row, Setting, Settings, key_of, read_values
 
-__all__ = ["LOCAL_RAY", "Converter", "Grid", "Job", "measured", "measured_on_ray", "read_grid", "read_variants"]
+__all__ = [
+    "LOCAL_RAY",
+    "MOST_PROCESSES",
+    "Converter",
+    "Grid",
+    "Job",
+    "Workers",
+    "measured",
+    "measured_on_ray",
+    "read_grid",
+    "read_variants",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -184,6 +199,7 @@ Job = Callable[[Settings], Row]
 
 LOCAL_RAY = "local"
 """In the place of an address: a cluster of this machine, for this sweep."""
+MOST_PROCESSES = 1024
 _MOST_DEATHS = 3
 """Times that worker processes may die without a variant finished in between."""
 _RETRIES = 3
@@ -195,58 +211,114 @@ def measured(job: Job, variants: Sequence[Settings], processes: int = 1) -> Iter
 
     Raises ConfigError if processes die again and again.
     """
-    if processes == 1 or len(variants) == 1:
-        yield from map(job, variants)
-        return
-    left = dict(enumerate(variants))
-    deaths = 0
-    while left:
+    with Workers(job, min(processes, len(variants))) as workers:
+        yield from (row for _, row in workers.each(variants))
+
+
+T = TypeVar("T")
+
+
+class Workers(Generic[T]):
+    """Measures tasks in so many processes, which stay until it is closed; with one, in this process.
+
+    New processes know nothing of this one's threads, and do not run the script that has asked: they need no
+    ``if __name__ == "__main__":`` unless the job holds something that the script defines.
+    """
+
+    def __init__(self, job: Callable[[T], Row], processes: int) -> None:
+        self._job = job
+        self._processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+        self._needs_script = False
+
+    def __enter__(self) -> Workers[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def each(self, tasks: Sequence[T]) -> Iterator[tuple[int, Row]]:
+        """Number and row of each task, as they finish; one whose process dies is begun anew.
+
+        Raises ConfigError if processes die again and again.
+        """
+        if self._processes <= 1 or (self._pool is None and len(tasks) == 1):
+            yield from ((number, self._job(task)) for number, task in enumerate(tasks))
+            return
+        left = dict(enumerate(tasks))
+        deaths = 0
+        while left:
+            try:
+                for number, row in self._finished(left):
+                    del left[number]
+                    deaths = 0
+                    yield number, row
+            except BrokenProcessPool:
+                deaths += 1
+                if deaths > _MOST_DEATHS:
+                    raise self._gone() from None
+
+    def _finished(self, tasks: dict[int, T]) -> Iterator[tuple[int, Row]]:
+        pool = self._pool = self._pool or self._started()
+        numbers: dict[Future[Row], int] = {}
+        waiting = iter(list(tasks.items()))
         try:
-            for number, row in _in_processes(job, left, processes):
-                del left[number]
-                deaths = 0
-                yield row
+            while True:
+                for number, task in waiting:
+                    numbers[pool.submit(_measure, task)] = number
+                    if len(numbers) >= 4 * self._processes:
+                        break
+                if not numbers:
+                    return
+                for future in wait(numbers, return_when=FIRST_COMPLETED).done:
+                    yield numbers.pop(future), future.result()
         except BrokenProcessPool:
-            deaths += 1
-            if deaths > _MOST_DEATHS:
-                fix = "worker processes died several times in a row: there may not be enough memory for so many"
-                raise ConfigError("processes", processes, fix) from None
+            self._pool = None
+            pool.shutdown()  # its threads close its pipes, and must not close what is opened after them
+            raise
+
+    def _started(self) -> ProcessPoolExecutor:
+        packed = pickle.dumps(self._job)
+        self._needs_script = b"__main__" in packed
+        context = get_context("spawn") if self._needs_script else _WithoutScript()
+        return ProcessPoolExecutor(self._processes, context, _begin, (packed,))
+
+    def _gone(self) -> ConfigError:
+        fix = "worker processes died several times in a row: there may not be enough memory for so many"
+        if self._needs_script:
+            fix += ', or the script that starts them has no `if __name__ == "__main__":`'
+        return ConfigError("processes", self._processes, fix)
 
 
-_job: Job | None = None
+class _WithoutScript(SpawnContext):
+    """Starts processes that do not run the script of this one first, as those of multiprocessing do."""
+
+    class Process(SpawnProcess):
+        """One of them."""
+
+        @staticmethod
+        def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's name
+            script = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                return SpawnProcess._Popen(process_obj)  # noqa: SLF001 - as above
+            finally:
+                sys.modules["__main__"] = script
+
+
+_job: Callable[[Any], Row] | None = None
 """Of a worker process."""
 
 
-def _begin(job: Job) -> None:
+def _begin(packed: bytes) -> None:
     global _job  # noqa: PLW0603 - sent once per process, not with every variant
-    _job = job
+    _job = pickle.loads(packed)  # of the process that has started this one
 
 
-def _measure(settings: Settings) -> Row:
+def _measure(task: Any) -> Row:
     assert _job is not None
-    return _job(settings)
-
-
-def _in_processes(job: Job, variants: dict[int, Settings], processes: int) -> Iterator[tuple[int, Row]]:
-    """Number and row of each, as they finish; new processes know nothing of this one's threads."""
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _begin, (job,))
-    try:
-        numbers: dict[Future[Row], int] = {}
-        waiting = iter(list(variants.items()))
-        while True:
-            for number, settings in waiting:
-                numbers[pool.submit(_measure, dict(settings))] = number
-                if len(numbers) >= 4 * processes:
-                    break
-            if not numbers:
-                return
-            for future in wait(numbers, return_when=FIRST_COMPLETED).done:
-                yield numbers.pop(future), future.result()
-    except BrokenProcessPool:
-        pool.shutdown()  # its threads close its pipes, and must not close what is opened after them
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return _job(task)
 
 
 def measured_on_ray(job: Job, variants: Sequence[Settings], address: str) -> Iterator[Row]:

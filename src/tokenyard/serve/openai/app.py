@@ -27,8 +27,8 @@ from tokenyard.serve.openai.fields import (
     TokenizeRequest,
     as_api_error,
     bad_field,
-    decoded,
     on_api_error,
+    parse_body,
 )
 from tokenyard.serve.openai.generating import Ending, GoneError, in_thread_if_long, on_gone
 from tokenyard.web.connections import RefusedError, json_response
@@ -152,7 +152,7 @@ class Utilities:
     async def tokenize(self, http: Request) -> Response:
         """The token ids of a prompt, or of messages."""
         context = self._context
-        request = (await decoded(http, TokenizeRequest, context.limits.max_body_bytes)).request
+        request = (await parse_body(http, TokenizeRequest, context.limits.max_body_bytes)).request
         context.check_model(request.model)
         if (request.prompt is None) == (request.messages is None):
             raise bad_field("prompt", request.prompt, "give a prompt or messages")
@@ -173,7 +173,7 @@ class Utilities:
     async def detokenize(self, http: Request) -> Response:
         """The text of token ids."""
         context = self._context
-        request = (await decoded(http, DetokenizeRequest, context.limits.max_body_bytes)).request
+        request = (await parse_body(http, DetokenizeRequest, context.limits.max_body_bytes)).request
         context.check_model(request.model)
         size = context.llm.model.vocab_size
         for each in request.tokens:

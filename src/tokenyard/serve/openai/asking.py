@@ -74,13 +74,13 @@ class ServerContext:
     grammars: GrammarCompiler | None = None
     """For answers that must look like something; None: there are none."""
     defaults: GenerationDefaults = field(default_factory=lambda: GenerationDefaults({}))
-    """Of requests that do not say it themselves."""
+    """Parameters of requests that do not give their own."""
     tool_parser: Callable[[], ToolCallParser] | None = None
     """Makes what reads calls of tools out of an answer; None: answers are left as they are."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
     """The text of ``/metrics``, and its content type."""
     is_draining: bool = False
-    """The server goes down: whoever is being answered is answered, nobody else."""
+    """The server goes down: requests that are being answered are answered, new ones are not."""
     created: int = field(default_factory=lambda: int(time.time()))
     """When the model was loaded, in Unix seconds."""
 
@@ -222,7 +222,7 @@ async def compiled(
     """For each prompt a grammar per answer, none if the request asks for none. Raises ApiError.
 
     ``schema`` is what the answer's JSON must look like because a tool has to be called. It is compiled once and waited
-    for, so that what cannot be compiled is refused; whoever is cancelled here gives its turn to others.
+    for, so that what cannot be compiled is refused; a request that is cancelled here gives its turn to others.
     """
     asked = _asked(request)
     if schema is not None:
@@ -283,13 +283,13 @@ class EchoedPrompt(NamedTuple):
     rows: Sequence[dict[int, Logprob] | None]
     """One per token; of the first, which nothing stands before, there is none."""
     first_text: str
-    """Of the first token."""
+    """Text of the first token."""
 
 
 def completion_logprobs(
     output: CompletionOutput, offset: int, echoed: EchoedPrompt | None = None
 ) -> dict[str, Any] | None:
-    """Of a completion; ``offset`` is where its text begins among all that the client has got."""
+    """The log-probabilities of a completion; ``offset`` is where its text begins among all that the client has got."""
     if output.logprobs is None:
         return None
     rows: list[tuple[int, dict[int, Logprob] | None]] = list(zip(output.token_ids, output.logprobs, strict=True))
@@ -307,7 +307,7 @@ def completion_logprobs(
 
 
 def prompt_logprobs(output: GenerationOutput) -> list[dict[str, Any] | None] | None:
-    """Of a prompt, as vLLM tells them: by token id; None if they were not asked for."""
+    """Those of a prompt's tokens, as vLLM tells them: by token id; None if they were not asked for."""
     if output.prompt_logprobs is None:
         return None
     return [None if row is None else _by_token(row) for row in output.prompt_logprobs]
@@ -318,7 +318,7 @@ def _by_token(row: dict[int, Logprob]) -> dict[str, Any]:
 
 
 def chat_logprobs(output: CompletionOutput, num_top: int) -> dict[str, Any] | None:
-    """Of a chat's answer, with the ``num_top`` likeliest tokens at every place."""
+    """Those of a chat's answer, with the ``num_top`` likeliest tokens at every place."""
     if output.logprobs is None:
         return None
     content = []

@@ -25,7 +25,7 @@ from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.served_model import GrammarSource, grammars_of, model_of, tokenizer_of
 from tokenyard.trace.start import describe_run
 
-__all__ = ["Assembled", "FrontSettings", "assembled", "unix_clock", "watch"]
+__all__ = ["BuiltServer", "FrontSettings", "build_server", "unix_clock", "watch"]
 
 
 class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         )
 
 
-class Assembled(NamedTuple):
+class BuiltServer(NamedTuple):
     """A server before it listens."""
 
     context: ServerContext
@@ -74,7 +74,7 @@ class Assembled(NamedTuple):
     """To be attached to the scheduler: see :func:`watch`."""
 
 
-def assembled(core: EngineCore, names: Sequence[str], front: FrontSettings, *, engine: int = 0) -> Assembled:
+def build_server(core: EngineCore, names: Sequence[str], front: FrontSettings, *, engine: int = 0) -> BuiltServer:
     """What serves the model of ``core``, the engine of this number, by these names. Raises TokenyardError."""
     model = model_of(core)
     for name in set(names) & set(model.adapters):
@@ -98,11 +98,11 @@ def assembled(core: EngineCore, names: Sequence[str], front: FrontSettings, *, e
         tool_parser=parser_named(front.tool_call_parser, enabled=front.enable_auto_tool_choice),
         metrics=scraped(metrics.registry),
     )
-    return Assembled(context, metrics)
+    return BuiltServer(context, metrics)
 
 
 def _grammars(llm: AsyncLLM, source: GrammarSource) -> GrammarCompiler | None:
-    """None without the library, a tokenizer or an end-of-sequence token: whoever asks for a grammar is told."""
+    """None without the library, a tokenizer or an end-of-sequence token: requests for a grammar are told."""
     if llm.tokenizer is None:
         return None
     try:

@@ -22,18 +22,18 @@ from tokenyard.serve.openai.fields import (
     ChatCompletionRequest,
     TokenizeRequest,
     bad_field,
-    decoded,
+    parse_body,
 )
 from tokenyard.serve.openai.generating import (
     Piece,
     Usage,
-    asked,
+    cancel_on_disconnect,
     in_thread_if_long,
     output_room,
     pieces,
     reply,
     request_id_of,
-    unless_gone,
+    start_streams,
 )
 from tokenyard.serve.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
 from tokenyard.serve.openai.tool_calls.forced import forced_call
@@ -135,7 +135,7 @@ class ChatCompletions:
         """Answer, or raise."""
         context = self._context
         http.state.prompt_field = "messages"
-        body = await decoded(http, ChatCompletionRequest, context.limits.max_body_bytes)
+        body = await parse_body(http, ChatCompletionRequest, context.limits.max_body_bytes)
         request: ChatCompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
@@ -150,19 +150,23 @@ class ChatCompletions:
         name = request_id_of(request, "chatcmpl")
         num_top = (request.top_logprobs or 0) if request.logprobs else None
         forced = forced_call(request)
-        grammars = await unless_gone(http, compiled(context, request, 1, None if forced is None else forced.schema))
+        grammars = await cancel_on_disconnect(
+            http, compiled(context, request, 1, None if forced is None else forced.schema)
+        )
         parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
             request.skip_special_tokens = False
-        streams = asked(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
+        streams = start_streams(
+            context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
+        )
         answer = _Answer(context, request, name, num_top or 0, parser)
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
 
 class _Answer:
-    """Of one request: its pieces as chunks, or as one object."""
+    """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(
         self,
@@ -178,7 +182,7 @@ class _Answer:
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """Of a stream."""
+        """The chunks of a stream."""
         head = {**self._head, "object": "chat.completion.chunk"}
         usage, options = Usage(), self._request.stream_options
         begun: set[int] = set()

@@ -12,17 +12,17 @@ from starlette.responses import Response
 
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, TokenizedPrompt
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
-from tokenyard.serve.openai.fields import CompletionRequest, decoded
+from tokenyard.serve.openai.fields import CompletionRequest, parse_body
 from tokenyard.serve.openai.generating import (
     Piece,
     Usage,
-    asked,
+    cancel_on_disconnect,
     output_room,
     pieces,
     reply,
     request_id_of,
+    start_streams,
     tokenized_prompts,
-    unless_gone,
 )
 
 __all__ = ["Completions"]
@@ -39,7 +39,7 @@ class Completions:
     async def serve(self, http: Request) -> Response:
         """Answer, or raise."""
         context = self._context
-        body = await decoded(http, CompletionRequest, context.limits.max_body_bytes)
+        body = await parse_body(http, CompletionRequest, context.limits.max_body_bytes)
         request: CompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
@@ -48,8 +48,8 @@ class Completions:
         prompts = await tokenized_prompts(context, "prompt", given, add_special_tokens=special, n=request.n)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl")
-        grammars = await unless_gone(http, compiled(context, request, len(prompts)))
-        streams = asked(
+        grammars = await cancel_on_disconnect(http, compiled(context, request, len(prompts)))
+        streams = start_streams(
             context,
             request,
             name,
@@ -70,7 +70,7 @@ class Completions:
 
 
 class _Answer:
-    """Of one request: its pieces as chunks, or as one object."""
+    """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
         self._context = context
@@ -83,7 +83,7 @@ class _Answer:
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """Of a stream."""
+        """The chunks of a stream."""
         usage, options = Usage(), self._request.stream_options
         async with aclosing(together):
             async for piece in together:

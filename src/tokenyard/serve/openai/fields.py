@@ -20,22 +20,22 @@ __all__ = [
     "ApiError",
     "ChatCompletionRequest",
     "CompletionRequest",
-    "Decoded",
     "DetokenizeRequest",
     "EmbeddingRequest",
     "GenerationRequest",
     "JsonSchema",
     "NamedFunction",
     "NamedToolChoice",
+    "ParsedBody",
     "ResponseFormat",
     "StreamOptions",
     "StructuredOutputs",
     "TokenizeRequest",
     "as_api_error",
     "bad_field",
-    "decoded",
     "going_down",
     "on_api_error",
+    "parse_body",
     "timed_out",
 ]
 
@@ -296,7 +296,7 @@ class EmbeddingRequest(_Fields, kw_only=True):
     request_id: str | None = None
     # ours
     pooling_type: Literal["LAST", "CLS", "MEAN"] = "LAST"
-    """Of which tokens' states a vector is made."""
+    """Which tokens' states a vector is made of."""
 
 
 class TokenizeRequest(_Fields, kw_only=True):
@@ -337,7 +337,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`")
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
-class Decoded(NamedTuple):
+class ParsedBody(NamedTuple):
     """A body."""
 
     request: Any
@@ -345,7 +345,7 @@ class Decoded(NamedTuple):
     """Fields that were there and have no effect."""
 
 
-async def decoded(request: Request, kind: type[_Kind], most_bytes: int) -> Decoded:
+async def parse_body(request: Request, kind: type[_Kind], most_bytes: int) -> ParsedBody:
     """The body as ``kind``. Raises ApiError and RefusedError."""
     body = await json_body(request, most_bytes)
     if has_more_brackets(body, _MOST_BRACKETS):
@@ -360,7 +360,7 @@ async def decoded(request: Request, kind: type[_Kind], most_bytes: int) -> Decod
         raise ApiError(400, f"the body = {shown(fields)}: give an object")
     ignored = _without_effect(fields, kind)
     try:
-        return Decoded(msgspec.convert(fields, kind), ignored)
+        return ParsedBody(msgspec.convert(fields, kind), ignored)
     except msgspec.ValidationError as error:
         raise _problem(str(error), fields) from None
 

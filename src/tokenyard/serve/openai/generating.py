@@ -35,7 +35,7 @@ __all__ = [
     "GoneError",
     "Piece",
     "Usage",
-    "asked",
+    "cancel_on_disconnect",
     "events_of",
     "in_thread_if_long",
     "on_gone",
@@ -44,8 +44,8 @@ __all__ = [
     "reply",
     "reply_at_once",
     "request_id_of",
+    "start_streams",
     "tokenized_prompts",
-    "unless_gone",
 ]
 
 
@@ -53,13 +53,13 @@ __all__ = [
 # Clients that leave before they have their answer: what is being done for them ends.
 
 _GONE = 499
-"""Nobody reads it; it is what nginx writes into its log."""
+"""The client that left does not read it; it is what nginx writes into its log."""
 
 _Result = TypeVar("_Result")
 
 
 class GoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client does not wait for the answer any more."""
 
 
 def on_gone(_: Request, __: Exception) -> Response:
@@ -111,7 +111,7 @@ async def _first_of(work: Coroutine[Any, Any, _Result], receive: Receive) -> _Re
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
     """The result of ``work``, which is cancelled if the client leaves: GoneError then. The body was read before."""
     return await _first_of(work, request.receive)
 
@@ -228,7 +228,7 @@ def output_room(
     return min(max_tokens, most)
 
 
-def asked(
+def start_streams(
     context: ServerContext,
     request: GenerationRequest,
     request_id: str,
@@ -315,7 +315,7 @@ async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> 
             async with aclosing(stream):
                 async for output in stream:
                     await queue.put(Piece(number, output))
-        except Exception as error:  # noqa: BLE001 - raised again by whoever reads the queue
+        except Exception as error:  # noqa: BLE001 - raised again where the queue is read
             end = error
         await queue.put(end)
 
@@ -352,14 +352,14 @@ async def events_of(chunks: AsyncGenerator[dict[str, Any], None], prompt_field: 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# An answer to the client, at once or as a stream, for as long as there is somebody to take it.
+# An answer to the client, at once or as a stream, for as long as the client is there to take it.
 
 
 class Answer(Protocol):
     """How the pieces of an answer are told."""
 
     def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """Of a stream."""
+        """The chunks of a stream."""
 
     async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
         """At once."""
@@ -372,7 +372,7 @@ async def reply(
     if not stream:
         return await reply_at_once(http, answer.whole(together), ignored=ignored)
     events = events_of(answer.chunks(together), getattr(http.state, "prompt_field", "prompt"))
-    first = await unless_gone(http, _first(events))
+    first = await cancel_on_disconnect(http, _first(events))
     return EventStream(events, first, _headers(ignored))
 
 
@@ -380,7 +380,7 @@ async def reply_at_once(
     http: Request, work: Coroutine[Any, Any, dict[str, Any]], *, ignored: Sequence[str]
 ) -> Response:
     """The response, which is what ``work`` returns. What goes wrong is raised, also that the client has left."""
-    return json_response(await unless_gone(http, work), headers=_headers(ignored))
+    return json_response(await cancel_on_disconnect(http, work), headers=_headers(ignored))
 
 
 def _headers(ignored: Sequence[str]) -> dict[str, str]:

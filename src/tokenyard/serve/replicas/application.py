@@ -22,10 +22,10 @@ from tokenyard.core.engine import EngineCore
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.openai.app import ApiKeys, make_api, scraped, together, unknown_path
-from tokenyard.serve.openai.assembly import assembled, unix_clock, watch
+from tokenyard.serve.openai.assembly import build_server, unix_clock, watch
 from tokenyard.serve.openai.fields import ApiError, on_api_error
-from tokenyard.serve.openai.generating import GoneError, unless_gone
-from tokenyard.serve.replicas.passing import Carried, Head, ReplicaSettings, answered, read_settings
+from tokenyard.serve.openai.generating import GoneError, cancel_on_disconnect
+from tokenyard.serve.replicas.passing import Head, ProxiedRequest, ReplicaSettings, answered, read_settings
 from tokenyard.serve.replicas.ray_router import ReplicaRouter
 from tokenyard.serve.replicas.routing import RoutedPrompt, prompt_of
 from tokenyard.serve.served_model import DEMO, load_core, make_demo_model
@@ -50,7 +50,7 @@ class Replica:
         tag = replica.replica_tag
         self._header = (REPLICA_HEADER, tag.encode())
         core = _loaded(settings)
-        made = assembled(core, settings.names, settings.front, engine=replica.rank.rank)
+        made = build_server(core, settings.names, settings.front, engine=replica.rank.rank)
         policy = settings.engine.get("policy", core.scheduler.config.policy)
         writer = TraceWriter(
             TraceConfig(
@@ -64,7 +64,7 @@ class Replica:
         self._app = make_api(made.context, host="")  # who may ask was settled at the front
         await self._llm.start()
 
-    async def answer(self, request: Carried, prompt: RoutedPrompt | None) -> AsyncGenerator[Head | bytes, None]:
+    async def answer(self, request: ProxiedRequest, prompt: RoutedPrompt | None) -> AsyncGenerator[Head | bytes, None]:
         """The answer of this engine, with its name in the head. ``prompt`` was for the router."""
         async for part in answered(self._app, request):
             yield part._replace(headers=[*part.headers, self._header]) if isinstance(part, Head) else part
@@ -130,7 +130,7 @@ class Front:
         return _Relayed(self._asked(request, b"", None))
 
     def _asked(self, request: Request, body: bytes, prompt: RoutedPrompt | None) -> Any:
-        carried = Carried(
+        carried = ProxiedRequest(
             request.method, request.url.path, request.scope["query_string"], list(request.headers.raw), body
         )
         return self._replicas.options(stream=True).answer.remote(carried, prompt)
@@ -169,7 +169,7 @@ class _Relayed(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send on."""
         try:
-            await unless_gone(Request(scope, receive), self._send_all(scope, receive, send))
+            await cancel_on_disconnect(Request(scope, receive), self._send_all(scope, receive, send))
         except GoneError:
             self._parts.cancel()
 

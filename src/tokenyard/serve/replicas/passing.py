@@ -13,7 +13,7 @@ from tokenyard.errors import ConfigError, shown
 from tokenyard.serve.openai.assembly import FrontSettings
 from tokenyard.sim.routers import ROUTERS
 
-__all__ = ["Carried", "Head", "ReplicaSettings", "answered", "read_settings"]
+__all__ = ["Head", "ProxiedRequest", "ReplicaSettings", "answered", "read_settings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ _NEEDS_REPORTS = "vllm"
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one application: a model, how often it runs, and who gets a request."""
+    """Settings of one application: a model, how often it runs, and which replica gets a request."""
 
     model: str
     """Folder of a Hugging Face checkpoint, on every machine; ``demo`` makes a tiny one."""
@@ -80,7 +80,7 @@ def read_settings(args: Mapping[str, Any]) -> ReplicaSettings:
 # An HTTP request, carried to an application in another process, and its answer, piece by piece.
 
 
-class Carried(NamedTuple):
+class ProxiedRequest(NamedTuple):
     """A request whose body was read."""
 
     method: str
@@ -100,7 +100,7 @@ class Head(NamedTuple):
 class _Exchange:
     """One request at one application."""
 
-    def __init__(self, request: Carried) -> None:
+    def __init__(self, request: ProxiedRequest) -> None:
         self._request = request
         self._is_read = False
         self._gone = asyncio.Event()
@@ -149,10 +149,10 @@ class _Exchange:
         self.told.set()
 
 
-async def answered(app: ASGIApp, request: Carried) -> AsyncGenerator[Head | bytes, None]:
+async def answered(app: ASGIApp, request: ProxiedRequest) -> AsyncGenerator[Head | bytes, None]:
     """The head of the application's answer, then its body as it comes; what came together is one piece.
 
-    Whoever closes it early has left: the application is told, and waited for. Raises what it raises.
+    A caller that closes it early has left: the application is told, and waited for. Raises what it raises.
     """
     exchange = _Exchange(request)
     task = asyncio.ensure_future(app(exchange.scope, exchange.receive, exchange.send))

@@ -16,7 +16,7 @@ __all__ = ["ReplicaRouter"]
 
 
 class ReplicaRouter(RequestRouter):  # type: ignore[misc] # Ray has no types
-    """A router of the replay, behind Ray's interface. Whoever gets a request without a prompt is the least busy."""
+    """A router of the replay, behind Ray's interface. A request without a prompt goes to the least busy replica."""
 
     def initialize_state(self, *, router: str, most_ahead: int, most_remembered: int) -> None:
         """Ray gives the keyword arguments of the deployment."""

@@ -20,7 +20,7 @@ __all__ = ["Balance", "RoutedPrompt", "as_request", "prompt_of"]
 # What a prompt is to a router: bytes, of which equal beginnings count.
 
 _MOST_BYTES = 64 * 1024
-"""Of a prompt, from its beginning: what follows decides nothing."""
+"""Bytes of a prompt that are looked at, from its beginning: what follows decides nothing."""
 
 
 class RoutedPrompt(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ def prompt_of(body: bytes) -> RoutedPrompt | None:
 
 
 def _text(prompt: Any) -> bytes:
-    """Of several prompts, which stay together, the first."""
+    """The prompt as bytes; the first of several, since they stay together."""
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str):
@@ -65,7 +65,7 @@ def _text(prompt: Any) -> bytes:
 
 
 def as_request(name: str, prompt: RoutedPrompt | None) -> Request:
-    """The same as routers take it: each byte is a token. Without a prompt it shares nothing with anybody."""
+    """The same as routers take it: each byte is a token. Without a prompt it shares nothing with others."""
     if prompt is None:
         return Request(name, [0])
     return Request(name, np.frombuffer(prompt.text, np.uint8), cache_salt=prompt.cache_salt)
@@ -165,7 +165,7 @@ class Balance:
             self._seen(old).num_blocks -= 1
 
     def ended(self, request_id: str) -> None:
-        """Its answer has ended, or nobody waits for it any more; one that nobody knows is passed over."""
+        """Its answer has ended, or its client has left; an id that is not running is passed over."""
         name = self._running.pop(request_id, None)
         if name is not None:
             self._seen(name).num_running -= 1

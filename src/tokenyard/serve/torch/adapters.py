@@ -44,11 +44,11 @@ class AdapterSettings:
         require_int("max_loras", self.max_loras, 1)
         require_int("max_lora_rank", self.max_lora_rank, 1, _GREATEST_RANK)
         if self.lora_modules and not self.enable_lora:
-            raise ConfigError("lora_modules", ", ".join(self.lora_modules), "give enable_lora as well")
+            raise ConfigError("lora_modules", ", ".join(self.lora_modules), "give §enable_lora as well")
 
     @property
     def most_in_a_step(self) -> int:
-        """Of the scheduler's configuration: 0 without adapters."""
+        """``max_loras`` of the scheduler's configuration: 0 without adapters."""
         return self.max_loras if self.enable_lora else 0
 
 
@@ -98,7 +98,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 """Fields that are heeded, or that say how it was trained or which layers have weights."""
 _HARMLESS_STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
-"""Of ``init_lora_weights``: others change the model's own weights as well."""
+"""Values of ``init_lora_weights`` that are taken: others change the model's own weights as well."""
 
 
 class LoraLayer(NamedTuple):
@@ -129,7 +129,7 @@ def read_adapter(name: str, folder: Path, *, max_rank: int, dtype: Any, device: 
     field = f"lora_modules.{name}"
     rank, scale = _read_config(field, folder / _CONFIG)
     if rank > max_rank:
-        raise ConfigError(field, f"r = {rank}", f"max_lora_rank is {max_rank}: give {rank}")
+        raise ConfigError(field, f"r = {rank}", f"§max_lora_rank is {max_rank}: give {rank}")
     try:
         tensors = import_module("safetensors.torch").load_file(folder / _WEIGHTS)
     except Exception as error:

@@ -136,7 +136,7 @@ class StepRows(NamedTuple):
 
     @property
     def positions(self) -> IntArray:
-        """Of all tokens, row after row."""
+        """Positions of all tokens, row after row."""
         offsets = self.counts.cumsum() - self.counts
         return np.arange(int(self.counts.sum())) - np.repeat(offsets - self.starts, self.counts)
 

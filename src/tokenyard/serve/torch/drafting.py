@@ -97,7 +97,7 @@ class DraftModel:
 
     @property
     def elements_per_block(self) -> int:
-        """Of its KV, all layers."""
+        """Elements of a block of its KV, over all layers."""
         return sum(sum(elements_of(cache)) for cache in self._layers.layers)
 
     def bind(self, num_blocks: int, dtype: Any, device: str) -> None:

@@ -55,8 +55,8 @@ from tokenyard.serve.torch.settings import EngineSettings, speculation_of, trans
 __all__ = [
     "CPU_SHARE",
     "GPU_SHARE",
+    "ConnectorHalves",
     "EngineParts",
-    "Transfers",
     "left_for_blocks",
     "load_engine",
     "make_transfers",
@@ -68,9 +68,9 @@ __all__ = [
 # How much memory the KV cache gets: what the engine may use, less the weights and the peak of a step, measured.
 
 GPU_SHARE = 0.9
-"""Of a GPU's memory, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
+"""Share of a GPU's memory that is used, unless ``gpu_memory_utilization`` says otherwise; vLLM's default."""
 CPU_SHARE = 0.4
-"""Of the machine's memory, which others use too."""
+"""Share of the machine's memory, which others use too."""
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes of ``ru_maxrss``."""
@@ -104,7 +104,7 @@ def _left_of_gpu(torch: Any, device: str, share: float) -> int:
 
 
 def _machine_bytes() -> int:
-    """Of the machine, or of the container that this process lives in."""
+    """Bytes of memory of the machine, or of the container that this process lives in."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = _CGROUP_LIMIT.read_text().strip() if _CGROUP_LIMIT.is_file() else "max"
     return min(machine, int(text)) if text.isdigit() else machine
@@ -114,7 +114,7 @@ def _machine_bytes() -> int:
 # Both halves of a KV connector for an engine's own blocks.
 
 
-class Transfers(NamedTuple):
+class ConnectorHalves(NamedTuple):
     """A connector."""
 
     scheduler: KVConnector
@@ -128,24 +128,24 @@ def make_transfers(
     bytes_per_block: int,
     clock: Callable[[], float],
     exchange: OfferExchange | None,
-) -> Transfers:
+) -> ConnectorHalves:
     """The connector that ``config`` names, over ``memory``. ConfigError if it does not go with the cache."""
     if config.kv_connector == OFFLOADING:
         tier = cpu_tier(config, bytes_per_block)
         store_on, load_async = config.get("store_on", "finish"), config.get("load_async", True)
         connector = TieredConnector(cache, tier, store_on=store_on, load_async=load_async)
-        return Transfers(connector, TierWorker(memory, HostMemory(tier.num_blocks)))
+        return ConnectorHalves(connector, TierWorker(memory, HostMemory(tier.num_blocks)))
     if config.kv_connector == STORAGE:
         if "shared_storage_path" not in config.kv_connector_extra_config:
             raise ConfigError("shared_storage_path", None, "say in which folder the blocks are kept")
         files = BlockFiles(config.get("shared_storage_path", ""), config.get("namespace", "default"))
         connector = TieredConnector(cache, DiskTier(files), load_async=config.get("load_async", True))
-        return Transfers(connector, TierWorker(memory, files))
+        return ConnectorHalves(connector, TierWorker(memory, files))
     if exchange is None:
         fix = "prefill and decode need an exchange= that both engines are loaded with"
         raise ConfigError("kv_connector", config.kv_connector, fix)
     handing_over = PrefillDecodeConnector(cache, config.engine_id, clock)
-    return Transfers(handing_over, PrefillDecodeWorker(memory, exchange, config.engine_id, clock))
+    return ConnectorHalves(handing_over, PrefillDecodeWorker(memory, exchange, config.engine_id, clock))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class EngineParts:
 
     @property
     def cache_config(self) -> CacheConfig:
-        """Of the scheduler."""
+        """The scheduler's configuration of the KV cache."""
         return self._kv_plan.cache_config(prefix_caching_hash_algo=HashAlgo.SHA256)
 
     # ---- memory
@@ -269,7 +269,9 @@ class EngineParts:
 
     # ---- around the model
 
-    def transfers(self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None) -> Transfers:
+    def transfers(
+        self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None
+    ) -> ConnectorHalves:
         """The connector that was asked for."""
         assert self._settings.kv_transfer is not None
         return make_transfers(self._settings.kv_transfer, cache, self.tensors, self._bytes_per_block, clock, exchange)
@@ -370,7 +372,7 @@ def load_engine(
         "policy": policy if isinstance(policy, str) else "fcfs",
         # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
         "profile": replace(profile, windows_free_processed_only=True),
-        # vLLM 0.22 keeps blocks findable that nobody has written: tokens would be wrong.
+        # vLLM 0.22 keeps blocks findable that were never written: tokens would be wrong.
         "rolled_back_work_stays_cached": False,
     }
     for name, value in scheduler.items():

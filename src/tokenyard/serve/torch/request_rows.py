@@ -32,11 +32,11 @@ class Sampling:
 
     params: SamplingParams
     seed: int
-    """Of its draws."""
+    """Seed of its draws."""
     adapter: int
     """Number of its LoRA adapter, or NO_ADAPTER."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """Of the prompt's chunks so far."""
+    """Log-probabilities of the prompt's chunks so far."""
     pooling: PoolingParams | None = None
     """What is made of its prompt's states, in place of tokens."""
     pooled: Any = None
@@ -108,7 +108,7 @@ class RequestRows:
         self.adapters = _taller(self.adapters, missing)
 
     def sampling(self, request_id: str) -> Sampling:
-        """Of a request that takes part in the step."""
+        """How a request that takes part in the step is computed and drawn."""
         return self._samplings[request_id]
 
     def step_rows(self, plan: SchedulerOutput) -> StepRows:

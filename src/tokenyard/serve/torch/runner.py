@@ -44,7 +44,7 @@ class _Begun(NamedTuple):
     sampling: IntArray
     """Rows of the step that sample."""
     logits: Any
-    """Of each of them, as many as it verifies drafts and one more."""
+    """Rows of logits: for each of them as many as it verifies drafts, and one more."""
     prompts: dict[int, TokenLogprobs]
     """Log-probabilities of prompts that are complete with this step."""
     pooled: dict[int, Any]

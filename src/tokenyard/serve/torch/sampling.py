@@ -31,7 +31,7 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Random numbers that depend on a seed and a position alone: whoever shares the batch, a request draws the same.
+# Random numbers that depend on a seed and a position alone: a request draws the same in any batch.
 #
 # A counter-based generator (the finaliser of SplitMix64, Steele, Lea and Flood 2014) over seed and position.
 
@@ -202,7 +202,7 @@ def accepted(tokens: IntArray, drafts: IntArray, counts: IntArray) -> IntArray:
 
 
 def token_logprobs(logits: Any, tokens: IntArray | Int32Array, num_likeliest: int) -> TokenLogprobs:
-    """Of ``tokens`` (shape ``[positions]``) and of the ``num_likeliest`` (-1: of all) at each position."""
+    """Those of ``tokens`` (shape ``[positions]``) and of the ``num_likeliest`` (-1: of all) at each position."""
     torch = require_torch()
     logprobs = logits.double().log_softmax(-1)
     wanted = logprobs.shape[1] if num_likeliest < 0 else min(num_likeliest, logprobs.shape[1])

@@ -13,13 +13,13 @@ from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, require_
 from tokenyard.errors import ConfigError
 from tokenyard.serve.torch.adapters import AdapterSettings
 
-__all__ = ["EngineSettings", "Speculation", "speculation_of", "transfer_config_of"]
+__all__ = ["DraftSettings", "EngineSettings", "speculation_of", "transfer_config_of"]
 
 _MOST_BYTES = 1 << 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
+class DraftSettings:
     """``speculative_config``: where drafts come from."""
 
     config: SpeculativeConfig
@@ -31,7 +31,7 @@ class Speculation:
     """Most of them."""
 
 
-def speculation_of(given: Mapping[str, Any] | None) -> Speculation | None:
+def speculation_of(given: Mapping[str, Any] | None) -> DraftSettings | None:
     """As ``--speculative-config`` takes it. ConfigError for what is not known or cannot work."""
     if given is None:
         return None
@@ -55,7 +55,7 @@ def speculation_of(given: Mapping[str, Any] | None) -> Speculation | None:
     require_int("speculative_config.prompt_lookup_min", shortest, 1, longest)
     number = given.get("num_speculative_tokens")
     require_int("speculative_config.num_speculative_tokens", number, 1, 1024)
-    return Speculation(
+    return DraftSettings(
         config=SpeculativeConfig(num_speculative_tokens=int(number or 0), method=SpeculativeMethod(method)),
         model=None if model is None else Path(model),
         prompt_lookup_min=shortest,
@@ -78,7 +78,7 @@ class EngineSettings:
     """Raises ConfigError for a value that cannot work."""
 
     dtype: str = "auto"
-    """Of weights and KV cache: the checkpoint's (bfloat16 where that is float32), or float32, float64 ..."""
+    """Format of weights and KV cache: the checkpoint's (bfloat16 where that is float32), or float32, float64 ..."""
     device: str | None = None
     """As torch names it; None: the first GPU, else the CPU."""
     max_model_len: int | None = None
@@ -95,8 +95,8 @@ class EngineSettings:
     """Memory of the KV cache; None: what is left of that share."""
     enable_prefix_caching: bool = True
     seed: int = 0
-    """Of the draws of requests without a seed of their own."""
-    speculation: Speculation | None = None
+    """Seed of the draws of requests without one of their own."""
+    speculation: DraftSettings | None = None
     kv_transfer: KVTransferConfig | None = None
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
 

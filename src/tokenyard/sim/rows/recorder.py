@@ -20,11 +20,11 @@ from tokenyard.explain.held_back import Cause, HeldBack
 from tokenyard.explain.why.waits import until_seen
 from tokenyard.record.facts import num_sampled_tokens, outcome_record
 from tokenyard.trace.facts import PreemptionMoment, micros
-from tokenyard.trace.reader import WayIn, way_in
+from tokenyard.trace.reader import Ingress, ingress_of
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["STEP_COLUMNS", "CauseLog", "Piece", "RequestRow", "RowRecorder", "WaitRow"]
+__all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "Piece", "RequestRow", "RowRecorder", "WaitRow"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class RowRecorder(StepObserver):
                 start_us = max(start_us, end)
         return found + self._causes.pieces(request_id, start_us, end_us)
 
-    def _way_in(self, row: RequestRow, sent: int, end_us: int, steps: dict[str, Floats]) -> WayIn:
+    def _way_in(self, row: RequestRow, sent: int, end_us: int, steps: dict[str, Floats]) -> Ingress:
         """The way of a request to the first step that saw it, or to its end."""
         at, starts = row.seen_by, steps["start_s"]
         was_seen = at < len(starts) and micros(starts[at]) <= end_us
@@ -371,4 +371,4 @@ class RowRecorder(StepObserver):
             over = None if np.isnan(end) else micros(end)
         taken_in = row.added_us if was_seen and not steps["running"][at] else None
         seen = micros(starts[at]) if was_seen else end_us
-        return way_in(sent, seen, before=before, over=over, taken_in=taken_in)
+        return ingress_of(sent, seen, before=before, over=over, taken_in=taken_in)

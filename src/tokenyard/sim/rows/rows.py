@@ -16,6 +16,7 @@ from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.table import Column, RowTable, column_of
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.warmup import AfterWarmup
@@ -23,7 +24,6 @@ from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.rows.recorder import Piece, RequestRow, RowRecorder, WaitRow
-from tokenyard.sim.rows.table import Column, RowTable, column_of
 from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.start import describe_run
 from tokenyard.vocabulary import WaitState
@@ -48,6 +48,14 @@ class RowsOfEngine:
         sink = AfterWarmup(self.builder, warmup) if warmup else self.builder
         self.observer: StepObserver = Observers(self.recorder, TraceRecorder(None, sink, start=start))
         """Both, as one observer."""
+
+    @classmethod
+    def with_report(cls, builder: ReportBuilder, fills: StepObserver) -> RowsOfEngine:
+        """The rows beside a report that is made already: by ``builder``, which ``fills`` fills."""
+        made = cls.__new__(cls)
+        made.recorder, made.builder = RowRecorder(), builder
+        made.observer = Observers(made.recorder, fills)
+        return made
 
     def beside(self, other: StepObserver | None) -> StepObserver:
         """The same, with an observer that somebody has given."""

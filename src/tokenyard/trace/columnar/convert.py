@@ -18,9 +18,9 @@ from tokenyard.errors import ConfigError, TraceError
 from tokenyard.files import DamagedFileError
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import columnar_writer
-from tokenyard.trace.files import PACKINGS, is_columnar, raw_lines
+from tokenyard.trace.files import PACKINGS, find_trace, is_columnar, raw_lines
 
-__all__ = ["Conversion", "OnProgress", "convert", "twin_of"]
+__all__ = ["Conversion", "OnProgress", "convert", "twin_of", "work_of"]
 
 OnProgress = Callable[[int], None]
 """Called now and then with the bytes of JSON text done so far."""
@@ -117,7 +117,7 @@ class _Lines:
 
 
 def _bad_lines(source: Path) -> int:
-    """Of a Parquet source, the bad lines that its footer counts; of text, which is passed on as it is, none."""
+    """Bad lines that the footer of a Parquet source counts; text, which is passed on as it is, has none."""
     if not is_columnar(source):
         return 0
     with columnar_reader(source) as reader:
@@ -140,3 +140,30 @@ def _text_file(path: Path) -> Iterator[IO[bytes]]:
         raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def work_of(trace: Path, output: Path | None, *, overwrite: bool) -> list[tuple[Path, Path, str]]:
+    """(source, target, kind) of each file of a trace. Raises ConfigError for a target that is there already."""
+    files = find_trace(trace)
+    sources = [(path, kind) for path, kind in ((files.steps, "steps"), (files.requests, "requests")) if path]
+    into_directory = output is not None and (
+        len(sources) > 1 or output.is_dir() or (trace.is_dir() and not output.name.endswith(PACKINGS))
+    )
+    work = []
+    for source, kind in sources:
+        target = twin_of(source)
+        if output is not None:
+            target = output / target.name if into_directory else output
+        if target.exists() and not overwrite:
+            raise ConfigError("output", str(target), "exists already: name another with --output, or give --overwrite")
+        work.append((source, target, kind))
+    if output is not None:
+        _make_directory(output if into_directory else output.parent)
+    return work
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("output", str(path), f"cannot be made a directory: {error.strerror or error}") from None

@@ -155,7 +155,7 @@ _UNPACKED_SIZE, _PACKED_SIZE = 2, 3
 _SIZES: Keep = {_UNPACKED_SIZE: I32, _PACKED_SIZE: I32}
 """Fields of a page header."""
 _MOST_BYTES, _PAGE_BYTES = 4 << 20, 64
-"""Of headers: they may take this much, and a sixteenth of the file beside it; each takes so much at least."""
+"""Headers may take so many bytes, and a sixteenth of the file beside it; each takes at least so many."""
 
 
 class PageSizes:
@@ -184,7 +184,7 @@ class PageSizes:
         return total
 
     def _page_at(self, at: int, length: int) -> tuple[int, int, int]:
-        """Of the page whose header begins at ``at``: its unpacked bytes, its bytes here, and of them the header's."""
+        """Unpacked bytes of the page whose header begins at ``at``, its bytes here, and of them the header's."""
         look = min(_FIRST_LOOK, length)
         while True:
             header = ThriftReader(os.pread(self._file, look, at))
@@ -224,7 +224,7 @@ _FOOTER: Keep = {
 _INTEGER_BYTES = {1: 4, 2: 8}
 """Physical type -> bytes of a value."""
 _MOST_ELEMENTS, _LONGEST_NAME, _ROW_GROUPS_MOST_NESTED = 5_000, 1_000, 20
-"""Of a schema. Libraries keep the whole path of every column."""
+"""Bounds of a schema. Libraries keep the whole path of every column."""
 _MOST_GROUPS = 20_000
 
 

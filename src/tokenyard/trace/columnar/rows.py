@@ -50,7 +50,7 @@ def parquet() -> Any:
 # All events share one table, so a row is a line and most of its columns are null, which costs next to nothing.
 
 KINDS = ("steps", "requests")
-"""Of files."""
+"""Kinds of files of a trace."""
 EXTRA = "_extra"
 """Column of what has no column, as a JSON object."""
 RAW = "_raw"

@@ -1,8 +1,8 @@
 """A trace inside a copy of the viewer: one HTML file that can be mailed and opens without a server or network.
 
 The files are gzipped and in base64 inside an inert script tag, so nothing in a trace can end the tag or run. What was
-said in prompts and answers is left out unless it is asked for: token ids as well as text, since ids are text to whoever
-has the tokenizer.
+said in prompts and answers is left out unless it is asked for: token ids as well as text, since ids are text to all who
+have the tokenizer.
 """
 
 from __future__ import annotations

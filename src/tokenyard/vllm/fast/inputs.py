@@ -236,7 +236,7 @@ class FastGrammar:
 
 
 def bitmask(manager: Any, requests: Sequence[FastRequest], drafts: dict[str, list[int]]) -> Any:
-    """vLLM's ``GrammarOutput`` for the requests that sample by a grammar, in scheduling order; None if nobody does."""
+    """vLLM's ``GrammarOutput`` for the requests that sample by a grammar, in scheduling order; None if none does."""
     if not requests:
         return None
     for request in requests:

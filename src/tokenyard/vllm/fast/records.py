@@ -163,7 +163,7 @@ class FirstOutput:
         self._num_preemptions = 0
 
     def note_blocks(self, kv: KVCacheManager) -> None:
-        """The step that has just been decided brings it: an end gives the blocks back before anybody is told."""
+        """The step that has just been decided brings it: an end gives the blocks back before the client is told."""
         self._held = kv.get_block_ids(self.request)
         self._num_preemptions = self.request.num_preemptions
 
@@ -182,7 +182,7 @@ class FirstOutput:
     def _cached_now(self, kv: KVCacheManager) -> int:
         """What vLLM counts before it gives the blocks of an ended request back.
 
-        The output itself may have made a block findable. Nobody has taken a block since then.
+        The output itself may have made a block findable. No request has taken a block since then.
         """
         request = self.request
         if request.slot >= 0:

@@ -162,7 +162,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         return theirs
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
-        """The tokens that grammars allow in a step; None if nobody samples by one."""
+        """The tokens that grammars allow in a step; None if no request samples by one."""
         if not scheduler_output.has_structured_output_requests:
             return None
         step = self._flight(scheduler_output).step
@@ -252,7 +252,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         return self.core.get_num_unfinished_requests()
 
     def has_unfinished_requests(self) -> bool:
-        """Whether the next steps may serve anybody."""
+        """Whether the next steps may serve any request."""
         return self.core.has_unfinished_requests()
 
     def has_finished_requests(self) -> bool:

@@ -53,7 +53,7 @@ class _LostTimeObserver(StepObserver):
 
 
 def attach_trace(scheduler: Any) -> TraceWriter | None:
-    """Watch the core of a FastScheduler if the ``SCHED_TRACE_*`` variables ask for a trace; whoever ends it closes it.
+    """Watch the core of a FastScheduler if the ``SCHED_TRACE_*`` variables ask for a trace; its ``shutdown`` closes it.
 
     None without a trace, and, with a warning, if it cannot be written. ConfigError for a variable that cannot be used.
     """

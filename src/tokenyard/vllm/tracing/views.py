@@ -11,7 +11,7 @@ from tokenyard.core.basics import IntArray
 from tokenyard.core.request import Request, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
-from tokenyard.vllm.job_of_request import Turn, job_of, turn_of
+from tokenyard.vllm.job_of_request import JobTurn, job_of, turn_of
 from tokenyard.vllm.versions import max_running, status_name, waiting_queues
 
 __all__ = ["Decided", "Demand", "EngineState", "TakenIn", "TracedRequest", "num_sampled"]
@@ -83,12 +83,12 @@ class _Item:
         self.offset, self.length = int(place.offset), int(place.length)
 
 
-def _turn(theirs: Any) -> Turn:
+def _turn(theirs: Any) -> JobTurn:
     """What its client says of its job; vLLM's scheduler serves requests whose extra arguments mean nothing to us."""
     try:
         return turn_of(theirs)
     except RequestError:
-        return Turn(job_of(theirs))
+        return JobTurn(job_of(theirs))
 
 
 class TracedRequest:

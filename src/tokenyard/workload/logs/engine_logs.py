@@ -13,7 +13,7 @@ import msgspec
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.fields import request_from
-from tokenyard.workload.logs.logged import LoggedRequest, Reading, View
+from tokenyard.workload.logs.logged import LoggedRequest, LogReading, View
 from tokenyard.workload.logs.moments import Clock
 from tokenyard.workload.logs.records import CHARACTERS_PER_TOKEN
 from tokenyard.workload.logs.source import BAD_JSON, Source
@@ -75,7 +75,7 @@ class _Seen:
     max_tokens: int = 0
     output_tokens: int = 0
     text_tokens: int = 0
-    """Of its output's text, estimated."""
+    """Tokens of its output's text, estimated."""
     ends_by_length: bool = False
     adapter: str | None = None
     choices: int = 1
@@ -84,7 +84,7 @@ class _Seen:
 class _Log:
     """What a log has said so far."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: LogReading) -> None:
         self.reading = reading
         self.seen: dict[str, _Seen] = {}
         self.model_length: int | None = None
@@ -193,7 +193,7 @@ def _count(ids: str) -> int:
     return ids.strip(" ,").count(",") + 1 if ids.strip(" ,") else 0
 
 
-def read_vllm_log(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_vllm_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """The requests in order of arrival; other lines are passed over."""
     log = _Log(reading)
     for number, line in source.lines():
@@ -260,7 +260,7 @@ def _mend_cuts(requests: list[_Seen], log: _Log) -> None:
 def _from_room_left(requests: list[_Seen], cut: list[_Seen], model_length: int | None) -> int:
     """How many cut prompts got their length from ``max_tokens``: by default it is all that the prompt leaves.
 
-    Only where that holds for every prompt that is not cut, three at least: then nobody asks for less.
+    Only where that holds for every prompt that is not cut, three at least: then no client asks for less.
     """
     whole = [each for each in requests if each.prompt_tokens != cut[0].prompt_tokens]
     rooms = {each.prompt_tokens + each.max_tokens for each in whole}
@@ -274,7 +274,7 @@ def _from_room_left(requests: list[_Seen], cut: list[_Seen], model_length: int |
     return len(cut)
 
 
-def _mend_outputs(requests: list[_Seen], reading: Reading) -> None:
+def _mend_outputs(requests: list[_Seen], reading: LogReading) -> None:
     """Outputs that no token ids say: from their text, from the other requests, or all that was asked for."""
     estimated = 0
     for each in requests:
@@ -328,7 +328,7 @@ _COUNT = re.compile(r"'(?P<name>id|prompt_tokens|completion_tokens|cached_tokens
 _META = "'meta_info': {"
 
 
-def read_sglang_log(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_sglang_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """The requests that ended, in the order in which they did; other lines are passed over."""
     received: dict[str, object] = {}
     for number, raw in source.lines():

@@ -9,13 +9,13 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.redaction import hidden_identity
-from tokenyard.workload.logs.logged import Found, LoggedRequest, Reading, TimeUnit, View, is_absent, normal
+from tokenyard.workload.logs.logged import Found, LoggedRequest, LogReading, TimeUnit, View, is_absent, normal
 from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
 
 __all__ = ["request_from", "tokens_of"]
 
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
-_EITHER = re.compile(r"\d{1,3}\.000")
+_EITHER = re.compile(r"\d{1,3}\.\d{3}")
 """168.000 is 168, or 168 thousand where a point stands between thousands."""
 _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout", "exception", "rejected"})
 _LEAST_ERROR = 400
@@ -33,7 +33,7 @@ def tokens_of(value: object, field: str, least: int) -> int:
             text = text.replace(",", "")
         if _EITHER.fullmatch(text):
             raise ValueError(
-                f"{field} = {shown(value)}: may be {text[:-4]} or {text[:-4]},000: write it without a point"
+                f"{field} = {shown(value)}: may be {float(text):g} or {text.replace('.', ',')}: write no point"
             )
         value = int(text) if text.isdecimal() and len(text) < 19 else _float(text, value)
     if isinstance(value, float) and value.is_integer():
@@ -53,7 +53,7 @@ def _float(text: str, otherwise: str) -> float | str:
 class _Fields:
     """The fields of one record, and what they are called."""
 
-    def __init__(self, view: View, reading: Reading) -> None:
+    def __init__(self, view: View, reading: LogReading) -> None:
         self._view = view
         self._reading = reading
         self._found: list[tuple[str, str]] = []
@@ -96,7 +96,9 @@ class _Fields:
             self._reading.take(field, name)
 
 
-def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit | None = None) -> LoggedRequest | None:
+def request_from(
+    record: Mapping[str, Any], reading: LogReading, default: TimeUnit | None = None
+) -> LoggedRequest | None:
     """The request that ``record`` is about; None if it is about none, or one that was not served.
 
     ``default``: unit of durations of which nothing else says it. ValueError names the field that is missing or cannot
@@ -146,14 +148,14 @@ def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit 
     return logged
 
 
-def _named(view: View, reading: Reading, field: str) -> str | None:
+def _named(view: View, reading: LogReading, field: str) -> str | None:
     """A field that has no known names."""
     column = reading.options.columns.get(field)
     value = None if column is None else view.named(column).value
     return None if value is None else str(value)
 
 
-def _look_for_sums(view: View, reading: Reading) -> None:
+def _look_for_sums(view: View, reading: LogReading) -> None:
     """A bill or a dashboard has a row per hour or model, and says of how many requests."""
     found = view.find("requests")
     if isinstance(found.value, bool | Mapping | list) or "prompt_len" in reading.options.columns:
@@ -169,7 +171,7 @@ def _look_for_sums(view: View, reading: Reading) -> None:
         )
 
 
-def _output(view: View, reading: Reading, output: Found) -> int:
+def _output(view: View, reading: LogReading, output: Found) -> int:
     """Tokens of the answer; Gemini counts those of its thoughts beside it."""
     tokens = tokens_of(output.value, "max_tokens", 0)
     thoughts = view.find("thoughts")
@@ -179,7 +181,7 @@ def _output(view: View, reading: Reading, output: Found) -> int:
     return tokens_of(tokens + tokens_of(thoughts.value, "thoughtsTokenCount", 0), "max_tokens", 0)
 
 
-def _prompt(view: View, fields: _Fields, reading: Reading, prompt: Found) -> tuple[int, int]:
+def _prompt(view: View, fields: _Fields, reading: LogReading, prompt: Found) -> tuple[int, int]:
     """Tokens of the prompt, and of them those that the cache held.
 
     Anthropic's usage, and vLLM's in that format, counts what the cache held and what it took beside ``input_tokens``.
@@ -196,9 +198,11 @@ def _prompt(view: View, fields: _Fields, reading: Reading, prompt: Found) -> tup
     return tokens_of(tokens, "prompt_len", 1), min(cached, tokens)
 
 
-def _times(fields: _Fields, reading: Reading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
+def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> tuple[float | None, float | None, bool]:
     """The request's moment, its duration, and whether the unit of the moment was said."""
     start, end = fields.find("arrival_time"), fields.find("end_time")
+    if normal(end.name) == _UNIX_TIME and not _is_unix(end.value):
+        end = fields.without("end_time", _UNIX_TIME)
     duration = _duration(fields, reading, default)
     if _is_nginx_duration(start) and (logged := fields.without("arrival_time", _REQUEST_TIME)).value is not None:
         duration, start, end = seconds_of(start.value), Found(), logged
@@ -217,8 +221,16 @@ def _times(fields: _Fields, reading: Reading, default: TimeUnit | None) -> tuple
     return moment, duration, unit_in_name(start.name) is not None
 
 
-_REQUEST_TIME = "requesttime"
+_REQUEST_TIME, _UNIX_TIME = "requesttime", "msec"
+"""What nginx calls the seconds that a request took, and the moment it ended, to the millisecond."""
 _LEAST_UNIX = 1e8
+
+
+def _is_unix(value: object) -> bool:
+    try:
+        return float(str(value)) >= _LEAST_UNIX
+    except ValueError:
+        return False
 
 
 def _is_nginx_duration(found: Found) -> bool:
@@ -231,17 +243,18 @@ def _is_nginx_duration(found: Found) -> bool:
         return False
 
 
-def _moment(reading: Reading, found: Found) -> float | None:
+def _moment(reading: LogReading, found: Found) -> float | None:
     """The time; None if a spreadsheet has rounded it, which is said once."""
     try:
-        return reading.clock.moment(found.value, found.name)
+        # nginx's msec are seconds.
+        return reading.clock.moment(found.value, "" if normal(found.name) == _UNIX_TIME else found.name)
     except RoundedTimeError as error:
         if reading.rounded is None:
             reading.rounded = str(error)
         return None
 
 
-def _duration(fields: _Fields, reading: Reading, default: TimeUnit | None) -> float | None:
+def _duration(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> float | None:
     """In the unit that its name says; of a column that the user named also in the unit of the log's times."""
     found = fields.find("duration")
     if found.value is None:
@@ -255,7 +268,7 @@ def _duration(fields: _Fields, reading: Reading, default: TimeUnit | None) -> fl
         return None
 
 
-def _priority(fields: _Fields, reading: Reading) -> int:
+def _priority(fields: _Fields, reading: LogReading) -> int:
     found = fields.find("priority")
     if found.value is None:
         return 0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Reading, View, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, View, normal, payload_of
 from tokenyard.workload.logs.records import (
     best_list,
     first_row,
@@ -26,7 +26,7 @@ from tokenyard.workload.logs.records import (
     read_vllm_bench,
 )
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.formats import FORMATS, Named
 
 __all__ = ["INSTEAD", "LOGS", "kind_of", "what_it_is", "what_it_lacks"]
 
@@ -54,7 +54,7 @@ _WITHOUT_TOKENS = (
     (re.compile(r"prompt eval time =.* tokens|slot print_timing"), "is llama.cpp's log"),
     (re.compile(r"(?:Prefill|Decode) batch[.,].*#(?:new-seq|running-req)"), "is SGLang's log"),
 )
-"""Of what engines and clouds log, what has no length of a request, or no time."""
+"""Marks of what engines and clouds log without the length of a request, or without a time, and what it is."""
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _BINARY = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP archive or a spreadsheet (.xlsx)", b"SQLite": "a database"}
 
@@ -64,7 +64,7 @@ def _share(test: Callable[[str], object], lines: Sequence[str]) -> float:
 
 
 def what_it_is(lines: Sequence[bytes]) -> str | None:
-    """What a file is that begins with these lines, and how to have a log of requests; None if nobody knows it."""
+    """What a file is that begins with these lines, and how to have a log of requests; None if it is not known."""
     for mark, name in _BINARY.items():
         if lines[0].startswith(mark):
             return f"is {name}: export it as CSV or JSON lines"
@@ -85,7 +85,7 @@ def what_it_is(lines: Sequence[bytes]) -> str | None:
 
 
 def what_it_lacks(lines: Sequence[bytes]) -> str | None:
-    """Of a file in which no reader finds a request, what it is and lacks; None if nobody knows it."""
+    """What a file is, and lacks, in which no reader finds a request; None if it is not known."""
     texts = [line.decode("utf-8", "replace") for line in lines]
     for pattern, name in _WITHOUT_TOKENS:
         if any(pattern.search(text) for text in texts):
@@ -99,24 +99,42 @@ def what_it_lacks(lines: Sequence[bytes]) -> str | None:
 # Each has fields that it needs. A file's first records are held against all of them; the one most of whose fields are
 # there is taken, and of equals the one that needs more.
 
-LogReader = Callable[[Source, Reading], Iterator[LoggedRequest]]
+LogReader = Callable[[Source, LogReading], Iterator[LoggedRequest]]
 
-LOGS: dict[str, LogReader] = {
-    "burstgpt": read_csv_log,
-    "csv": read_csv_log,
-    "envoy": read_envoy,
-    "guidellm": read_guidellm,
-    "jaeger": read_jaeger,
-    "jsonl": read_json_log,
-    "langfuse": read_langfuse,
-    "litellm": read_json_log,
-    "ollama": read_ollama,
-    "openai": read_json_log,
-    "otel": read_otel,
-    "sglang": read_sglang_log,
-    "sharegpt": read_sharegpt,
-    "vllm-bench": read_vllm_bench,
-    "vllm-log": read_vllm_log,
+LOGS: dict[str, Named[LogReader]] = {
+    "burstgpt": Named(
+        read_csv_log, "BurstGPT's public trace of ChatGPT and GPT-4 requests: CSV, times in whole seconds"
+    ),
+    "csv": Named(
+        read_csv_log, "Any CSV with a header that names times and token counts, whatever stands between cells"
+    ),
+    "envoy": Named(read_envoy, "Envoy's access log in JSON, with token counts as Envoy AI Gateway adds them"),
+    "guidellm": Named(read_guidellm, "GuideLLM's report: the requests of its first benchmark, without failed ones"),
+    "jaeger": Named(
+        read_jaeger, "Traces as Jaeger's interface exports them: times in microseconds, attributes as tags"
+    ),
+    "jsonl": Named(
+        read_json_log, "Any JSON, an object a line or a list, with times and token counts under known names"
+    ),
+    "langfuse": Named(
+        read_langfuse, "Langfuse's observations, exported or as its interface answers; usage is added up"
+    ),
+    "litellm": Named(
+        read_json_log, "LiteLLM's log or table of spend: startTime, endTime, prompt and completion tokens"
+    ),
+    "ollama": Named(read_ollama, "Ollama's answers, whose durations are nanoseconds and whose time is that of the end"),
+    "openai": Named(
+        read_json_log, "Answers of the OpenAI API or one like it, each with its usage, in whatever envelope"
+    ),
+    "otel": Named(read_otel, "OpenTelemetry's spans or log records in OTLP's JSON, with token counts as attributes"),
+    "sglang": Named(read_sglang_log, "SGLang's log with --log-requests: the requests that ended, in that order"),
+    "sharegpt": Named(
+        read_sharegpt, "ShareGPT's conversations, the first question and answer of each; lengths are estimated"
+    ),
+    "vllm-bench": Named(
+        read_vllm_bench, "Results of vllm bench serve with --save-detailed: lengths, and when each was sent"
+    ),
+    "vllm-log": Named(read_vllm_log, "vLLM's own log with --enable-log-requests: the requests in order of arrival"),
 }
 """By name, as ``--format`` takes it."""
 
@@ -131,7 +149,7 @@ class _Kind(NamedTuple):
     needs: tuple[tuple[str, ...], ...]
     """Fields, of each any of several names; a name in angle brackets is one of ours, under whatever name is known."""
     weight: int = 0
-    """Of equals the heavier one is taken; by default the one that needs more fields."""
+    """The heavier of two equals is taken; without weights the one that needs more fields."""
 
     def score(self, view: View) -> float:
         """How well a record fits; 0 if it does not."""

@@ -25,8 +25,8 @@ __all__ = [
     "FieldPath",
     "Found",
     "LogOptions",
+    "LogReading",
     "LoggedRequest",
-    "Reading",
     "Stamp",
     "TimeUnit",
     "View",
@@ -75,7 +75,7 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
             "end_time_unix_nano",
         ),
         *("endTimeUnixNano", "request_end_time", "response_time_stamp", "request_end_ns", "metadata.request_end_ns"),
-        *("time_iso8601", "time_local", "msec"),
+        *("msec", "time_iso8601", "time_local"),
     ),
     "prompt_len": (
         *_of_usage("prompt_tokens", "input_tokens", "prompt_token"),
@@ -265,7 +265,7 @@ class LogOptions:
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Our field -> the log's column (or dotted key), where the names are not known."""
     time_unit: TimeUnit | None = None
-    """Of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
+    """Unit of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
     stamped: Stamp = Stamp.ARRIVAL
     """What the log's times are."""
     max_bad_lines: int = 100
@@ -288,7 +288,7 @@ def columns_from(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-class Reading:
+class LogReading:
     """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
 
     def __init__(self, path: Path, options: LogOptions, *, day_first: bool = False) -> None:
@@ -304,7 +304,7 @@ class Reading:
         self.sum: str | None = None
         """Why a record is about several requests; None if none is."""
         self.parents: dict[str, str] = {}
-        """Of spans, the span around each."""
+        """Span -> the span around it."""
         self.rounded: str | None = None
         """Why times cannot be used; None if they can."""
         self.remarks: list[Remark] = []
@@ -430,7 +430,7 @@ class View:
         return Found()
 
     def _find_in_dotted(self, paths: Sequence[FieldPath]) -> Found:
-        """Of a table whose columns are called by all keys on the way, those that end with a known name."""
+        """A column that ends with a known name, of a table whose columns are called by all keys on the way."""
         if self._suffixes is None:
             self._suffixes = {}
             for key, value in self._record.items():

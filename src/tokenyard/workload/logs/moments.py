@@ -123,7 +123,7 @@ class Clock:
     """Reads the times of one log, of which all are written alike."""
 
     def __init__(self, unit: TimeUnit | None = None, *, day_first: bool = False) -> None:
-        """``unit``: that of numbers, if somebody says it; ``day_first``: whether 3/4/2026 is in April."""
+        """``unit``: that of numbers, if the user says it; ``day_first``: whether 3/4/2026 is in April."""
         self.unit = unit
         self._day_first = day_first
         self.has_slashes = False
@@ -133,7 +133,7 @@ class Clock:
         self.with_offset = self.without_offset = 0
         """Dates that say their time zone, and dates that do not."""
         self._least, self._most, self._count = math.inf, -math.inf, 0
-        """Of numbers that were taken for seconds because nothing says otherwise."""
+        """Least, most and count of numbers that were taken for seconds because nothing says otherwise."""
 
     @property
     def no_seconds(self) -> str | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.workload.logs.kinds import LOGS, kind_of
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Reading, Stamp
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.readers.formats import FORMATS
@@ -40,7 +40,7 @@ _SLACK = 1e-3
 """Seconds by which a span may stand out of the one around it."""
 
 
-def without_copies(logged: Sequence[LoggedRequest], reading: Reading) -> list[LoggedRequest]:
+def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
     """Each once. Records of one id, time and lengths are copies: of exports that overlap, or of an answer's parts."""
     seen: set[tuple[object, ...]] = set()
     ids: set[str] = set()
@@ -61,7 +61,7 @@ def without_copies(logged: Sequence[LoggedRequest], reading: Reading) -> list[Lo
     return kept
 
 
-def without_outer(logged: Sequence[LoggedRequest], reading: Reading) -> list[LoggedRequest]:
+def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
     """Those that are no spans around others: a chain or an agent says the tokens of all that it called.
 
     Records that name a parent are spans only if they lie within it in time: messages name the one that they answer.
@@ -372,11 +372,11 @@ def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[
 
 def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     """All requests of a log, in its order, and remarks. Raises WorkloadError naming file and line."""
-    reading = Reading(source.path, options)
-    logged = list(LOGS[kind](source, reading))
+    reading = LogReading(source.path, options)
+    logged = list(LOGS[kind].read(source, reading))
     if reading.clock.must_be_day_first:
-        reading = Reading(source.path, options, day_first=True)
-        logged = list(LOGS[kind](source, reading))
+        reading = LogReading(source.path, options, day_first=True)
+        logged = list(LOGS[kind].read(source, reading))
     if not logged:
         why = [reading.bad_note, *_left_out(reading), _passed_over(reading)]
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
@@ -388,7 +388,7 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     )
 
 
-def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
+def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     names = {field: " and ".join(reading.taken[field]) for field in _SHOWN if field in reading.taken}
     where = ", ".join(f"{field} from {name}" for field, name in names.items())
     yield Remark("kind", f"read as {kind}{': ' * bool(where)}{where}")
@@ -412,11 +412,11 @@ def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
         yield Remark("bad_lines", reading.bad_note, warning=True)
 
 
-def _left_out(reading: Reading) -> list[str]:
+def _left_out(reading: LogReading) -> list[str]:
     return [f"left out: {count:,} {why}" for why, count in reading.left_out.items()]
 
 
-def _passed_over(reading: Reading) -> str | None:
+def _passed_over(reading: LogReading) -> str | None:
     return f"passed over, as they say nothing of tokens: {reading.passed_over:,}" if reading.passed_over else None
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.fields import request_from
-from tokenyard.workload.logs.logged import LoggedRequest, Reading, TimeUnit, View, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogReading, TimeUnit, View, normal, payload_of
 from tokenyard.workload.logs.source import Source, lists_in
 
 __all__ = [
@@ -45,25 +45,25 @@ _LOOKED_AT = 16
 """Records that tell which list of a document is about requests."""
 
 
-def read_json_log(source: Source, reading: Reading, default: TimeUnit | None = None) -> Iterator[LoggedRequest]:
+def read_json_log(source: Source, reading: LogReading, default: TimeUnit | None = None) -> Iterator[LoggedRequest]:
     """JSON objects, for example OpenAI responses with their ``usage``; ``default``: unit of durations."""
     for number, record in records_in(source, reading):
         yield from _one(record, number, reading, default)
 
 
-def read_envoy(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_envoy(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """Envoy's access log, whose durations are milliseconds."""
     return read_json_log(source, reading, TimeUnit.MILLISECONDS)
 
 
-def read_ollama(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_ollama(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """Ollama's answers, whose durations are nanoseconds; ``created_at`` is when the last part of one was made."""
     for number, record in records_in(source, reading):
         ended = {"end_time" if key == "created_at" else key: value for key, value in record.items()}
         yield from _one(ended, number, reading, TimeUnit.NANOSECONDS)
 
 
-def records_in(source: Source, reading: Reading) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def records_in(source: Source, reading: LogReading) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The objects that requests are told from: of a document the list that says lengths, freed of its collector's."""
     if source.is_json_lines:
         for number, record in source.records(reading.bad):
@@ -115,7 +115,7 @@ def header_of(line: bytes) -> tuple[str, list[str]]:
     return mark, [cell.strip() for cell in cells[mark]]
 
 
-def read_csv_log(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_csv_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """CSV with a header; what stands between cells (a comma, a semicolon, a tab, a bar) is told by it."""
     at = source.first_number
     try:
@@ -162,7 +162,7 @@ def _decimal(cell: str) -> str:
     return f"{whole}.{rest}" if comma and whole.lstrip("-").isdecimal() and rest.isdecimal() else cell
 
 
-def _cells(source: Source, mark: str, reading: Reading) -> Iterator[tuple[int, list[str] | None]]:
+def _cells(source: Source, mark: str, reading: LogReading) -> Iterator[tuple[int, list[str] | None]]:
     """``(line it begins in, cells)`` of each row, which may go over several lines within quotes."""
     csv.field_size_limit(_LARGEST_CELL)
     began = 0
@@ -190,7 +190,7 @@ def _cells(source: Source, mark: str, reading: Reading) -> Iterator[tuple[int, l
 
 
 def _one(
-    record: Mapping[str, Any], number: int, reading: Reading, default: TimeUnit | None = None
+    record: Mapping[str, Any], number: int, reading: LogReading, default: TimeUnit | None = None
 ) -> Iterator[LoggedRequest]:
     try:
         logged = request_from(record, reading, default)
@@ -209,7 +209,7 @@ CHARACTERS_PER_TOKEN = 4
 _GUIDELLM_GROUPS = ("successful", "completed", "incomplete")
 
 
-def read_sharegpt(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_sharegpt(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """The first question and answer of every conversation, as ``vllm bench`` takes them; lengths are estimated."""
     reading.note(
         "lengths_estimated", f"a token is {CHARACTERS_PER_TOKEN} characters: lengths are estimates", warning=True
@@ -227,7 +227,7 @@ def read_sharegpt(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
             reading.bad(number, str(error))
 
 
-def _asked_at(conversation: Mapping[str, Any], reading: Reading) -> float | None:
+def _asked_at(conversation: Mapping[str, Any], reading: LogReading) -> float | None:
     """When it began; None if nothing says so, as in the public collection."""
     found = View(conversation).find("arrival_time")
     if found.value is None:
@@ -241,7 +241,7 @@ def _text(turn: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def read_vllm_bench(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_vllm_bench(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """Results with ``--save-detailed``: a length per request and, since vLLM 0.11, when it was sent.
 
     ``--append-result`` puts several into one file, one after the other: they are runs of their own.
@@ -263,7 +263,7 @@ def read_vllm_bench(source: Source, reading: Reading) -> Iterator[LoggedRequest]
             yield from _request(start, prompt, output, number, f"request {i}", reading)
 
 
-def read_guidellm(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_guidellm(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """The requests of the report's first benchmark; failed ones are left out."""
     document = source.require_document()
     benchmarks = document.get("benchmarks") if isinstance(document, Mapping) else None
@@ -282,7 +282,7 @@ def read_guidellm(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
 
 
 def _request(
-    start: object, prompt: object, output: object, number: int, what: str, reading: Reading
+    start: object, prompt: object, output: object, number: int, what: str, reading: LogReading
 ) -> Iterator[LoggedRequest]:
     """A request of a benchmark: its start, and its lengths."""
     record = {"start_time": start, "prompt_tokens": prompt, "output_tokens": output}
@@ -331,7 +331,7 @@ class _Span(NamedTuple):
     """Key of the span around it; None if there is none."""
 
 
-def read_otel(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_otel(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """Spans, or records of logs, in OTLP's JSON (a document, or one a line) with token counts as attributes."""
     spans: list[_Span] = []
     for _, document in source.records(reading.bad):
@@ -371,7 +371,7 @@ def _body(body: object) -> dict[str, Any]:
     return {str(each.get("key")): _plain(each.get("value")) for each in _listed(fields)}
 
 
-def read_jaeger(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_jaeger(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """Traces as Jaeger's interface exports them: times in microseconds, attributes as tags."""
     spans: list[_Span] = []
     for _, document in source.records(reading.bad):
@@ -393,7 +393,7 @@ def read_jaeger(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
 _LANGFUSE_TOTALS = ("promptTokens", "completionTokens", "inputUsage", "outputUsage")
 
 
-def read_langfuse(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+def read_langfuse(source: Source, reading: LogReading) -> Iterator[LoggedRequest]:
     """Langfuse's observations, exported or as its interface answers; usage by kind is added up."""
     spans: list[_Span] = []
     for number, record in records_in(source, reading):
@@ -409,7 +409,7 @@ def read_langfuse(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
     yield from _requests(spans, reading, "observation")
 
 
-def _requests(spans: list[_Span], reading: Reading, what: str) -> Iterator[LoggedRequest]:
+def _requests(spans: list[_Span], reading: LogReading, what: str) -> Iterator[LoggedRequest]:
     told = {each.key: each for each in spans if View(each.record).has_a_length}
     parents = {each.key: each.parent for each in spans}
     around = set()

@@ -1,4 +1,4 @@
-"""What a log's file holds, before anybody knows what it is: lines of text, lines of JSON, or one JSON document."""
+"""What a log's file holds, before it is known what it is: lines of text, lines of JSON, or one JSON document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenyard.errors import WorkloadError, shown
 from tokenyard.files import Bounds, is_nested_deeper
 from tokenyard.workload.readers.lines import describe_bad_json, text_lines
 
-__all__ = ["BAD_JSON", "Source", "decoded", "lists_in"]
+__all__ = ["BAD_JSON", "Source", "decode_json", "lists_in"]
 
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding JSON raises."""
@@ -30,7 +30,7 @@ Unreadable = Callable[[int, str], None]
 """Is told a line and what is wrong with it."""
 
 
-def decoded(text: bytes, nesting: int) -> object:
+def decode_json(text: bytes, nesting: int) -> object:
     """A text of JSON as plain values; ``BAD_JSON`` if it is none, or nested deeper than ``nesting``."""
     if is_nested_deeper(text, nesting):
         raise msgspec.DecodeError(f"it is nested deeper than {nesting} levels")
@@ -38,7 +38,7 @@ def decoded(text: bytes, nesting: int) -> object:
 
 
 class Source:
-    """One file. It is read again each time that somebody asks, but for a document, which is kept."""
+    """One file. It is read again each time that its lines are asked for, but for a document, which is kept."""
 
     def __init__(self, path: Path) -> None:
         """Raises WorkloadError if the file cannot be read or holds nothing."""
@@ -94,7 +94,7 @@ class Source:
         """The whole file as JSON; several values, one after the other, become a list. None if it is none."""
         text = b"\n".join(line for _, line in self.lines())
         try:
-            return decoded(text, self._nesting)
+            return decode_json(text, self._nesting)
         except BAD_JSON as error:
             self._problem = describe_bad_json(error)
         return _values_in(text) if not is_nested_deeper(text, self._nesting) else None
@@ -108,7 +108,7 @@ class Source:
     def require_json(self) -> None:
         """WorkloadError saying what is wrong with the first line, or with the whole."""
         try:
-            decoded(self.first, self._nesting)
+            decode_json(self.first, self._nesting)
         except BAD_JSON as error:
             raise WorkloadError(self.path, self.first_number, describe_bad_json(error)) from None
 
@@ -128,7 +128,7 @@ class Source:
         for number, line in self.lines():
             prefix, text = _bare(line) if self.has_prefixes else (b"", line)
             try:
-                value = decoded(text, self._nesting)
+                value = decode_json(text, self._nesting)
             except BAD_JSON as error:
                 unreadable(number, describe_bad_json(error))
                 continue
@@ -151,7 +151,7 @@ class Source:
 
     def _tried(self, line: bytes) -> object | None:
         try:
-            return decoded(line, self._nesting)
+            return decode_json(line, self._nesting)
         except BAD_JSON:
             return None
 

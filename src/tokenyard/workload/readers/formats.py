@@ -4,22 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import read_plain
 from tokenyard.workload.readers.published import read_azure, read_lmcache, read_mooncake, read_servegen, read_weka
 from tokenyard.workload.record import WorkloadRequest
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "Named"]
+
+T = TypeVar("T")
+
+
+class Named(NamedTuple, Generic[T]):
+    """What stands behind a name of a workload, and what the name means to a user who chooses."""
+
+    read: T
+    about: str
+
 
 Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
 
-FORMATS: dict[str, Reader] = {
-    "azure": read_azure,
-    "lmcache": read_lmcache,
-    "mooncake": read_mooncake,
-    "plain": read_plain,
-    "servegen": read_servegen,
-    "weka": read_weka,
+FORMATS: dict[str, Named[Reader]] = {
+    "azure": Named(read_azure, "Azure's public LLM inference traces: CSV of time, context tokens, generated tokens"),
+    "lmcache": Named(
+        read_lmcache, "LMCache's agentic traces: JSON lines of sessions' turns, with hashes of their blocks"
+    ),
+    "mooncake": Named(read_mooncake, "Mooncake's public traces: JSON lines with times, lengths and hashes of blocks"),
+    "plain": Named(
+        read_plain, "Tokenyard's own: a JSON object a request, with what a workload can say; import writes it"
+    ),
+    "servegen": Named(read_servegen, "ServeGen's generated traffic: CSV of time, client, input and output tokens"),
+    "weka": Named(
+        read_weka, "WEKA's recorded coding agents: a JSON object a session, with sub-agents and block hashes"
+    ),
 }
 """By name, as ``--format`` takes it."""

@@ -180,7 +180,7 @@ class ReadOptions:
     limit: int | None = None
     """Read only so many: sessions where the format has them, else requests."""
     seed: int = 0
-    """Of everything the file does not say: arrivals of sessions, unique tokens."""
+    """Seed of everything the file does not say: arrivals of sessions, unique tokens."""
     session_rate: float | None = None
     """Sessions per second (a Poisson process), where nothing says when sessions start; None leaves the default."""
     seconds_per_unit: float = 1.0

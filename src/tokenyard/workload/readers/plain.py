@@ -25,7 +25,7 @@
                       is_embed (which tokens are embeddings; default: all) and cross (an encoder-decoder model's input)
     lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
-    predicted_output_tokens  what somebody predicts that the answer will have, for policies (default: nobody does)
+    predicted_output_tokens  output tokens that are predicted, for policies (default: no prediction)
     meta              an object of your own fields, for policies, observers and the rows of a replay
 
 The first line may say what is about all of them: ``{"workload": {...}}`` with time_unit ("s"), max_concurrency, clients
@@ -34,6 +34,8 @@ The first line may say what is about all of them: ``{"workload": {...}}`` with t
 
 from __future__ import annotations
 
+import gzip
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -61,7 +63,7 @@ from tokenyard.workload.record import (
     seed_of,
 )
 
-__all__ = ["PLAIN_FIELDS", "About", "plain_lines", "read_about", "read_plain"]
+__all__ = ["PLAIN_FIELDS", "About", "plain_lines", "read_about", "read_plain", "write_plain"]
 
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -319,6 +321,17 @@ def plain_lines(workload: Workload) -> Iterator[bytes]:
             raise WorkloadError(workload.name, 0, f"request {shown(request.request_id)} cannot be written: {problem}")
         seen.add(request.request_id)
         yield line + b"\n"
+
+
+def write_plain(workload: Workload, target: Path) -> None:
+    """A workload as a file of this format, packed where its name ends in .gz: all lines or no file."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with gzip.open(draft, "wb") if target.name.endswith(".gz") else draft.open("wb") as file:
+            file.writelines(plain_lines(workload))
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _written(request: WorkloadRequest) -> dict[str, object]:

@@ -13,11 +13,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tokenyard.serve.openai.app import together
-from tokenyard.serve.replicas.passing import Carried, Head, answered
+from tokenyard.serve.replicas.passing import Head, ProxiedRequest, answered
 
 
-def carried(path: str, body: bytes = b"", query: bytes = b"") -> Carried:
-    return Carried("POST", path, query, [(b"x-said", b"yes")], body)
+def carried(path: str, body: bytes = b"", query: bytes = b"") -> ProxiedRequest:
+    return ProxiedRequest("POST", path, query, [(b"x-said", b"yes")], body)
 
 
 async def echo(request: Request) -> PlainTextResponse:

@@ -105,6 +105,18 @@ def test_what_nginx_calls_request_time_is_a_duration(tmp_path: Path) -> None:
     assert [each.arrival_time for each in _read(tmp_path, _lines(*ends))] == [0.0, 2.0, 4.0]
 
 
+def test_nginx_tells_milliseconds_where_it_writes_msec(tmp_path: Path) -> None:
+    lengths = {"prompt_tokens": 9, "completion_tokens": 4}
+    ends = [
+        {"time_iso8601": "2026-11-20T14:00:05+00:00", "msec": 1795183205.25 + 0.5 * i, "request_time": 1, **lengths}
+        for i in range(2)
+    ]
+    assert [each.arrival_time for each in _read(tmp_path, _lines(*ends))] == [0.0, 0.5]
+    # Elsewhere it is how long something took.
+    ends = [{**each, "msec": 40, "time_iso8601": f"2026-11-20T14:00:0{i}+00:00"} for i, each in enumerate(ends)]
+    assert [each.arrival_time for each in _read(tmp_path, _lines(*ends))] == [0.0, 1.0]
+
+
 def test_request_time_may_be_a_time(tmp_path: Path) -> None:
     lengths = {"prompt_tokens": 9, "completion_tokens": 4}
     texts = [{"request_time": f"2026-11-20T14:00:0{i}Z", "date": "2026-11-20", **lengths} for i in range(3)]

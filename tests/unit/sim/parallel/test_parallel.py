@@ -12,7 +12,7 @@ from tests.unit.sim.test_replay import CACHE, CONFIG, SECOND, Recorder, request,
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.sim.engines import STEPS_BETWEEN_QUESTIONS
-from tokenyard.sim.parallel import ParallelResult, replay_parallel
+from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import EngineState, PrefixAffinity, RoundRobin, Router
 from tokenyard.steptime import ConstantLatency
 from tokenyard.steptime.model import StepShape, TransferDirection
@@ -41,7 +41,7 @@ class To(Router):
 
 def parallel(
     *requests: WorkloadRequest, size: int = 2, router: Router | None = None, **options: Any
-) -> tuple[ParallelResult, list[Recorder]]:
+) -> tuple[ReplayResult, list[Recorder]]:
     recorders = [Recorder() for _ in range(size)]
     arguments: dict[str, Any] = {"config": CONFIG, "cache_config": CACHE, "latency": SECOND, **options}
     result = replay_parallel(
@@ -190,3 +190,10 @@ def test_a_router_that_fails_is_named() -> None:
 def test_the_number_of_engines_is_checked() -> None:
     with pytest.raises(ConfigError, match="data_parallel_size = 0"):
         parallel(request("0a"), size=0)
+
+
+def test_who_arrived_while_the_last_steps_ran_has_arrived() -> None:
+    result, (first, _) = parallel(request("0a", 10, 9), request("0b", 10, 3, arrival_time=1.5), until=1.75)
+    assert result.unfinished == ("0a", "0b")
+    assert list(first.requests) == ["0a", "0b"]
+    assert result.ranks[0].steps == 2

@@ -11,7 +11,7 @@ from tests.support.examples import examples
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
-from tokenyard.sim.parallel import ParallelResult, replay_parallel
+from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.replicas import Autoscaler, Autoscaling
 from tokenyard.sim.routers import LeastLoaded
 from tokenyard.steptime.model import ConstantLatency
@@ -35,7 +35,7 @@ def workload(moments: list[float], *, clients: Clients | None = None) -> Workloa
     return made if clients is None else made.with_clients(clients)
 
 
-def replayed(requests: Workload, autoscaling: Autoscaling) -> ParallelResult:
+def replayed(requests: Workload, autoscaling: Autoscaling) -> ReplayResult:
     return replay_parallel(
         requests,
         SchedulerConfig(max_num_seqs=1, max_num_batched_tokens=64, max_model_len=256),

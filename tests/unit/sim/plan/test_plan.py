@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from random import Random
@@ -90,13 +91,28 @@ def test_the_front_by_cost_and_by_distance() -> None:
 def test_nobody_beats_the_front_and_the_best_is_not_far_from_it(points: list[tuple[int, int, float]]) -> None:
     rows = [row(str(i), value, cost=cost, tight=tight) for i, (value, cost, tight) in enumerate(points)]
     front = front_of(rows, Goal.GOODPUT)
-    assert all(is_feasible(each) for each in front)
+    assert {each.settings["name"] for each in front} == _front_by_hand(rows)
     best = best_of(rows, Goal.GOODPUT)
     assert (best is None) == (not front)
     if best is not None:
         assert (
             max(each.figures["goodput.requests_per_s"] or 0 for each in front) == best.figures["goodput.requests_per_s"]
         )
+
+
+def _front_by_hand(rows: list[Row]) -> set[object]:
+    """By the definition: within the bounds, and nobody is as good in both and better in one."""
+    within = [each for each in rows if each.met]
+    costs_differ = len({each.cost_per_hour for each in within}) > 1
+    points = [
+        (-(each.figures["goodput.requests_per_s"] or 0), (each.cost_per_hour if costs_differ else each.tightness) or 0)
+        for each in within
+    ]
+    return {
+        each.settings["name"]
+        for each, (a, b) in zip(within, points, strict=True)
+        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in points)
+    }
 
 
 # ---- which are tried
@@ -112,12 +128,16 @@ def hill(settings: Settings) -> Row:
     return msgspec.structs.replace(row("x", value), settings=dict(settings))
 
 
+def hills(several: Sequence[Settings]) -> list[Row]:
+    return [hill(each) for each in several]
+
+
 def test_a_small_space_is_tried_whole() -> None:
     tried: list[Settings] = []
 
-    def evaluate(each: Settings) -> Row:
-        tried.append(each)
-        return row("x", 1.0)
+    def evaluate(several: Sequence[Settings]) -> list[Row]:
+        tried.extend(several)
+        return [row("x", 1.0) for _ in several]
 
     found = search(Grid([("a", (1, 2)), ("b", (1, 2))]), evaluate, Goal.GOODPUT, replays=4)
     assert found.is_whole
@@ -129,18 +149,24 @@ def test_a_large_space_is_searched_for_its_best_in_few_replays(seed: int) -> Non
     pytest.importorskip("optuna", reason="Optuna is not installed (extra plan)")
     tried: list[str] = []
 
-    def evaluate(each: Settings) -> Row:
-        tried.append(key_of(each))
-        return hill(each)
+    def evaluate(several: Sequence[Settings]) -> list[Row]:
+        tried.extend(map(key_of, several))
+        return hills(several)
 
     found = search(GRID, evaluate, Goal.GOODPUT, replays=80, seed=seed)
     assert not found.is_whole
     assert len(tried) == len(set(tried)) == len(found.rows) <= 80  # of 800
     best = best_of(found.rows, Goal.GOODPUT)
     assert best is not None
-    assert (best.figures["goodput.requests_per_s"] or 0) >= 0.98 * 600
-    again = search(GRID, hill, Goal.GOODPUT, replays=80, seed=seed)
+    # Five of 800 are so near: three times 80 draws find one of them each time in one case of sixteen.
+    assert (best.figures["goodput.requests_per_s"] or 0) >= 599
+    again = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed)
     assert again.rows == found.rows
+    three = search(GRID, hills, Goal.GOODPUT, replays=80, seed=seed, at_once=3)
+    assert len({key_of(each.settings) for each in three.rows}) == len(three.rows) <= 80
+    best = best_of(three.rows, Goal.GOODPUT)
+    assert best is not None
+    assert (best.figures["goodput.requests_per_s"] or 0) >= 0.98 * 600
 
 
 def test_without_optuna_a_large_space_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +175,7 @@ def test_without_optuna_a_large_space_names_the_extra(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(searching, "import_module", absent)
     with pytest.raises(MissingExtraError, match=r"tokenyard\[plan\]"):
-        search(GRID, hill, Goal.GOODPUT, replays=80)
+        search(GRID, hills, Goal.GOODPUT, replays=80)
 
 
 # ---- the load
@@ -304,7 +330,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
     slos = read_slos([["ttft_p50=50ms", *(f"{figure}_{statistic}={bound}ms" for figure, statistic, bound in bounds)]])
     job = Measuring(subject=Steady(workload(24, every=every)), slos=slos)
     trying = Trying(job, Goal.GOODPUT, has_rivals=False)
-    rows = [trying.evaluate({"max_num_seqs": number}) for number in seats]
+    rows = [row for number in seats for row in trying.evaluate([{"max_num_seqs": number}])]
     assert all(each.stopped is not None and each.tightness is None for each in rows)
     found = nearest(rows, trying.run_on)
     measured = [job({"max_num_seqs": number}) for number in seats]

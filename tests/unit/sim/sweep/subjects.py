@@ -9,10 +9,9 @@ from pathlib import Path
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
-from tokenyard.questions.sweeping.measuring import DecodeSide, Prepared
+from tokenyard.questions.sweeping.measuring import Prepared
 from tokenyard.questions.sweeping.rows import Settings
-from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.split import KVLink
+from tokenyard.sim.settings import DecodeSide, KVLink, ReplaySettings
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 

@@ -325,7 +325,7 @@ def test_a_sweep_goes_on_where_it_was_ended(tmp_path: Path) -> None:
             whole.add(row)
         rows = whole.write_table(SEATS)
     with Journal(tmp_path / "cut", {"a": 1}) as cut:
-        for row in measured(job, reversed(SEATS[2:])):  # type: ignore[arg-type]
+        for row in measured(job, SEATS[:1:-1]):
             cut.add(row)
     path = tmp_path / "cut" / "finished.jsonl"
     path.write_bytes(path.read_bytes()[:-7])  # the machine went down

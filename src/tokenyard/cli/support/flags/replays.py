@@ -115,4 +115,4 @@ class Demo:
     seed: int = 0
     """Seed of the generated agents."""
     vllm_version: Annotated[str | None, optional("VERSION", DEFAULT_VERSION)] = None
-    """Version of vLLM whose decisions and defaults apply: 0.22 or 0.33."""
+    """Version of vLLM whose decisions and defaults apply, such as 0.22; any other name lists those that are known."""

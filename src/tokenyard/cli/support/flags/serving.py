@@ -60,7 +60,7 @@ class EngineFlags(Settings):
     seed: int = 0
     """Seed of the sampling of requests that have no seed of their own."""
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
-    """Version of vLLM whose decisions apply: 0.22 or 0.33."""
+    """Version of vLLM whose decisions apply, such as 0.22; any other name lists those that are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

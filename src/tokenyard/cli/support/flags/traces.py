@@ -116,7 +116,7 @@ class Accuracy:
     kv_cache_dtype: str = "auto"
     """KV-cache dtype of a result."""
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = MEASURED_VERSION
-    """Version of vLLM whose decisions are replayed: 0.22, nearest to the measured servers, or 0.33."""
+    """Version of vLLM whose decisions are replayed; 0.22 is the nearest to the measured servers."""
     json: Switch = False
     """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, p99, n and covered, and `rows`."""
 

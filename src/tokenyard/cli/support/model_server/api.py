@@ -18,11 +18,17 @@ from rich.markup import escape
 from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import Serve
 from tokenyard.cli.support.model_server.beside import chatting, viewing
-from tokenyard.cli.support.model_server.loading import front_settings, loaded_engine, served_names, told, trace_of
+from tokenyard.cli.support.model_server.loading import (
+    front_settings,
+    header_settings,
+    loaded_engine,
+    served_names,
+    trace_of,
+)
 from tokenyard.core.engine import EngineCore
 from tokenyard.serve.openai.app import make_api
 from tokenyard.serve.openai.asking import ServerContext
-from tokenyard.serve.openai.assembly import assembled, watch
+from tokenyard.serve.openai.assembly import build_server, watch
 from tokenyard.serve.served_model import DEMO
 from tokenyard.web.guard import is_loopback
 from tokenyard.web.serve import bound, serve, url_of
@@ -138,10 +144,10 @@ def _engine(flags: Serve, stack: ExitStack) -> _Engine:
     folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-")) if flags.model == DEMO else None
     with errors().status(f"loading {escape(flags.model)}"):
         core = loaded_engine(flags, folder)
-        made = assembled(core, served_names(flags), settings)
+        made = build_server(core, served_names(flags), settings)
     trace = trace_of(flags, flags.output.trace or (_VIEWED if flags.view else None), stack)
     policy, model = flags.engine.scheduling_policy, served_names(flags)[0]
-    watch(core, made.metrics, trace, policy=policy, model=model, engine=told(flags.engine))
+    watch(core, made.metrics, trace, policy=policy, model=model, engine=header_settings(flags.engine))
     return _Engine(core, made.context, trace.config.path)
 
 

@@ -22,7 +22,7 @@ from tokenyard.serve.openai.assembly import FrontSettings, unix_clock
 from tokenyard.serve.served_model import load_core, make_demo_model
 from tokenyard.trace.config import TraceConfig
 
-__all__ = ["front_settings", "loaded_engine", "served_names", "told", "trace_of"]
+__all__ = ["front_settings", "header_settings", "loaded_engine", "served_names", "trace_of"]
 
 _OF_LOADING = ("dtype", "device", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "seed")
 _MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "enable_prefix_caching")
@@ -106,7 +106,7 @@ def _unused(config: TraceConfig) -> TraceConfig:
     raise AssertionError("numbers do not end")
 
 
-def told(flags: EngineFlags) -> dict[str, Any]:
+def header_settings(flags: EngineFlags) -> dict[str, Any]:
     """The settings that a trace tells."""
     return {name: value for name, value in asdict(flags).items() if value is not None}
 

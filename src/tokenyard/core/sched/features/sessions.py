@@ -135,7 +135,7 @@ class Sessions:
             fix = "a pooling request ends with its prompt: add a request for each prompt"
             raise RequestError(request.request_id, "resumable", request.resumable, fix)
         if request.resumable and self._loses_states:
-            fix = "with Mamba layers the state would be one token ahead after an answer: turn async_scheduling off"
+            fix = "with Mamba layers the state would be one token ahead after an answer: turn §async_scheduling off"
             raise RequestError(request.request_id, "resumable", request.resumable, fix)
 
     def open(self, request: Request) -> None:
@@ -186,7 +186,7 @@ class Sessions:
         rid, value, limit = session.request_id, f"{len(update.tokens)} tokens", self._config.max_model_len
         with_it = f"with it the session can reach {length} tokens"
         if length >= limit:
-            fix = f"{with_it}, and max_model_len is {limit}: end the session and open another"
+            fix = f"{with_it}, and §max_model_len is {limit}: end the session and open another"
             raise RequestError(rid, "prompt_token_ids", value, fix, code=TOO_LONG)
         needed = most_blocks_of(length, self._config, self._kv, self._num_lookahead_tokens)
         if needed > (usable := self._kv.num_usable_blocks):

@@ -22,11 +22,11 @@ class ChoiceNews(NamedTuple):
     finish_reason: str | None
 
     def delta(self) -> dict[str, Any]:
-        """Of a stream."""
+        """The fields of a chunk of a stream."""
         return {"content": self.content or None, "tool_calls": self.calls} if self.calls else {"content": self.content}
 
     def message(self) -> dict[str, Any]:
-        """Of a whole answer."""
+        """The fields of the message of a whole answer."""
         if not self.calls:
             return {"content": self.content}
         numbered = [{name: value for name, value in call.items() if name != "index"} for call in self.calls]

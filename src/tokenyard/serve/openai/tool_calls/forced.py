@@ -59,7 +59,7 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _one_or_more(functions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Of a list of calls; definitions of the functions' schemas move to its root, where references look for them."""
+    """The schema of a list of calls. Definitions of the functions' schemas move to its root, where references look."""
     calls, definitions = [], dict[str, Any]()
     for name, parameters in functions.items():
         own = parameters.get(_DEFINITIONS) or {}

@@ -34,10 +34,10 @@ class Parsed(NamedTuple):
 
 
 class ToolCallParser(ABC):
-    """Of one answer."""
+    """Reads the calls out of one answer."""
 
     finish_reason = "tool_calls"
-    """Of an answer that the model ended, and that has calls."""
+    """Reason given for an answer that the model ended, and that has calls."""
     shows_special_tokens = False
     """What it looks for may be special tokens, which have no text otherwise."""
 
@@ -73,7 +73,7 @@ class Hermes(ToolCallParser):
 
     def __init__(self) -> None:
         self._held = ""
-        """Of the text, what is neither content nor a call yet."""
+        """Text that is neither content nor a call yet."""
         self._is_after_call = False
         """White space that follows belongs to the call."""
 
@@ -196,7 +196,7 @@ PARSERS: dict[str, Callable[[], ToolCallParser]] = {"hermes": Hermes, "llama3_js
 def parser_named(name: str | None, *, enabled: bool) -> Callable[[], ToolCallParser] | None:
     """What makes the parser that was asked for, as ``--tool-call-parser``; None: answers are left as they are.
 
-    Raises ConfigError for a name that nobody knows, and where one of the two flags lacks the other.
+    Raises ConfigError for a name that is none of these, and where one of the two flags lacks the other.
     """
     if name is not None and name not in PARSERS:
         raise ConfigError("tool_call_parser", name, f"use one of: {', '.join(PARSERS)}")

@@ -5,7 +5,7 @@ Numbers are NumPy columns, NaN where there is no number; texts are columns of ob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from importlib import import_module
 from math import isnan
@@ -17,12 +17,17 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.files import arrow
+from tokenyard.redaction import plain
 
-__all__ = ["Column", "RowTable", "column_of"]
+__all__ = ["Column", "RowTable", "column_of", "table_from"]
 
 Column = npt.NDArray[Any]
 _SHOWN = 10
-"""Rows in a notebook."""
+"""Rows in a notebook, and in a terminal."""
+_NAMED = 24
+"""Columns that ``repr`` names."""
+_WIDTH = 110
+"""Characters of a line in a terminal."""
 
 
 class RowTable:
@@ -61,10 +66,26 @@ class RowTable:
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True))
 
     def __len__(self) -> int:
-        return len(next(iter(self._columns.values())))
+        return len(next(iter(self._columns.values()), ()))
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {len(self):,} rows of {', '.join(self._columns)}>"
+        names = list(self._columns)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"<{self.name}: {len(self):,} rows of {', '.join(names[:_NAMED])}{more}>"
+
+    def __str__(self) -> str:
+        """The first rows, and as many columns as have room beside each other."""
+        cells = [[name, *map(_cell, column[:_SHOWN].tolist())] for name, column in self._columns.items()]
+        widths = [max(map(len, column)) for column in cells]
+        ends = [sum(widths[: i + 1]) + 2 * i for i in range(len(widths))]
+        fit = sum(end <= _WIDTH for end in ends)
+        padded = [[cell.rjust(width) for cell in column] for column, width in zip(cells[:fit], widths, strict=False)]
+        lines = ["  ".join(row) for row in zip(*padded, strict=True)]
+        if len(self) > _SHOWN:
+            lines.append(f"{len(self) - _SHOWN:,} rows more")
+        if fit < len(cells):
+            lines.append(f"further columns: {', '.join(list(self._columns)[fit:])}")
+        return "\n".join(map(plain, lines))
 
     def _repr_html_(self) -> str:
         """The first rows, for a notebook."""
@@ -131,6 +152,17 @@ def _cell(value: object) -> str:
     if value is None or (isinstance(value, float) and isnan(value)):
         return ""
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+
+
+def table_from(name: str, rows: Sequence[Mapping[str, Any]], *, numbers: Collection[str] = ()) -> RowTable:
+    """The table of rows that have the same names, in the order of the first one.
+
+    ``numbers``: columns that are numbers even if all of them are missing.
+    """
+    columns = {each: column_of([row[each] for row in rows]) for each in (rows[0] if rows else ())}
+    return RowTable(
+        name, {each: column.astype(np.float64) if each in numbers else column for each, column in columns.items()}
+    )
 
 
 def column_of(values: Sequence[Any]) -> Column:

@@ -1,0 +1,10 @@
+"""``python -m tokenyard`` is the command ``tokenyard``."""
+
+from __future__ import annotations
+
+from tokenyard.cli.main import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Traces as spans of OpenTelemetry: a request, and what it waited for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.trace.export.spans import SpanSender, send_spans
+from tokenyard.trace.reader import RankTrace, TraceReader
+
+__all__ = ["send_traces"]
+
+_EARLIEST_UNIX = 946_684_800.0
+"""The year 2000: a clock that shows less is a virtual one."""
+
+
+def send_traces(traces: Sequence[RankTrace], url: str, name: str) -> int:
+    """Send the requests of the engines of one run; how many spans. Raises TokenyardError for a wrong address."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
+    SpanSender(url, name).close()  # a wrong address is told before the trace is read
+    busy = [trace for trace in traces if not trace.is_idle]
+    offset = _offset(busy)
+    sent = 0
+    for trace in busy:
+        timelines = TimelineReader(trace.files).timelines()
+        sent += send_spans(timelines, url, name, offset_us=offset, rank=trace.rank)
+    return sent
+
+
+def _offset(traces: Sequence[RankTrace]) -> int:
+    """A replay's clock begins at 0: its spans are laid so that they end when the trace was written."""
+    last = written = 0.0
+    for trace in traces:
+        for step in TraceReader(trace.files, requests=False).steps():
+            if step.ts is not None:
+                if step.ts >= _EARLIEST_UNIX:
+                    return 0
+                last = max(last, step.ts)
+        written = max(written, trace.files.source.stat().st_mtime)
+    return int((written - last) * 1e6)

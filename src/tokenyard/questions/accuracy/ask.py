@@ -1,0 +1,86 @@
+"""Measured points and runs in, what would have been said of them, and how far off it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+
+from tokenyard.core.profiles import decision_profile
+from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.models.gpus import named_gpu
+from tokenyard.models.named import model_spec
+from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, predict, row_of, row_of_run, together
+from tokenyard.questions.accuracy.measured_run import compare_run, read_run
+from tokenyard.questions.accuracy.points import (
+    Engine,
+    Point,
+    Unread,
+    installed_points,
+    read_bench_result,
+    read_points,
+)
+from tokenyard.questions.scenario import OnCount, counting_of
+from tokenyard.steptime.constants import shipped_constants
+from tokenyard.steptime.formula import Parallelism
+
+__all__ = ["accuracy"]
+
+
+def accuracy(
+    files: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+    *,
+    model: str | None = None,
+    gpu: str | None = None,
+    tensor_parallel_size: int = 1,
+    data_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    max_num_batched_tokens: int = 8192,
+    kv_cache_dtype: str = "auto",
+    vllm_version: str = MEASURED_VERSION,
+    replay: bool = False,
+    progress: OnCount | bool | None = None,
+) -> AccuracyReport:
+    """How far step times and latencies are off, beside what was measured.
+
+    ``files``: tables of points, folders of measured runs, results of ``vllm bench serve``; none: the public points,
+    where they are installed. What a result of ``vllm bench serve`` does not say of its engine, the settings say.
+    ``vllm_version``: whose decisions are taken. ``replay``: every step by itself, where a closed form would do.
+    ``progress`` is called with the points of a file that are predicted, and how many it has; True shows a line. Raises
+    TokenyardError.
+    """
+    named = [files] if isinstance(files, str | PathLike) else list(files)
+    paths = [Path(each) for each in named] or [each for each in (installed_points(),) if each is not None]
+    if not paths:
+        raise ConfigError("files", None, "name a table of points, a folder of a measured run or a result of vllm bench")
+    engine = Engine(
+        spec=None if model is None else model_spec(model),
+        gpu=None if gpu is None else named_gpu(gpu),
+        parallel=Parallelism(tensor=tensor_parallel_size, data=data_parallel_size, expert=enable_expert_parallel),
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_cache_dtype=None if kv_cache_dtype == "auto" else kv_cache_dtype,
+    )
+    version = known_version(vllm_version)
+    profile = decision_profile(version)
+    rows: list[AccuracyRow] = []
+    not_compared: list[str] = []
+    for path in paths:
+        if path.is_dir():
+            comparison = compare_run(read_run(path, spec=engine.spec, gpu=engine.gpu, profile=profile))
+            rows.append(row_of_run(str(path), comparison))
+            continue
+        points, unread = _points(path, engine)
+        not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]
+        with counting_of(progress, "points")(len(points), 0) as advance:
+            predicted = predict(points, replay=replay, profile=profile, on_point=advance)
+            rows += [row_of(str(path), each) for each in predicted]
+    if not rows:
+        raise WorkloadError(str(paths[0]), 0, not_compared[0] if not_compared else "holds no measured point of vLLM")
+    return together(rows, not_compared, shipped_constants().provenance, version)
+
+
+def _points(path: Path, engine: Engine) -> tuple[list[Point], list[Unread]]:
+    if path.suffix == ".json":
+        return [read_bench_result(path, engine)], []
+    return read_points(path)

@@ -1,0 +1,84 @@
+"""Predictions beside what was measured, on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors
+from tokenyard.steptime.constants import Constants
+from tokenyard.steptime.known_error import LEFT_OUT
+
+__all__ = ["left_out_table", "print_accuracy"]
+
+_MOST_SHOWN = 5
+
+
+def left_out_table(constants: Constants) -> Table:
+    """What the constants say of points that their fit had not seen."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("left out of the fit", no_wrap=True)
+    for column in ("points", "TPOT p50", "p90", "TTFT p50", "p90"):
+        table.add_column(column, justify="right")
+    tpot, ttft = constants.errors("tpot"), constants.errors("ttft")
+    for kind in tpot:
+        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90")]
+        table.add_row(LEFT_OUT[kind], f"{tpot[kind]['n']:.0f}", *cells)
+    return table
+
+
+def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
+    """Errors of all points, by group, and of each run by itself."""
+    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.")
+    console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
+    for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
+        _show_table(name, groups, console)
+    for row in accuracy.rows:
+        if row.users is None:
+            _show_run(row, console)
+    if accuracy.not_compared:
+        console.print(f"\n{len(accuracy.not_compared)} rows are not compared:")
+        for problem in accuracy.not_compared[:_MOST_SHOWN]:
+            console.print(f"  {escape(problem)}", soft_wrap=True)
+    console.print(f"\n[dim]Step times: {escape(accuracy.source)}[/]", soft_wrap=True)
+
+
+def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
+    both = {"tpot": accuracy.tpot, "ttft": accuracy.ttft}
+    return {name: errors for name, errors in both.items() if errors is not None}
+
+
+def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
+    """Of all points with p99, which needs more points than most groups have."""
+    shares = ("median", "p90") if name != "all" else ("median", "p90", "p99")
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name)
+    titles = ("p50", *shares[1:], "in range")
+    for column in ("points", f"TPOT {titles[0]}", *titles[1:], f"TTFT {titles[0]}", *titles[1:]):
+        table.add_column(column, justify="right")
+    for group, both in groups.items():
+        cells = [str(both["tpot"].n)]
+        for found in (both["tpot"], both["ttft"]):
+            cells += [f"{getattr(found, share):.1%}" for share in shares] + [f"{found.covered:.0%}"]
+        table.add_row(escape(group), *cells)
+    console.print(table)
+    console.print()
+
+
+def _show_run(row: AccuracyRow, console: Console) -> None:
+    """Means and percentiles, and how far every request is off by itself."""
+    console.print(f"{escape(row.name)}: {row.load}")
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "measured, ms", "predicted", "error", "each request: p50", "p90", "p99"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, mean in (("TTFT", row.ttft), ("TPOT", row.tpot), ("E2E", row.e2e)):
+        if mean is None:
+            continue
+        own = row.of_requests.get(name.lower())
+        for title, each in {"mean": mean, **row.percentiles.get(name.lower(), {})}.items():
+            cells = [f"{each.measured:,.1f}", f"{each.predicted:,.1f}", f"{each.error:+.1%}"]
+            if title == "mean" and own is not None:
+                cells += [f"{own.median:.1%}", f"{own.p90:.1%}", f"{own.p99:.1%}"]
+            table.add_row(f"{name} {title}", *cells)
+    console.print(table)

@@ -1,0 +1,82 @@
+"""Policies side by side, on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from tokenyard.explain.render.parts import deployment_table, print_section
+from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
+
+__all__ = ["print_policies"]
+
+_WIDEST = 1000
+"""Columns that no table needs."""
+_ALIKE = (
+    "\nEvery policy gave the same figures: nothing was scarce enough for the order to matter. "
+    "Try higher --loads, a smaller GPU or fewer blocks (--num-gpu-blocks-override)."
+)
+
+
+def print_policies(comparison: Comparison, console: Console) -> None:
+    """The deployment, and a table per load, or several where the terminal is too narrow for all columns."""
+    deployment = None if comparison.header is None else deployment_table(comparison.header)
+    if deployment is not None:
+        print_section(console, "Deployment", deployment)
+        console.print()
+    for load in comparison.loads:
+        title: str | None = f"load {load:g}"
+        for metrics in _column_groups(comparison, load, console):
+            table = _table(comparison, load, metrics)
+            table.title, title = title, None
+            console.print(table)
+            console.print()
+    console.print(
+        f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed; above 1 is faster"
+    )
+    for metric in comparison.metrics:
+        console.print(f"{metric.heading}: {metric.meaning}")
+    if len(comparison.seeds) > 1:
+        console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
+    if len(comparison.policies) > 1 and not _differs(comparison):
+        console.print(_ALIKE)
+
+
+def _differs(comparison: Comparison) -> bool:
+    return any(cell.metrics != comparison.cell(comparison.baseline, cell.load).metrics for cell in comparison.cells)
+
+
+def _column_groups(comparison: Comparison, load: float, console: Console) -> Iterator[Sequence[Metric]]:
+    """The metrics, as many beside each other as fit the terminal, one at least."""
+    rest = comparison.metrics
+    unbounded = console.options.update(max_width=_WIDEST)
+    while rest:
+        fitting = len(rest)
+        while fitting > 1:
+            table = _table(comparison, load, rest[:fitting])
+            if console.measure(table, options=unbounded).maximum <= console.width:
+                break
+            fitting -= 1
+        yield rest[:fitting]
+        rest = rest[fitting:]
+
+
+def _table(comparison: Comparison, load: float, metrics: Sequence[Metric]) -> Table:
+    table = Table(title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+    table.add_column("policy", style="cyan", no_wrap=True)
+    table.add_column("speedup", justify="right", no_wrap=True)
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right", no_wrap=True)
+    for policy in comparison.policies:
+        table.add_row(policy, *_row(comparison.cell(policy, load), metrics))
+    return table
+
+
+def _row(cell: Cell, metrics: Sequence[Metric]) -> list[str]:
+    return [str(cell.speedup), *(_text(cell.metrics[metric.name], metric) for metric in metrics)]
+
+
+def _text(value: Interval, metric: Metric) -> str:
+    return str(value if metric.with_interval else Interval(value.mean))

@@ -1,0 +1,175 @@
+"""A what-if on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.render.parts import print_section, table_of
+from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
+from tokenyard.questions.recorded.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
+from tokenyard.redaction import plain
+
+__all__ = ["off_by", "print_check", "print_whatif"]
+
+_SHOWN = (
+    ("ttft_ms.mean", "TTFT, mean"),
+    ("ttft_ms.p90", "TTFT, p90"),
+    ("tpot_ms.mean", "TPOT, mean"),
+    ("tpot_ms.p90", "TPOT, p90"),
+    ("e2e_ms.mean", "E2E, mean"),
+    ("e2e_ms.p90", "E2E, p90"),
+    ("queue_ms.mean", "queueing, mean"),
+    ("prefix_hit_rate.local", "prefix hits"),
+    ("preemptions", "preemptions"),
+    ("throughput.output_tokens_per_s", "output tokens/s"),
+)
+"""Figures of the table; JSON has all of them."""
+
+_OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
+"""Columns of an answer that rests on the trace's own step times."""
+
+_AS_SAID = 0.005
+"""Of a scale: what is closer to 1 is shown as 1."""
+_MANY = 9.0
+"""A change above this share is said in times."""
+
+
+def off_by(check: SelfCheck, name: str) -> str:
+    """How far the replay of the run is off in one figure, in words."""
+    error = check.error_of(name)
+    said = dict(_SHOWN).get(name, name)
+    return f"{said} {'cannot be compared' if error is None else _signed(error)}"
+
+
+def print_whatif(told: WhatIf, console: Console) -> None:
+    """The check, then each variant beside the run as it was."""
+    print_check(told, console)
+    for variant in told.variants:
+        _print_variant(variant, console)
+
+
+def print_check(told: WhatIf, console: Console) -> None:
+    """The run as it was beside its replay."""
+    title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count_of(told.requests, 'request')}")
+    console.print(title)
+    fit, check = told.fit, told.self_check
+    lines = [f"step times fitted to {count_of(fit.steps, 'step')} of the trace"]
+    if fit.held_out and fit.median_error is not None and fit.total_error is not None:
+        lines[0] += (
+            f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
+            f" all together {_signed(fit.total_error)}"
+        )
+    if fit.terms_of is not None:
+        lines.append(f"what is fitted: the terms of the model of {plain(fit.terms_of)}, {_scales(fit.scales)}")
+    if fit.leans_on is not None and fit.leans_on_error is not None:
+        lines.append(
+            f"larger steps than the trace has take what the model of {plain(fit.leans_on)} says, scaled to the trace's:"
+            f" half of these are within {percent(fit.leans_on_error)} of it"
+        )
+    if fit.slowest is not None and fit.fastest is not None:
+        lines.append(
+            f"the machine was uneven: stretches of steps took {fit.fastest:.2f} to {fit.slowest:.2f} of what is fitted,"
+            " which every replay repeats at the same moments"
+        )
+    lines.append(
+        f"{count(check.equal_steps)} of {count(check.recorded_steps)} steps are the same before they part"
+        if check.parting is not None
+        else f"all {count(check.recorded_steps)} steps are the same"
+    )
+    if check.parting is not None:
+        lines.append(f"they part at {plain(check.parting)}")
+    lines += [plain(note) for note in told.notes]
+    if not check.holds:
+        lines.append("This is a poor fit: what follows can be as far off.")
+    table = table_of(Column(""), *(Column(name, justify="right") for name in ("trace", "replay", "error")))
+    for each in check.checks:
+        label = dict(_SHOWN).get(each.name)
+        if label is not None:
+            table.add_row(label, _value(each.name, each.recorded), _value(each.name, each.replayed), _share(each.error))
+    print_section(console, "The run as it was, replayed", table, Text(""), Text("\n".join(lines)))
+
+
+def _scales(scales: Mapping[str, float]) -> str:
+    """How far the terms of a model are from what was measured, in words."""
+    off = {name: scale for name, scale in scales.items() if abs(scale - 1) >= _AS_SAID}
+    if not off:
+        return "as it has them"
+    return "times " + ", ".join(f"{scale:.2f} ({name})" for name, scale in off.items())
+
+
+def _print_variant(variant: VariantAnswer, console: Console) -> None:
+    is_modelled = any(each.low is not None for each in variant.figures)
+    columns = ("as it was", "then", "change", "range") if is_modelled else _OWN_TIMES
+    table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
+    for each in variant.figures:
+        label = dict(_SHOWN).get(each.name)
+        if label is not None:
+            table.add_row(label, *_answered(each, is_modelled=is_modelled))
+    lost = None
+    if variant.refused:
+        words = f"{count_of(variant.refused, 'request')} cannot be served with this, and in no figure of `then`."
+        lost = Text(words, "red")
+    ends = "ends" if variant.faster == 1 else "end"
+    sooner = count_of(variant.faster, "request")
+    lines = [f"{sooner} {ends} sooner by more than 5 %, {count(variant.slower)} later"]
+    lines += [_mover("gains most", variant.winners), _mover("loses most", variant.losers)]
+    lines += [plain(note) for note in variant.notes]
+    if variant.serve_flags:
+        lines.append(f"for vllm serve: {plain(' '.join(variant.serve_flags))}")
+    text = Text("\n".join(line for line in lines if line))
+    print_section(console, f"With {plain(variant.name)}", lost, table, Text(""), text, *_reasons(variant))
+
+
+def _reasons(variant: VariantAnswer) -> list[Table | Text]:
+    if not variant.reasons:
+        return []
+    table = table_of(
+        Column("time lost to"), *(Column(name, justify="right") for name in ("as it was", "then")), header=True
+    )
+    for each in variant.reasons:
+        table.add_row(plain(each.reason), duration(each.baseline_s), duration(each.variant_s))
+    return [Text(""), table]
+
+
+def _mover(what: str, movers: list[Mover]) -> str:
+    if not movers:
+        return ""
+    first = movers[0]
+    return f"{plain(first.request_id)} {what}: {duration(first.baseline_s)}, then {duration(first.variant_s)}"
+
+
+def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, str, str, str]:
+    return (
+        _value(each.name, each.baseline),
+        _value(each.name, each.variant),
+        _share(each.change),
+        _range(each) if is_modelled else _plus_minus(each.uncertainty),
+    )
+
+
+def _plus_minus(error: float | None) -> str:
+    return "-" if error is None else f"± {percent(error)}"
+
+
+def _range(each: FigureAnswer) -> str:
+    if each.low is None or each.high is None:
+        return "-"
+    return f"{_value(each.name, each.low)} .. {_value(each.name, each.high)}"
+
+
+def _value(name: str, value: float | None) -> str:
+    if "_ms." in name:
+        return milliseconds(value)
+    return percent(value) if name.startswith("prefix_hit_rate") else count(value)
+
+
+def _share(error: float | None) -> str:
+    return "-" if error is None else _signed(error)
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %" if share < _MANY else f"{share + 1:,.0f} times"

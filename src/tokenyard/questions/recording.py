@@ -1,0 +1,82 @@
+"""What may be asked of a run that left a trace: its report, why requests waited, how it differs from another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from os import PathLike, fspath
+from pathlib import Path
+
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.explain.compare.comparison import TraceComparison
+from tokenyard.explain.compare.first_difference import Alignment
+from tokenyard.explain.recorded import compare_recordings, report
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLOs
+from tokenyard.explain.why.longest_waits import Waiting, waiting
+from tokenyard.explain.why.stuck import Standstills, standstills
+from tokenyard.explain.why.why import Why, why
+from tokenyard.questions.recorded.answer import WhatIf
+from tokenyard.questions.scenario import OnProgress
+from tokenyard.questions.whatif import Changes, whatif
+from tokenyard.trace.reader import find_ranks
+
+__all__ = ["Recording"]
+
+
+class Recording:
+    """A run that left a trace, of ``vllm serve``, of ``tokenyard serve`` or of a replay, to ask about.
+
+    ``Recording("traces/monday").whatif({"kv": {"num_gpu_blocks_override": 20_000}})``. ``print`` shows its report.
+    """
+
+    def __init__(self, trace: str | PathLike[str], *, recorded: Deployment | None = None) -> None:
+        """``trace``: a directory, or a file of a trace. ``recorded``: what it was recorded on, if it does not say.
+
+        Raises TraceError where there is none.
+        """
+        self.path = Path(trace)
+        """Where its trace is."""
+        self.recorded = recorded
+        """What it was recorded on, where somebody has said."""
+        find_ranks(self.path)
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+    def __repr__(self) -> str:
+        return f"Recording({str(self.path)!r})"
+
+    def __str__(self) -> str:
+        return str(self._report)
+
+    def _repr_html_(self) -> str:
+        return self._report._repr_html_()
+
+    @cached_property
+    def _report(self) -> Report:
+        return report(self.path)
+
+    def report(self, *, slo: SLOs = None) -> Report:
+        """How it went: see :func:`tokenyard.report`."""
+        return self._report if slo is None else report(self.path, slo=slo)
+
+    def why(self, request_id: str) -> Why:
+        """Why one request waited: see :func:`tokenyard.why`."""
+        return why(self.path, request_id)
+
+    def waiting(self, job_id: str | None = None) -> Waiting:
+        """Who waited longest, and for what, of all requests or of one job: see :func:`tokenyard.waiting`."""
+        return waiting(self.path, job_id)
+
+    def standstills(self) -> Standstills:
+        """Where it did not move although requests waited."""
+        return standstills(self.path)
+
+    def compare(self, other: str | PathLike[str], *, align: Alignment = "step", slo: SLOs = None) -> TraceComparison:
+        """This run beside another one: see :func:`tokenyard.compare_recordings`."""
+        return compare_recordings(self.path, other, align=align, slo=slo)
+
+    def whatif(self, changes: Changes | Sequence[Changes] = (), *, progress: OnProgress | bool | None = None) -> WhatIf:
+        """What other settings would have done to it: see :func:`tokenyard.whatif`."""
+        return whatif(self.path, changes, recorded=self.recorded, progress=progress)

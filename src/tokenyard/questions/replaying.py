@@ -1,0 +1,214 @@
+"""The engines of one replay: who watches each, where its trace goes, and one report of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.deploy.spec import ReplaySpec, open_trace
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.summary import EnginePart, joined_report
+from tokenyard.explain.report.warmup import AfterWarmup
+from tokenyard.questions.scenario import (
+    OnProgress,
+)
+from tokenyard.record.recorder import TraceRecorder, TurnOrder
+from tokenyard.record.writer import TraceWriter
+from tokenyard.sim.choices import (
+    ObserverChoice,
+    observer_of,
+    together,
+)
+from tokenyard.sim.engines import RankUse
+from tokenyard.sim.extent import EndedBy
+from tokenyard.sim.replay import ReplayResult, replay_engines
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
+
+__all__ = ["Engines", "Recordings", "Watching", "engines_of"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who watches each engine of a replay, where its trace goes, and one report of them all.
+
+
+class Watching(NamedTuple):
+    """What is looked at beside the report."""
+
+    rows: bool = False
+    """Keep tables of requests, steps and waits."""
+    warmup: float = 0.0
+    """Requests that arrive in so many seconds do not count in report and rows, nor do steps of that time."""
+    until: float | None = None
+    """The replay ends at so many seconds."""
+    observer: ObserverChoice | Sequence[ObserverChoice] | None = None
+    """Somebody's own."""
+
+
+class Recordings:
+    """Of the engines of one replay, or of one side of it."""
+
+    def __init__(
+        self,
+        setup: ReplaySpec,
+        stack: ExitStack | None = None,
+        turns: Mapping[str, TurnOrder] | None = None,
+        on_overwritten: Callable[[Path], None] | None = None,
+        watching: Watching | None = None,
+    ) -> None:
+        """With ``stack`` they write the traces that ``setup`` asks for, which it closes.
+
+        ``on_overwritten`` is called with the directory of a trace that was there.
+        """
+        engines = engines_of(setup)
+        self.watching = watching or Watching()
+        self._builders = [ReportBuilder(setup.slos) for _ in engines]
+        self._writers: list[TraceWriter] = []
+        """One for each engine, if traces are wanted."""
+        self.recorders: list[TraceRecorder] = []
+        for one, builder in zip(engines, self._builders, strict=True):
+            writer = stack.enter_context(TraceWriter(one.trace)) if stack is not None else None
+            if writer is not None and open_trace(writer, on_overwritten):
+                self._writers.append(writer)
+            else:
+                writer = None
+            sink = AfterWarmup(builder, self.watching.warmup) if self.watching.warmup else builder
+            self.recorders.append(TraceRecorder(writer, sink, start=one.start, turns=turns))
+        made = zip(self._builders, self.recorders, strict=True)
+        self._rows = [RowsOfEngine.with_report(*each) for each in made] if self.watching.rows else []
+
+    def observers(self, setup: ReplaySpec) -> list[StepObserver | None]:
+        """Who watches each engine: what is recorded, and what somebody has given."""
+        watching = self.watching
+        recorded: list[StepObserver] = [each.observer for each in self._rows]
+        return [
+            together(
+                (
+                    each,
+                    observer_of(
+                        watching.observer,
+                        setup.scheduler,
+                        setup.cache,
+                        engines=len(self.recorders),
+                        warmup=watching.warmup,
+                    ),
+                )
+            )
+            for each in recorded or self.recorders
+        ]
+
+    @property
+    def rows(self) -> ReplayRows | None:
+        """Tables of the replay, once it is over; None if none are wanted."""
+        return ReplayRows(self._rows, warmup=self.watching.warmup) if self._rows else None
+
+    @property
+    def problem(self) -> str | None:
+        """Why a trace is not whole; None if all are, or none is wanted."""
+        return next((writer.problem for writer in self._writers if writer.problem is not None), None)
+
+    @property
+    def is_trace_whole(self) -> bool:
+        """Whether traces are wanted, and everything so far is in them."""
+        for writer in self._writers:
+            writer.flush()
+        return bool(self._writers) and self.problem is None
+
+    def report(self, uses: Sequence[RankUse] = (), seconds: float | None = None) -> Report:
+        """The report; of several engines together, with the share of each by its use, in a run of so many
+        seconds.
+        """
+        sources = [str(each.config.steps_path) if each.is_whole else None for each in self._writers]
+        named = zip_longest(self._builders, sources)
+        reports = [builder.report(source=source) for builder, source in named]
+        if len(reports) == 1:
+            return reports[0]
+        dummies: list[int | None] = [None] * len(reports)
+        dummies[: len(uses)] = [use.dummy_batches for use in uses]
+        each = zip(self._builders, reports, dummies, strict=True)
+        parts = [EnginePart(rank, builder, one, dummy) for rank, (builder, one, dummy) in enumerate(each)]
+        return joined_report(parts, seconds=seconds)
+
+
+def engines_of(setup: ReplaySpec) -> list[ReplaySpec]:
+    """The settings of each engine; of several, with a trace directory and a first record of its own."""
+    size = setup.num_engines
+    return [setup] if size == 1 else [_rank_of(setup, rank) for rank in range(size)]
+
+
+def _rank_of(setup: ReplaySpec, rank: int) -> ReplaySpec:
+    """The settings of one engine: a trace directory and a first record of its own."""
+    path = setup.trace.path
+    return replace(
+        setup,
+        trace=replace(setup.trace, path=None if path is None else path / f"rank-{rank}"),
+        start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "data_parallel_rank": rank}),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One engine or several: a replay of a setup, who watches it, and its report.
+
+
+class Engines:
+    """The engines of one replay. With ``stack`` they write the traces that ``setup`` asks for, which it closes."""
+
+    def __init__(
+        self,
+        setup: ReplaySpec,
+        stack: ExitStack | None = None,
+        turns: Mapping[str, TurnOrder] | None = None,
+        on_overwritten: Callable[[Path], None] | None = None,
+        watching: Watching | None = None,
+    ) -> None:
+        self._setup = setup
+        self._recordings = Recordings(setup, stack, turns, on_overwritten, watching)
+        self._result: ReplayResult | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why a trace is not whole; None if all are, or none is wanted."""
+        return self._recordings.problem
+
+    @property
+    def is_trace_whole(self) -> bool:
+        """Whether traces are wanted, and everything so far is in them."""
+        return self._recordings.is_trace_whole
+
+    def replay(self, *, skip_refused: bool, on_progress: OnProgress | None) -> ReplayResult:
+        """Run the workload to its end, or as far as is wanted."""
+        setup, watching = self._setup, self._recordings.watching
+        observers = self._recordings.observers(setup)
+        result = replay_engines(
+            setup.workload,
+            setup.replays(skip_refused=skip_refused),
+            observers=observers,
+            policy=setup.policy,
+            on_progress=on_progress,
+            warmup=watching.warmup,
+            until=watching.until,
+        )
+        self._result = replace(result, rows=self._recordings.rows)
+        return self._result
+
+    def report(self) -> Report:
+        """The report; of several engines together, with the share of each."""
+        result = self._result
+        if result is None:
+            return self._recordings.report()
+        report = self._recordings.report(result.ranks, result.seconds)
+        if result.ended_by is not EndedBy.WORKLOAD:
+            report = msgspec.structs.replace(report, header=msgspec.structs.replace(report.header, partial=None))
+        if result.clients is not None:
+            report = msgspec.structs.replace(report, clients=result.clients)
+        if result.replicas is not None:
+            replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
+            report = msgspec.structs.replace(report, replicas=replicas)
+        return report

@@ -1,0 +1,169 @@
+"""What is asked about: a workload, the deployment that it is sent to, and how that is recorded and judged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from tokenyard.deploy.given import names_of, nearest, with_values
+from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
+from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.slo import read_slos
+from tokenyard.questions.settings import TrafficSettings
+from tokenyard.questions.traffic import applied, workload_from
+from tokenyard.sim.extent import shown_progress
+from tokenyard.sim.traffic import Progress
+from tokenyard.workload.record import Workload
+
+__all__ = [
+    "Bars",
+    "Counting",
+    "OnCount",
+    "OnProgress",
+    "Say",
+    "Scenario",
+    "bars_of",
+    "counting_of",
+    "nothing",
+    "prepared",
+    "traffic_by_name",
+    "without_trace",
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who is told how far a question has come, and what is to be said beside its answer.
+
+OnProgress = Callable[[Progress], object]
+"""Called with the state of a replay, now and then; what returns "stop" ends it."""
+Bars = Callable[[int, str], AbstractContextManager[OnProgress | None]]
+"""Number of requests, and what is replayed, if it is not the run itself -> whom to tell, as long as that lasts."""
+Say = Callable[[str], None]
+"""Called with a sentence that somebody should read."""
+
+
+def nothing(_: str) -> None:
+    """Nobody reads it."""
+
+
+def bars_of(progress: OnProgress | bool | None) -> Bars:
+    """The same function for every replay; True: a line on standard error."""
+    told = None if isinstance(progress, bool) else progress
+
+    @contextmanager
+    def bar(total: int, _: str) -> Iterator[OnProgress | None]:
+        with shown_progress(told, total, shown=progress is True) as tells:
+            yield tells
+
+    return bar
+
+
+OnCount = Callable[[int, int], object]
+"""Called with the number of variants that are done, and how many there are."""
+Counting = Callable[[int, int], AbstractContextManager[Callable[[], None]]]
+"""Number of variants, and of those that are done -> what to call with each that was finished."""
+
+
+def counting_of(progress: OnCount | bool | None, what: str = "variants") -> Counting:
+    """Counts for ``progress``; True: for a line on standard error."""
+
+    @contextmanager
+    def bar(total: int, done: int) -> Iterator[Callable[[], None]]:
+        finished = done
+
+        def advance() -> None:
+            nonlocal finished
+            finished += 1
+            if callable(progress):
+                progress(finished, total)
+            elif progress:
+                sys.stderr.write(f"\r{finished:,} of {total:,} {what}\x1b[K")
+                sys.stderr.flush()
+
+        yield advance
+        if progress is True and finished > done:
+            sys.stderr.write("\n")
+
+    return bar
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is asked about: a workload, the deployment that it is sent to, and how that is recorded and judged.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(DeploymentSettings):
+    """Settings of a deployment and of all that is around it. Variants of it differ in settings by name."""
+
+    workload: str | Workload
+    """Built-in, a file, or a workload."""
+    more: tuple[str, ...] = ()
+    """Further logs."""
+    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
+    apart: SplitSettings = field(default_factory=SplitSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
+    slo: tuple[tuple[str, ...], ...] = ()
+    """Bounds on latencies, as texts."""
+
+    @property
+    def deployment(self) -> DeploymentSettings:
+        """Those of the deployment alone."""
+        return DeploymentSettings(**{each.name: getattr(self, each.name) for each in fields(DeploymentSettings)})
+
+    @property
+    def name(self) -> str:
+        """Of the workload."""
+        return self.workload if isinstance(self.workload, str) else self.workload.name
+
+    def read(self) -> Workload:
+        """The workload, with its clients and delays. Raises TokenyardError."""
+        if isinstance(self.workload, Workload):
+            return applied(self.workload, self.arrivals)
+        return workload_from(self.workload, self.arrivals, self.more)
+
+    @classmethod
+    def of(cls, deployment: DeploymentSettings, workload: str | Workload, **around: Any) -> Scenario:
+        """``workload`` on ``deployment``."""
+        own = {each.name: getattr(deployment, each.name) for each in fields(DeploymentSettings)}
+        return cls(workload=workload, **own, **around)
+
+
+def prepared(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:
+    """Check every setting, then read the workload, unless it is given. Raises TokenyardError."""
+    deployment = scenario.deployment
+    if not deployment.launch.ignore_unmodelled:
+        deployment.launch.asked.require_modelled()
+    slos = read_slos(scenario.slo)
+    resolved = resolve(deployment, seed=scenario.arrivals.seed)
+    return prepare(
+        resolved,
+        scenario.read if workload is None else workload,
+        arrivals=asdict(scenario.arrivals),
+        trace=scenario.trace,
+        slos=slos,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traffic:
+    arrivals: TrafficSettings = field(default_factory=TrafficSettings)
+
+
+def traffic_by_name(given: dict[str, Any]) -> TrafficSettings:
+    """Settings of what arrives, by name. Raises ConfigError for a name that there is not, with the nearest."""
+    known = names_of(_Traffic)
+    for name, value in given.items():
+        if name not in known:
+            meant = nearest(name, known)
+            fix = f"nothing that arrives has such a setting{': ' + meant if meant else ''}"
+            raise ConfigError(name, value, fix, code="unknown_setting")
+    return with_values(_Traffic(), {name: value for name, value in given.items() if value is not None}).arrivals
+
+
+def without_trace(scenario: Scenario) -> Scenario:
+    """The same, for a replay beside the one that was asked for."""
+    return replace(scenario, trace=TraceSettings())

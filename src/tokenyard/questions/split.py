@@ -1,0 +1,146 @@
+"""A workload with prefill and decode apart: on two fleets of engines, of which the first sends KV to the second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.settings import SplitSettings, TraceSettings
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable
+from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.questions.replaying import Recordings
+from tokenyard.questions.scenario import Bars, OnProgress, Scenario, bars_of, traffic_by_name
+from tokenyard.questions.variants import sides_of
+from tokenyard.sim.replay import ReplayResult, replay_engines
+from tokenyard.trace.start import Deployment as Header
+from tokenyard.workload.record import Workload
+
+__all__ = ["BusyShares", "SplitReport", "SplitRun", "ask", "split"]
+
+
+class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy engines and links were, each on average, as shares of the run."""
+
+    prefill: float
+    decode: float
+    link: float
+    kv_bytes: int
+    """Sent from one GPU of each prefill engine, added up."""
+
+
+class SplitReport(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """Prefill and decode apart. ``decode`` holds the latencies that clients see: both sides know the true arrivals."""
+
+    printer = "tokenyard.questions.printing.split:print_split"
+
+    header: Header
+    """Of the decode engines; those that prefill are alike, but for how many they are."""
+    prefill_engines: int
+    decode_engines: int
+    prefill: Report
+    decode: Report
+    use: BusyShares
+
+    def summary(self) -> str:
+        sides = f"{self.prefill_engines} + {self.decode_engines} engines"
+        return f"{sides}; {self.decode.summary()}"
+
+    def as_table(self) -> RowTable:
+        """The latencies that clients see: see :meth:`Report.as_table`."""
+        return self.decode.as_table()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRun:
+    """A split's report, and what it came with."""
+
+    report: SplitReport
+    result: ReplayResult
+    workload: Workload
+    traces: Path | None
+    """The directory of both sides' traces; None if none were wanted."""
+    problem: str | None
+    """Why they are not whole."""
+
+
+def split(
+    workload: str | Workload,
+    deployment: Deployment,
+    shape: str | None = None,
+    *,
+    kv_link_gb_per_s: float = 50.0,
+    trace: str | PathLike[str] | None = None,
+    slo: SLOs = None,
+    progress: OnProgress | bool | None = None,
+    **arrivals: Any,
+) -> SplitReport:
+    """Replay a workload with engines that prefill and engines that decode, all of them as ``deployment`` says.
+
+    ``shape``: how many of each, ``"2+1"``; None: as many as it has on each side. ``kv_link_gb_per_s``: of the network
+    between two of their GPUs. ``trace``: a directory for the traces. The rest is as for :func:`tokenyard.run`. Raises
+    TokenyardError.
+    """
+    scenario = Scenario.of(
+        deployment.settings,
+        workload,
+        arrivals=traffic_by_name(arrivals),
+        apart=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
+        trace=TraceSettings(trace=None if trace is None else Path(trace)),
+        slo=slo_texts(slo),
+    )
+    return ask(scenario, bars=bars_of(progress)).report
+
+
+def ask(
+    scenario: Scenario,
+    *,
+    bars: Bars,
+    on_read: Callable[[Workload], None] | None = None,
+    on_overwritten: Callable[[Path], None] | None = None,
+) -> SplitRun:
+    """The same for a scenario. Raises TokenyardError."""
+    sides = sides_of(scenario, scenario.apart)
+    setup = sides.prefill
+    if on_read is not None:
+        on_read(setup.workload)
+    with ExitStack() as stack:
+        prefill, decode = (Recordings(each, stack, None, on_overwritten) for each in sides.recorded)
+        on_progress = stack.enter_context(bars(len(setup.workload), ""))
+        settings = setup.replays(skip_refused=scenario.arrivals.skip_refused)
+        result = replay_engines(
+            setup.workload,
+            settings,
+            decode=sides.decode_side(skip_refused=settings.skip_refused),
+            observers=[*prefill.recorders, *decode.recorders],
+            policy=setup.policy,
+            on_progress=on_progress,
+        )
+    report = SplitReport(
+        header=sides.decode.deployment,
+        prefill_engines=sides.prefill.num_engines,
+        decode_engines=sides.decode.num_engines,
+        prefill=prefill.report(result.prefill.ranks, result.seconds),
+        decode=decode.report(result.decode.ranks, result.seconds),
+        use=_use(result),
+    )
+    problem = prefill.problem or decode.problem
+    return SplitRun(report=report, result=result, workload=setup.workload, traces=setup.trace.path, problem=problem)
+
+
+def _use(result: ReplayResult) -> BusyShares:
+    seconds = result.seconds or 1.0
+    return BusyShares(
+        prefill=result.prefill.busy_seconds / seconds,
+        decode=result.decode.busy_seconds / seconds,
+        link=result.link_busy_seconds / seconds,
+        kv_bytes=result.kv_bytes,
+    )

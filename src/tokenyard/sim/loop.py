@@ -1,0 +1,337 @@
+"""The event loop of every replay: groups of engines on one clock, from the first arrival to the last end.
+
+    arrival -> the first group's router -> an engine's inbox -> its steps -> its end there
+                                                                 |
+               the next group's router <- one that goes on <-----+-----> the client's next turn arrives
+
+The contract. Everything that happens is an :class:`Event`: it has a moment, and the clock stands there when it happens.
+The one with the smallest moment is next. At one moment steps end first, then replicas come and go, then requests
+arrive, then clients hang up, then steps begin; of equal ones the engine with the smaller rank is first, then the
+earlier group. So a router sees every engine after the same moment, and who arrives at the end of a step is in the next
+one.
+
+An engine that is alone need not come back after every step: until its *horizon*, the first moment at which anything
+else can happen, it goes on by itself, and may take steps that decide alike in one stroke
+(:mod:`tokenyard.core.sched.fast_forward`). It comes back when a request ends, since that can bring a turn, and when it
+is time to say how far the replay has come.
+
+The loop ends when nothing is left that could happen, when its time is over, or when whoever watches says so. What
+happens at the very last moment still does if it is the end of a step or an arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.errors import ConfigError, RequestError, TokenyardError
+from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
+from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers, executor_for
+from tokenyard.sim.extent import Extent
+from tokenyard.sim.numbering import blank_tokens
+from tokenyard.sim.replicas import Autoscaling, Replicas
+from tokenyard.sim.routers import EngineReport, Router
+from tokenyard.sim.traffic import Traffic
+from tokenyard.steptime.model import LatencyModel
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload.record import WorkloadRequest
+
+__all__ = ["EngineGroup", "EngineParts", "Loop"]
+
+_STEP_ENDS, _SCALING, _ARRIVAL, _HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
+"""What may happen at a moment, in this order."""
+
+
+class Event(NamedTuple):
+    """Something that is about to happen."""
+
+    moment: float
+    kind: int
+    rank: int = 0
+    group: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Engines behind one router, on a clock that they may share with others.
+
+
+class EngineParts(NamedTuple):
+    """What an engine is made of."""
+
+    scheduler: Scheduler
+    transfers: WorkerTransfers | None = None
+    """What moves its KV; None: nothing does."""
+
+
+class EngineGroup:
+    """The engines, each with its rank; it listens to them."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        latency: LatencyModel,
+        router: Router | None,
+        parts: Sequence[EngineParts],
+        *,
+        steps_together: bool = False,
+        speculation: SimulatedSpeculation | None = None,
+        autoscaling: Autoscaling | None = None,
+        leaps: bool = False,
+        blank: bool = False,
+    ) -> None:
+        """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
+        ``blank``: nobody looks at tokens.
+
+        ConfigError for ranks that step together in several pipeline stages.
+        """
+        self._clock = clock
+        self._router = router
+        self.is_blank = blank
+        self.on_refused: Callable[[RequestError, Request], None]
+        """Told of a request that the engine it was sent to cannot serve."""
+        self.on_aborted: Callable[[Sequence[Request]], None]
+        """Told of requests that have ended because their clients went away."""
+        self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
+        stages = parts[0].scheduler.config.pipeline_parallel_size
+        if self._lockstep is not None and stages > 1:
+            fix = "stages of ranks that step together (experts, data parallel) are not modelled: give 1"
+            raise ConfigError("pipeline_parallel_size", stages, fix)
+        self.ranks: list[Rank] = []
+        for rank, (scheduler, transfers) in enumerate(parts):
+            if self._lockstep is None:
+                alone = executor_for(
+                    clock, latency, scheduler.config, transfers=transfers, speculation=speculation, silent=blank
+                )
+                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self, leaps=leaps))
+            else:
+                joined = LockstepExecutor(
+                    clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation
+                )
+                self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
+        self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
+        """Which of the engines there are; None: all, always."""
+
+    # ---- what there is to know
+
+    @property
+    def schedulers(self) -> list[Scheduler]:
+        return [rank.scheduler for rank in self.ranks]
+
+    @property
+    def max_model_len(self) -> int:
+        """Of each engine."""
+        return self.ranks[0].scheduler.config.max_model_len
+
+    @property
+    def waves(self) -> int:
+        """Times that all ranks began to step together; 0 where each steps alone."""
+        return 0 if self._lockstep is None else self._lockstep.wave + self._lockstep.is_running
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it will do something by itself."""
+        return any(rank.has_work for rank in self.ranks)
+
+    def events(self, group: int) -> list[Event]:
+        """What its engines do next, were it only to keep step."""
+        now = self._clock.now()
+        events = [
+            Event(max(moment, now), _STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank, group)
+            for rank in self.ranks
+            if (moment := rank.next_moment) is not None and moment < inf
+        ]
+        if self._lockstep is not None and self._lockstep.is_running:
+            held = [rank.held_until for rank in self.ranks if isinstance(rank, RankInStep)]
+            ready = [each for each in held if each is not None]
+            if len(ready) == len(held):
+                events.append(Event(max(now, *ready), _QUESTION, 0, group))
+        if self.replicas is not None and (change := self.replicas.next_moment) < inf:
+            events.append(Event(max(change, now), _SCALING, 0, group))
+        return events
+
+    # ---- what it does
+
+    def happen(self, event: Event, horizon: float) -> EngineOutputs | None:
+        """Let one of its events happen, once the clock is there; what a step brought, as ``Rank.act`` has it."""
+        if event.kind == _QUESTION:
+            assert self._lockstep is not None
+            self._lockstep.ask(unfinished=any(each.has_unfinished_requests() for each in self.schedulers))
+            return None
+        if event.kind == _SCALING:
+            assert self.replicas is not None
+            self.replicas.act(self._clock.now())
+            return None
+        outputs = self.ranks[event.rank].act(horizon)
+        if outputs is not None and self._router is not None:
+            now = self._clock.now()
+            for row in outputs.finish_reasons:
+                self._router.request_ended(now, outputs.requests[row].request_id, event.rank)
+        if self.replicas is not None:
+            self.replicas.worked(self._clock.now(), event.rank)
+        return outputs
+
+    def send(self, now: float, request: Request) -> None:
+        """A request has arrived: the router says who gets it. ConfigError for a router that fails or names nobody."""
+        chosen = 0 if self._router is None else self._chosen(self._router, now, request)
+        self.ranks[chosen].send(request)
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Clients have gone away: each engine ends those of their requests that it has before its next step."""
+        for rank in self.ranks:
+            rank.abort(request_ids)
+
+    def _chosen(self, router: Router, now: float, request: Request) -> int:
+        name = type(router).__name__
+        there = range(len(self.ranks)) if self.replicas is None else self.replicas.ready(self._clock.now())
+        engines = [self.ranks[i] for i in there]
+        try:
+            chosen = router.choose(now, request, engines)
+        except TokenyardError:
+            raise
+        except Exception as error:
+            raise ConfigError("router", name, f"choose() fails: {type(error).__name__}: {error}") from error
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(engines):
+            fix = f"choose() has to return the index of an engine, from 0 to {len(engines) - 1}"
+            raise ConfigError("router", name, f"{fix}, not {chosen!r}")
+        return there[chosen]
+
+    # ---- what its ranks tell it
+
+    def told(self, report: EngineReport) -> None:
+        if self._router is not None:
+            self._router.engine_reported(self._clock.now(), report)
+
+    def aborted(self, requests: Sequence[Request], rank: int) -> None:
+        self._request_ended(requests, rank)
+        self.on_aborted(requests)
+
+    def refused(self, error: RequestError, request: Request, rank: int) -> None:
+        self._request_ended([request], rank)
+        self.on_refused(error, request)
+
+    def _request_ended(self, requests: Sequence[Request], rank: int) -> None:
+        if self._router is not None:
+            for request in requests:
+                self._router.request_ended(self._clock.now(), request.request_id, rank)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The loop.
+
+
+class Loop:
+    """Runs ``traffic`` through ``groups``: each request through all of them, one after the other."""
+
+    def __init__(self, traffic: Traffic, groups: Sequence[EngineGroup], clock: VirtualClock, extent: Extent) -> None:
+        self._traffic = traffic
+        self._groups = groups
+        self._clock = clock
+        self._extent = extent
+        self._is_alone = len(groups) == len(groups[0].ranks) == 1 and groups[0].replicas is None
+        self.is_out_of_time = False
+        self._arrived: dict[str, tuple[float, WorkloadRequest]] = {}
+        """Requests that have to go on to another group, with the moments of their arrival."""
+        for group in groups:
+            group.on_refused = self._refused
+            group.on_aborted = self._aborted
+
+    @property
+    def schedulers(self) -> list[Scheduler]:
+        """Of all engines."""
+        return [scheduler for group in self._groups for scheduler in group.schedulers]
+
+    def run(self) -> None:
+        """Until nothing is left that could happen, or it is to end."""
+        traffic, clock, extent = self._traffic, self._clock, self._extent
+        while not traffic.is_stopped and (event := self._next_event()) is not None:
+            if not extent.reaches(event.moment, may_be_last=event.kind <= _ARRIVAL):
+                self._run_out_of_time()
+                return
+            clock.advance_to(event.moment)
+            if event.kind == _ARRIVAL:
+                for moment, request in traffic.due(clock.now()):
+                    self._arrive(moment, request)
+            elif event.kind == _HANGING_UP:
+                gone = traffic.leaving(clock.now())
+                for group in self._groups:
+                    group.abort(gone)
+            else:
+                horizon = min(traffic.next_event, extent.until) if self._is_alone else -inf
+                outputs = self._groups[event.group].happen(event, horizon)
+                if outputs is not None:
+                    self._came_out(outputs, event)
+
+    def _next_event(self) -> Event | None:
+        """None: nothing will happen. Where somebody waits for what never comes, the schedulers know who."""
+        traffic, now = self._traffic, self._clock.now()
+        arrival, leaving = traffic.next_moment, traffic.next_abort
+        if (arrival is None or leaving is not None) and not any(group.has_work for group in self._groups):
+            if arrival is None:
+                return None
+            leaving = None
+        events = [event for number, group in enumerate(self._groups) for event in group.events(number)]
+        if arrival is not None:
+            events.append(Event(max(arrival, now), _ARRIVAL))
+        if leaving is not None:
+            events.append(Event(max(leaving, now), _HANGING_UP))
+        return min(events, default=None)
+
+    def _run_out_of_time(self) -> None:
+        """Who arrived while the last steps ran has arrived."""
+        self._clock.advance_to(self._extent.until)
+        self.is_out_of_time = True
+        for group in self._groups:
+            for rank in group.ranks:
+                rank.receive()
+
+    # ---- requests
+
+    def _arrive(self, moment: float, request: WorkloadRequest) -> None:
+        first, goes_on = self._groups[0], len(self._groups) > 1
+        try:
+            length, longest = request.num_prompt_tokens, first.max_model_len
+            tokens = blank_tokens(length) if first.is_blank and length < longest else None
+            asked = replace(request, max_tokens=1) if goes_on else request
+            arrived = asked.arrive(moment, longest, tokens=tokens)
+        except RequestError as error:
+            self._traffic.refuse(moment, error, request.request_id)
+            return
+        if goes_on:
+            arrived.kv_transfer_params = {"do_remote_decode": True}
+            self._arrived[request.request_id] = moment, request
+        first.send(moment, arrived)
+
+    def _came_out(self, outputs: EngineOutputs, event: Event) -> None:
+        """Requests have ended in a group: they go on to the next, or are done."""
+        is_last = event.group == len(self._groups) - 1
+        if is_last:
+            self._traffic.ended(outputs, self._clock.now())
+        else:
+            self._go_on(outputs, self._groups[event.group + 1])
+        if self._groups[event.group].ranks[event.rank].wants_report(outputs) and is_last:
+            self._traffic.report(self._clock.now(), *self.schedulers)
+
+    def _go_on(self, outputs: EngineOutputs, group: EngineGroup) -> None:
+        """Prompts are computed: on with them to the engines that answer."""
+        for row in outputs.finish_reasons:
+            request_id = outputs.requests[row].request_id
+            moment, request = self._arrived.pop(request_id)
+            try:
+                second = request.arrive(moment, group.max_model_len)
+            except RequestError as error:
+                self._traffic.refuse(self._clock.now(), error, request_id)
+                continue
+            second.kv_transfer_params = outputs.kv_transfer_params[request_id]
+            group.send(self._clock.now(), second)
+
+    def _refused(self, error: RequestError, request: Request) -> None:
+        moment = request.arrival_time if len(self._groups) == 1 else self._clock.now()
+        self._traffic.refuse(moment, error, request.request_id)
+
+    def _aborted(self, requests: Sequence[Request]) -> None:
+        self._traffic.aborted(requests, self._clock.now())
