@@ -90,29 +90,11 @@ def _questions(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _record(config: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
-    from planner.ask import BuiltModel
+    from planner.ask import BuiltModel, recorded
 
     size, options = question["tensor_parallel_size"], question["options"]
-    built = BuiltModel(config, size, options)
     available = (question["available_bytes"],) if "available_bytes" in question else AVAILABLE
-    parameters, weight_bytes = built.weights()
-    model, cache = built.config.model_config, built.config.cache_config
-    return {
-        "tensor_parallel_size": size,
-        "options": options,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "max_model_len": model.max_model_len,
-        "kv_cache_dtype": cache.cache_dtype,
-        "block_size": cache.block_size,
-        "enable_prefix_caching": bool(cache.enable_prefix_caching),
-        "mamba_cache_mode": cache.mamba_cache_mode,
-        "async_scheduling": bool(built.config.scheduler_config.async_scheduling),
-        "max_num_encoder_input_tokens": built.config.scheduler_config.max_num_encoder_input_tokens,
-        "backends": built.backends(),
-        "rank_parameters": parameters,
-        "rank_weight_bytes": weight_bytes,
-        "plans": [{"available_bytes": size, **built.plan(size)} for size in available],
-    }
+    return {"options": options, **recorded(BuiltModel(config, size, options), size, available)}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from planner.pretend_gpu import pretend_groups
 
-__all__ = ["MAX_NUM_BATCHED_TOKENS", "MAX_NUM_SEQS", "BuiltModel", "versions"]
+__all__ = ["MAX_NUM_BATCHED_TOKENS", "MAX_NUM_SEQS", "BuiltModel", "recorded", "versions"]
 
 MAX_NUM_BATCHED_TOKENS = 8192
 MAX_NUM_SEQS = 256
@@ -27,13 +28,32 @@ def versions() -> dict[str, str]:
 
 
 class _NoDevice(TorchFunctionMode):  # type: ignore[misc]
-    """What is meant for the GPU is made on the meta device."""
+    """What is meant for the GPU is made on the meta device, and numbers that a model asks it for are ones."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         if "cuda" in str(options.get("device", "")):
             options["device"] = "meta"
+        name = getattr(func, "__name__", "")
+        if name in _COPIES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+            return _COPIES[name](args[0])
         return func(*args, **options)
+
+
+def _ones(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+_COPIES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "tolist": lambda tensor: _ones(tensor).tolist(),
+    "item": lambda _tensor: 1,
+    "cpu": lambda tensor: tensor,
+    "numpy": lambda tensor: _ones(tensor.float()).numpy(),
+    "__bool__": lambda _tensor: True,
+    "__int__": lambda _tensor: 1,
+    "__float__": lambda _tensor: 1.0,
+}
+"""What would copy values out of a tensor that has none."""
 
 
 class BuiltModel:
@@ -153,6 +173,27 @@ class BuiltModel:
         layers = get_layers_from_vllm_config(self.config, AttentionLayerBase).values()
         backends = list({layer.get_attn_backend(): None for layer in layers})
         return [[layout.name for layout in get_supported_kv_cache_layouts(backends)]]
+
+
+def recorded(built: BuiltModel, tensor_parallel_size: int, available: Iterable[int]) -> dict[str, Any]:
+    """What the fixtures note of a model: settings as vLLM chose them, weights, and plans for so much memory."""
+    parameters, weight_bytes = built.weights()
+    model, cache = built.config.model_config, built.config.cache_config
+    return {
+        "tensor_parallel_size": tensor_parallel_size,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "max_model_len": model.max_model_len,
+        "kv_cache_dtype": cache.cache_dtype,
+        "block_size": cache.block_size,
+        "enable_prefix_caching": bool(cache.enable_prefix_caching),
+        "mamba_cache_mode": cache.mamba_cache_mode,
+        "async_scheduling": bool(built.config.scheduler_config.async_scheduling),
+        "max_num_encoder_input_tokens": built.config.scheduler_config.max_num_encoder_input_tokens,
+        "backends": built.backends(),
+        "rank_parameters": parameters,
+        "rank_weight_bytes": weight_bytes,
+        "plans": [{"available_bytes": size, **built.plan(size)} for size in available],
+    }
 
 
 def _group(group: Any) -> dict[str, Any]:

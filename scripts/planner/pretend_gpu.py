@@ -34,6 +34,7 @@ COMPILED = [
     "vllm._flashmla_extension_C",
     "vllm.cumem_allocator",
     "vllm.third_party.flashmla",
+    "cutlass",
     "deep_gemm",
     "humming",
     "vllm.vllm_flash_attn",

@@ -122,7 +122,7 @@ def test_a_flag(copy: Path) -> None:
 def test_an_architecture(copy: Path) -> None:
     result = _perform("An architecture: 2", copy)
     _check_count("An architecture: 2", result)
-    assert "olmo-2-7b" in result.said
+    assert "xverse-7b" in result.said
 
 
 @pytest.mark.slow

@@ -274,7 +274,9 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
 
 def _checkpoint_alignment(mixer: StateSpace, settings: CacheSettings) -> int:
     """Where its kernels hand out states in the middle of a prefill; 0: nowhere. Before Hopper, Triton's do not."""
-    has_kernels = not isinstance(mixer, GatedDeltaNet) or settings.compute_capability[0] >= _HOPPER
+    has_kernels = not isinstance(mixer, GatedDeltaNet) or (
+        mixer.hands_out_states and settings.compute_capability[0] >= _HOPPER
+    )
     return mixer.checkpoint_alignment if settings.planner != "0.22" and has_kernels else 0
 
 

@@ -244,6 +244,8 @@ class StateSpace:
     """Of the convolution's inputs: the model's dtype, unless ``--mamba-cache-dtype`` says otherwise."""
     extra_parameters: int = 0
     """Convolutions, decays, norms, biases: kept in the model's dtype, on every GPU."""
+    parted_parameters: int = 0
+    """Those of them that are shared out, where they are told apart: they are most of a small model."""
     weights: WeightFormat = BFLOAT16
     checkpoint_alignment: ClassVar[int] = 0
     """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens (0.33); 0: not."""
@@ -322,6 +324,8 @@ class GatedDeltaNet(StateSpace):
     num_value_heads: int
     key_head_size: int
     value_head_size: int
+    hands_out_states: bool = True
+    """Its kernels can, in the middle of a prefill."""
     checkpoint_alignment: ClassVar[int] = 64
 
     def num_parameters(self, tp: int = 1) -> int:
@@ -484,15 +488,19 @@ class LayerSpec:
 
     @property
     def other_parameters(self) -> int:
-        """Norms, biases, routers: kept in the model's dtype, on every GPU."""
+        """Norms, biases, routers: kept in the model's dtype, on every GPU but for what states share out."""
+        return self._others(1)
+
+    def _others(self, tp: int) -> int:
         parts = (*self.mixers, self.mlp) if self.mlp is not None else self.mixers
-        return self.norm_parameters + sum(part.extra_parameters for part in parts)
+        parted = sum(mixer.parted_parameters for mixer in self.mixers if isinstance(mixer, StateSpace))
+        return self.norm_parameters + sum(part.extra_parameters for part in parts) + parted // tp
 
     def num_bytes(self, dtype_bytes: int, tp: int = 1, ep: int = 1) -> int:
         """Weights on one GPU, in bytes."""
         stored = self.parameters_by_format(tp, ep, stored=True)
         matrices = sum(weights.num_bytes(count) for weights, count in stored)
-        return matrices + self.other_parameters * dtype_bytes
+        return matrices + self._others(tp) * dtype_bytes
 
     @property
     def num_parameters(self) -> int:

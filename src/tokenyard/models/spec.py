@@ -38,17 +38,21 @@ class EncoderSpec:
     num_parameters: int
     replicated_parameters: int = 0
     """Those of them that every GPU of a tensor-parallel group holds: convolutions, positions, projector."""
+    num_heads: int = 0
+    """Where every GPU holds the whole tower if its heads cannot be shared out (Qwen3-ASR); 0: they always are."""
     max_tokens_per_item: int = 0
     """Embeddings that the largest picture or clip becomes; 0: not known."""
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        require_int("num_parameters", self.num_parameters, 1)
+        require_int("num_parameters", self.num_parameters, 1, 1 << 50)
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
 
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""
+        if self.num_heads % tp:
+            return self.weights.num_bytes(self.num_parameters)
         shared = self.num_parameters - self.replicated_parameters
         return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)
 
@@ -188,6 +192,8 @@ class ModelSpec(MeanLayer):
     """Of the output head; None: of ``dtype``."""
     other_parameters: int = 0
     """Outside the layers, besides embedding and head: last norm, learned positions. Kept in ``dtype``."""
+    embedding_parameters: int = 0
+    """Of embeddings beside the first, shared out as it is: one for every layer (Gemma 4). Kept in ``dtype``."""
     encoders: tuple[EncoderSpec, ...] = ()
     supports_multimodal: bool = False
     """It takes images or sound beside text, even where its encoders are left out."""
@@ -240,7 +246,7 @@ class ModelSpec(MeanLayer):
         layers = sum(layer.num_parameters * count for layer, count in self.layer_counts)
         embeddings = self.head_parameters * (1 if self.tie_word_embeddings else 2)
         encoders = sum(encoder.num_parameters for encoder in self.encoders)
-        return layers + embeddings + self.other_parameters + encoders
+        return layers + embeddings + self.embedding_parameters + self.other_parameters + encoders
 
     @property
     def num_active_parameters(self) -> int:
@@ -300,6 +306,7 @@ class ModelSpec(MeanLayer):
         if first or (last and self.tie_word_embeddings):
             total += vocab * self.dtype_bytes // (1 if self.replicated_embedding else tp)
         if first:
+            total += self.embedding_parameters * self.dtype_bytes // tp
             total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
         if last:
             total += self.other_parameters * self.dtype_bytes

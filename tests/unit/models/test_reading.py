@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.named import model_spec, named_model
+from tokenyard.models.named import MODELS, config_of, model_spec, named_model
+from tokenyard.models.reading.harmless import harmless_by_rule
 from tokenyard.models.reading.read import model_from_config, read_model_file
 
 LLAMA: dict[str, Any] = {
@@ -236,6 +237,39 @@ def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cross_attention_layers = \[3, 7\]: is not modelled .*--ignore-unmodelled"):
         read_model_file(file)
     assert read_model_file(file, ignore_unmodelled=True).ignored == ("cross_attention_layers = [3, 7]",)
+
+
+PUBLISHED_EXTRAS: dict[str, dict[str, Any]] = {
+    "gemma-3-27b": {
+        "boi_token_index": 255_999,
+        "eoi_token_index": 256_000,
+        "eos_token_id": [1, 106],
+        "initializer_range": 0.02,
+    },
+    "llama-4-scout": {"boi_token_index": 200_080, "eoi_token_index": 200_081, "tie_word_embeddings": False},
+}
+"""Fields of the published files that say nothing of memory or time, beside those that the named models keep."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED_EXTRAS)
+def test_token_indices_and_training_settings_are_known_by_rule(name: str) -> None:
+    _, where, raw = config_of(name)
+    training = {"attention_dropout": 0.1, "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.1, "embd_pdrop": 0.1}
+    text = {**raw["text_config"], **training, "_attn_implementation_autoset": True, "hidden_act": "silu"}
+    read = model_from_config({**raw, **PUBLISHED_EXTRAS[name], "text_config": text}, name=name, where=where)
+    assert read == named_model(name)
+
+
+def test_what_a_rule_calls_harmless_changes_no_known_model() -> None:
+    wrong = []
+    for name in MODELS:
+        _, where, raw = config_of(name)
+        kept = {key: value for key, value in raw.items() if not harmless_by_rule(key)}
+        if isinstance(kept.get("text_config"), dict):
+            kept["text_config"] = {k: v for k, v in kept["text_config"].items() if not harmless_by_rule(k)}
+        if model_from_config(kept, name=name, where=where, dtype=MODELS[name].dtype) != MODELS[name]:
+            wrong.append(name)
+    assert wrong == []
 
 
 def test_defaults_of_the_configuration_class_fill_what_a_file_leaves_out() -> None:

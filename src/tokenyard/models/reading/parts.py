@@ -1,46 +1,24 @@
-"""The parts that families of models share, and fields that nothing asked for."""
+"""A file being read, and what its row of the table makes of it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from tokenyard.models.layers import Attends, DenseMLP, LatentAttention, LayerSpec, MoE, SoftmaxAttention, WeightFormat
+from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.spec import EncoderSpec
 
-__all__ = [
-    "ARCHITECTURES",
-    "CLASS_DEFAULTS",
-    "Family",
-    "Reading",
-    "Stack",
-    "architecture",
-    "attends",
-    "check_unread",
-    "dense_mlp",
-    "experts",
-    "hidden_size",
-    "latent_attention",
-    "num_layers",
-    "softmax_attention",
-    "window_by_layer",
-]
+__all__ = ["MOST_LAYERS", "Reading", "Stack"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The parts that families of models share: attention, MLP, experts, and the whole that they make up.
-
-_MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000
 """Far more than any model has; a file that names more is a mistake, or is meant to take long."""
 
 
 @dataclass(kw_only=True)
 class Reading:
-    """A file being read: what the functions of all families are given."""
+    """A file being read."""
 
     fields: Fields
     """Of the language model: ``text_config`` where there is one."""
@@ -63,303 +41,17 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """What a family makes of a file."""
+    """What a row makes of a file."""
 
     layers: tuple[LayerSpec, ...]
     hidden_size: int
+    vocab_size: int
     max_model_len: int = 0
     """0: as ``max_position_embeddings`` and its scaling say."""
     tie_word_embeddings: bool | None = None
     """None: as the file says."""
-    other_parameters: int | None = None
-    """None: the last norm."""
+    other_parameters: int = 0
+    embedding_parameters: int = 0
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
     replicated_embedding: bool = False
-
-
-Family = Callable[[Reading], Stack]
-
-ARCHITECTURES: dict[str, Family] = {}
-"""By the name in ``architectures``: what reads such a file."""
-CLASS_DEFAULTS: dict[str, dict[str, Any]] = {}
-"""By ``model_type``: values that files of this family leave out, as ``transformers`` fills them in."""
-
-
-def architecture(*names: str, **defaults: dict[str, Any]) -> Callable[[Family], Family]:
-    """A function that reads files of these ``architectures``, and by ``model_type`` what their class takes for granted.
-
-    | @architecture("Gemma2ForCausalLM", gemma2={"head_dim": 256})
-    | def gemma2(reading: Reading) -> Stack:
-    """
-
-    def enter(family: Family) -> Family:
-        ARCHITECTURES.update(dict.fromkeys(names, family))
-        CLASS_DEFAULTS.update(defaults)
-        return family
-
-    return enter
-
-
-def hidden_size(reading: Reading) -> int:
-    """Width of the residual stream."""
-    return reading.fields.count("hidden_size")
-
-
-def num_layers(reading: Reading) -> int:
-    """Layers of the decoder, each of which is looked at by itself."""
-    return reading.fields.count("num_hidden_layers", high=_MOST_LAYERS)
-
-
-def softmax_attention(
-    reading: Reading,
-    module: str,
-    *,
-    attends: Attends = Attends.FULL,
-    window: int = 0,
-    qkv_bias: bool = False,
-    output_bias: bool = False,
-    head_norms: int = 0,
-    full_norms: bool = False,
-    output_gate: bool = False,
-    extra: int = 0,
-    head_dim: str = "head_dim",
-) -> SoftmaxAttention:
-    """Grouped-query attention with the usual names; ``head_norms`` counts norms as wide as a head, ``full_norms`` says
-    that queries and keys are normed over all heads.
-    """
-    fields, hidden = reading.fields, hidden_size(reading)
-    heads = fields.count("num_attention_heads")
-    kv_heads = fields.count("num_key_value_heads", heads)
-    size = fields.count(head_dim, max(1, hidden // heads))
-    biases = (heads + 2 * kv_heads) * size * qkv_bias + hidden * output_bias
-    norms = head_norms * size + (heads + kv_heads) * size * full_norms
-    return SoftmaxAttention(
-        hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_size=size,
-        attends=attends,
-        window=window,
-        output_gate=output_gate,
-        extra_parameters=biases + norms + extra,
-        weights=reading.quant.of(module),
-    )
-
-
-def latent_attention(reading: Reading, module: str) -> LatentAttention:
-    """Multi-head latent attention with DeepSeek's names."""
-    fields, hidden = reading.fields, hidden_size(reading)
-    rank, query_rank = fields.count("kv_lora_rank"), fields.count("q_lora_rank", 0, low=0)
-    fields.passed_over("num_key_value_heads", "head_dim", "qk_head_dim")
-    return LatentAttention(
-        hidden_size=hidden,
-        num_heads=fields.count("num_attention_heads"),
-        kv_lora_rank=rank,
-        qk_nope_head_dim=fields.count("qk_nope_head_dim"),
-        qk_rope_head_dim=fields.count("qk_rope_head_dim"),
-        v_head_dim=fields.count("v_head_dim"),
-        q_lora_rank=query_rank,
-        extra_parameters=rank + query_rank,
-        weights=reading.quant.of(module),
-    )
-
-
-def dense_mlp(
-    reading: Reading, module: str, *, width: int | None = None, gated: bool = True, bias: bool = False
-) -> DenseMLP:
-    """The MLP of a dense layer."""
-    hidden = hidden_size(reading)
-    wide = width if width is not None else reading.fields.count("intermediate_size")
-    return DenseMLP(
-        hidden_size=hidden,
-        width=wide,
-        gated=gated,
-        extra_parameters=((2 if gated else 1) * wide + hidden) * bias,
-        weights=reading.quant.of(module),
-    )
-
-
-def experts(
-    reading: Reading,
-    module: str,
-    *,
-    num_experts: int,
-    width: int,
-    shared_width: int = 0,
-    shared_module: str = "",
-    per_token: int | None = None,
-    gated: bool = True,
-    extra: int = 0,
-) -> MoE:
-    """A layer's experts and their router; ``extra`` counts what the router has besides its matrix."""
-    hidden = hidden_size(reading)
-    return MoE(
-        hidden_size=hidden,
-        num_experts=num_experts,
-        num_experts_per_tok=per_token or reading.fields.count("num_experts_per_tok"),
-        width=width,
-        shared_width=shared_width,
-        gated=gated,
-        extra_parameters=hidden * num_experts + extra,
-        weights=reading.quant.of(module, experts=True),
-        shared_weights=reading.quant.of(shared_module or module),
-    )
-
-
-def window_by_layer(reading: Reading, count: int) -> list[int]:
-    """Window of every layer by ``layer_types``; 0: it attends to everything. All zeros where there are no types."""
-    fields = reading.fields
-    types = fields.per_layer("layer_types", count)
-    if not types:
-        return [0] * count
-    known = {"full_attention": 0, "sliding_attention": 0}
-    if "sliding_attention" in types:
-        known["sliding_attention"] = fields.count("sliding_window")
-    unknown = next((kind for kind in types if kind not in known), None)
-    if unknown is not None:
-        raise fields.error("layer_types", f"holds {unknown!r}: use {' or '.join(known)}")
-    return [known[kind] for kind in types]
-
-
-def plain(reading: Reading) -> WeightFormat:
-    """Of what is never quantised."""
-    return reading.quant.plain
-
-
-def attends(window: int) -> Attends:
-    """A window if it has any tokens."""
-    return Attends.SLIDING_WINDOW if window else Attends.FULL
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Fields that nobody asked for: which of them might change memory or time.
-#
-# A field that neither a family nor the list of harmless ones knows, and whose name says that it may matter, is an
-# error that names it, or a note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks right is
-# worse.
-
-_MATTERS = re.compile(
-    r"window|layer|expert|head|dim$|_dim|_size$|rank|interval|period|pattern|mamba|ssm|conv|linear|kv_|^num_|quant|share"
-    r"|lora|state|chunk|moe|mlp|attn|attention|sparse|block|index|adapter|depth|hidden"
-)
-"""What a name has in it if the field may matter."""
-
-_HARMLESS = frozenset(
-    [
-        "apply_spec_augment",
-        "attention_dropout",
-        "attention_in_multiplier",
-        "attention_multiplier",
-        "attention_out_multiplier",
-        "attention_probs_dropout_prob",
-        "attn_logit_softcapping",
-        "attn_pdrop",
-        "attn_scale",
-        "attn_temperature_tuning",
-        "audio_config",
-        "cache_implementation",
-        "chunk_size_feed_forward",
-        "classifier_proj_size",
-        "decoder_layerdrop",
-        "encoder_layerdrop",
-        "ep_size",
-        "expert_bias_update_rate",
-        "final_logit_softcapping",
-        "floor_scale",
-        "for_llm_compressor",
-        "head_bias",
-        "head_dim",
-        "hidden_act",
-        "hidden_activation",
-        "hidden_dropout",
-        "hidden_dropout_prob",
-        "image_token_id",
-        "image_token_index",
-        "index_topk_freq",
-        "initializer_range",
-        "is_encoder_decoder",
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "layernorm_epsilon",
-        "lm_head_bias",
-        "lm_head_multiplier",
-        "logits_scaling",
-        "mamba_act",
-        "mamba_hidden_act",
-        "mamba_norm_before_gate",
-        "mask_feature_length",
-        "mask_feature_prob",
-        "max_source_positions",
-        "max_window_layers",
-        "median_filter_width",
-        "mlp_hidden_act",
-        "mlp_multipliers",
-        "moe_aux_loss_coeff",
-        "moe_router_dtype",
-        "multimodal_projector_bias",
-        "n_group",
-        "no_rope_layer_interval",
-        "norm_topk_prob",
-        "normalization_function",
-        "num_attention_sink",
-        "num_hidden_layers",
-        "num_labels",
-        "num_logits_to_keep",
-        "num_nextn_predict_layers",
-        "order_of_interleaved_layers",
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
-        "position_embedding_type",
-        "pretraining_tp",
-        "projector_hidden_act",
-        "projectors_bias",
-        "qk_norm_type",
-        "query_pre_attn_scalar",
-        "residual_in_fp32",
-        "rope_scaling",
-        "rotary_dim",
-        "router_aux_loss_coef",
-        "router_jitter_noise",
-        "seq_aux",
-        "ssm_in_multiplier",
-        "ssm_multipliers",
-        "ssm_out_multiplier",
-        "tie_encoder_decoder",
-        "time_step_limit",
-        "topk_group",
-        "use_cache",
-        "use_embedding_sharing",
-        "use_mambapy",
-        "use_parallel_block",
-        "use_parallel_embedding",
-        "use_weighted_layer_sum",
-        "video_token_id",
-        "vision_config",
-        "vision_feature_layer",
-        "vision_feature_select_strategy",
-    ]
-)
-"""Names that look as if they mattered and do not."""
-
-
-def check_unread(reading: Reading) -> None:
-    """Raise the error for the first field of the file that may matter and that nobody has read, or note them all."""
-    sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
-    for section in sections:
-        for name, value in section.unread().items():
-            if _MATTERS.search(name) and name not in _HARMLESS and _says_something(value):
-                _report(reading, section, name)
-
-
-def _says_something(value: Any) -> bool:
-    return value not in (None, False, 0, "", [], {}, 0.0)
-
-
-def _report(reading: Reading, section: Fields, name: str) -> None:
-    if not reading.ignore:
-        raise section.error(
-            name, "is not modelled and may change memory or time: --ignore-unmodelled goes on without it"
-        )
-    reading.ignored.append(f"{name} = {section.get(name)!r}")

@@ -1,4 +1,4 @@
-"""A model from a config.json: opens the file, picks the family, checks what is left over."""
+"""A model from a config.json: opens the file, picks the row, checks what is left over."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
-from tokenyard.models.reading import composed, decoders
 from tokenyard.models.reading.fields import Fields
-from tokenyard.models.reading.parts import ARCHITECTURES, CLASS_DEFAULTS, Reading, Stack, check_unread
+from tokenyard.models.reading.harmless import check_unread
+from tokenyard.models.reading.parts import Reading, Stack
+from tokenyard.models.reading.pieces import read_row
 from tokenyard.models.reading.quantization import read_quantization
+from tokenyard.models.reading.table import ROWS
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["FAMILIES", "model_from_config", "name_in", "read_config", "read_model_file"]
-
-FAMILIES = (composed, decoders)
-"""The modules whose functions read architectures: each says by its decorator which."""
+__all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A model from a ``config.json``: opens the file, picks the family, checks that nothing was overlooked.
+# A model from a ``config.json``: opens the file, picks the row, checks that nothing was overlooked.
 #
-# Configuration classes have defaults that files leave out. Those we know stand beside the function of the family; where
-# a field is missing still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
+# Configuration classes have defaults that files leave out. Those we know stand in the rows; where a field is missing
+# still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
 
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
@@ -124,7 +123,7 @@ def _read(
     reading = _reading(raw, where, dtype, defaults, ignore=ignore)
     fields = reading.fields
     try:
-        stack = ARCHITECTURES[reading.architecture](reading)
+        stack = read_row(ROWS[reading.architecture], reading)
         head = reading.quant.of("lm_head") if _quantizes_head(reading) else None
         spec = ModelSpec(
             name=name,
@@ -132,13 +131,14 @@ def _read(
             model_type=fields.text("model_type"),
             layers=stack.layers,
             hidden_size=stack.hidden_size,
-            vocab_size=fields.count("vocab_size"),
+            vocab_size=stack.vocab_size,
             max_model_len=stack.max_model_len or _context_length(fields, version),
             dtype=reading.dtype,
             quantization=reading.quant.method,
             tie_word_embeddings=_tied(reading, stack),
             head_weights=head,
-            other_parameters=stack.hidden_size if stack.other_parameters is None else stack.other_parameters,
+            other_parameters=stack.other_parameters,
+            embedding_parameters=stack.embedding_parameters,
             encoders=stack.encoders,
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
@@ -157,13 +157,15 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing("architectures", f"name one of {', '.join(sorted(ARCHITECTURES))}")
-    architecture = next((name for name in names if name in ARCHITECTURES), None)
+        raise outer.missing("architectures", f"name one of {', '.join(sorted(ROWS))}")
+    architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
-        raise outer.error("architectures", f"is not known: use one of {', '.join(sorted(ARCHITECTURES))}")
+        raise outer.error("architectures", f"is not known: use one of {', '.join(sorted(ROWS))}")
+    if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
+        raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
+        outer = Fields(f"{where}: thinker_config", raw)
     nested = raw.get("text_config")
-    inner = nested if isinstance(nested, dict) else raw
-    known = {**CLASS_DEFAULTS.get(str(inner.get("model_type")), {}), **defaults}
+    known = {**ROWS[architecture].defaults, **defaults}
     fields = outer.section("text_config", known) if isinstance(nested, dict) else None
     if fields is None:
         outer = fields = Fields(where, raw, known)
@@ -196,7 +198,9 @@ def _tied(reading: Reading, stack: Stack) -> bool:
     if stack.tie_word_embeddings is not None:
         reading.fields.passed_over("tie_word_embeddings")
         return stack.tie_word_embeddings
-    return reading.fields.flag("tie_word_embeddings") or reading.outer.flag("tie_word_embeddings")
+    sections = (reading.outer, reading.fields)  # the outer one counts, as transformers 5 hands it on
+    found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
+    return found.flag("tie_word_embeddings")
 
 
 def _quantizes_head(reading: Reading) -> bool:

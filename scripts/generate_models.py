@@ -1,0 +1,166 @@
+"""Writes docs/models.md: every decoder of vLLM's registry, what is modelled of it, and how that was proved.
+
+``--check``: nothing is written; 1 if the page is not what would be.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO))
+
+from tests.support.planner_answers import differences, is_proof, num_built, recorded  # noqa: E402 - needs the path
+
+from tokenyard.models.layers import (  # noqa: E402
+    Attends,
+    LatentAttention,
+    LayerSpec,
+    Mixer,
+    MoE,
+    SoftmaxAttention,
+    StateSpace,
+)
+from tokenyard.models.named import MODELS  # noqa: E402
+from tokenyard.models.reading.read import model_from_config  # noqa: E402
+from tokenyard.models.reading.table import ROWS  # noqa: E402
+from tokenyard.models.spec import ModelSpec  # noqa: E402
+
+PAGE = REPO / "docs" / "models.md"
+RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
+_TEXT = """# Models
+
+<!-- Written by scripts/generate_models.py: do not edit. -->
+
+{counts}
+
+*Exact* means: groups, block sizes, number of blocks and capacity of the KV cache are those of vLLM {vllm}'s planner,
+and weights are within 1.2 % of what its model class holds on a rank. vLLM itself was asked:
+`scripts/record_registry.py` builds every decoder of its registry on torch's `meta` device under a pretended H100, from
+the configuration class in `transformers` {transformers}, with the class's defaults and with two sets of sizes drawn by
+a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read only if all of that is equal;
+`tests/unit/models/test_registry.py` repeats the comparison. A row of the table in `src/tokenyard/models/reading` says
+which fields of a `config.json` fill which piece.
+
+A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture was
+seen not to read it (`src/tokenyard/models/reading/unread.json`); `--ignore-unmodelled` goes on without it.
+
+## Exact
+
+| architecture | known by name | what is modelled | plans compared |
+| --- | --- | --- | --: |
+{exact}
+
+## Read, but not in vLLM {vllm}'s registry
+
+{removed}
+
+## Not read, and why
+
+| architecture | kind | why |
+| --- | --- | --- |
+{left}
+"""
+_KINDS = {"text": "text generation", "multimodal": "multimodal", "transformers": "by transformers' own code"}
+
+
+def page() -> str:
+    """The whole page."""
+    around = recorded(RECORDED)
+    entries = around["architectures"]
+    exact = [entry for entry in entries if entry["architecture"] in ROWS]
+    left = [entry for entry in entries if entry["architecture"] not in ROWS]
+    total, done = Counter(entry["kind"] for entry in entries), Counter(entry["kind"] for entry in exact)
+    counts = [f"{done[kind]} of {total[kind]} ({what})" for kind, what in _KINDS.items()]
+    named = {name for name in ROWS if name not in {entry["architecture"] for entry in entries}}
+    return _TEXT.format(
+        counts=f"Exact for vLLM {around['versions']['vllm']}: {', '.join(counts)}.",
+        **around["versions"],
+        exact="\n".join(map(_exact, exact)),
+        removed=", ".join(f"`{name}`" for name in sorted(named)) + ": compared with recordings of vLLM 0.22.",
+        left="\n".join(_left(entry, around) for entry in left),
+    )
+
+
+def _exact(entry: dict[str, Any]) -> str:
+    name = entry["architecture"]
+    known = [each for each in MODELS if MODELS[each].architecture == name]
+    examples = ", ".join(f"`{each}`" for each in known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+    models = [_of_case(case, name) for case in entry["cases"]] or [MODELS[known[0]]]
+    return f"| `{name}` | {examples} | {_modelled(models)} | {3 * num_built(entry) or 'of the named models'} |"
+
+
+def _of_case(case: dict[str, Any], name: str) -> ModelSpec:
+    return model_from_config(case["config"], name=name, where=case["variant"])
+
+
+def _modelled(models: list[ModelSpec]) -> str:
+    """The pieces of these models, each once."""
+    layers = [layer for model in models for layer, _ in model.layer_counts]
+    mixers = dict.fromkeys(_mixer(mixer) for layer in layers for mixer in layer.mixers)
+    mlps = dict.fromkeys(_mlp(layer) for layer in layers if layer.mlp is not None)
+    towers = dict.fromkeys(f"{encoder.kind} tower" for model in models for encoder in model.encoders)
+    return "; ".join(part for part in (", ".join(mixers), ", ".join(mlps), ", ".join(towers)) if part)
+
+
+def _mixer(mixer: Mixer) -> str:
+    if isinstance(mixer, StateSpace):
+        return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", type(mixer).__name__).capitalize()
+    if isinstance(mixer, LatentAttention):
+        return "latent attention" + " with an indexer" * (mixer.indexer is not None)
+    assert isinstance(mixer, SoftmaxAttention)
+    where = {Attends.FULL: "", Attends.SLIDING_WINDOW: " in a window", Attends.CHUNKED: " in chunks"}
+    return "attention" + where.get(mixer.attends, " over an encoder") + " with shared KV" * mixer.shares_kv
+
+
+def _mlp(layer: LayerSpec) -> str:
+    if not isinstance(layer.mlp, MoE):
+        return "dense MLP"
+    return "experts" + " and a shared one" * bool(layer.mlp.shared_width)
+
+
+def _left(entry: dict[str, Any], around: dict[str, Any]) -> str:
+    return f"| `{entry['architecture']}` | {_KINDS[entry['kind']]} | {_why(entry)} |"
+
+
+def _why(entry: dict[str, Any]) -> str:
+    """What is missing: a class, a model that vLLM can build here, or a row."""
+    error = re.sub(r"/tmp/\w+", "the folder", entry.get("error") or "").partition(" [type=")[0]
+    if is_proof(entry):
+        return "no row yet: vLLM's answers are recorded"
+    if entry["cases"]:
+        return f"no row: vLLM built {num_built(entry)} of 9 here"
+    if error.startswith("neither"):
+        return "no configuration class in transformers or vLLM to draw from"
+    return f"vLLM cannot build it here: {_cell(error[:160])}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("_", "\\_").replace("<", "&lt;").replace("*", "\\*")
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check; both fail for a row that differs from vLLM."""
+    around = recorded(RECORDED)
+    made = page()
+    wrong = [
+        f"{entry['architecture']}: {next(differences(entry, around))}"
+        for entry in around["architectures"]
+        if entry["architecture"] in ROWS and any(differences(entry, around))
+    ]
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if "--check" not in arguments:
+        PAGE.write_text(made)
+    elif made != PAGE.read_text():
+        print("docs/models.md is not up to date: run scripts/generate_models.py", file=sys.stderr)
+        return 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""Configurations of an architecture: what its class takes for granted, and variants of other sizes, drawn by a seed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+from planner.published import BORROWED, FIELDS, WITHOUT_CLASS
+
+__all__ = ["VARIANTS", "config_class", "drawn", "registry"]
+
+VARIANTS = ("default", "small", "large")
+_TIMES = {"small": (0.25, 0.5, 0.5, 1), "large": (1, 1, 2, 2)}
+_SIZES = (
+    "hidden_size", "intermediate_size", "moe_intermediate_size", "shared_intermediate_size", "n_embd",
+    "n_inner", "d_model", "ffn_dim", "ffn_hidden_size", "shared_expert_intermediate_size",
+    "intermediate_size_mlp", "block_ff_dim", "expert_ffn_hidden_size", "prefix_dense_intermediate_size",
+)  # fmt: skip
+_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_FLAGS = (
+    "attention_bias", "mlp_bias", "use_qk_norm", "qkv_bias", "qk_norm", "add_qkv_bias", "use_bias",
+    "tie_word_embeddings", "use_qkv_bias", "qk_layernorm", "use_sliding_window", "parallel_attn", "alibi",
+    "use_parallel_residual", "shared_layer_norm", "mamba_proj_bias", "use_conv_bias", "conv_bias",
+    "attention_qkv_bias", "use_rmsnorm", "multi_query", "add_bias_linear", "use_routing_bias",
+    "attention_out_bias", "norm_bias", "bias",
+)  # fmt: skip
+
+
+def registry() -> dict[str, str]:
+    """Architecture -> text, multimodal or transformers: what vLLM's registry calls a decoder."""
+    from vllm.model_executor.models import registry as theirs
+
+    tables = {
+        "text": theirs._TEXT_GENERATION_MODELS,  # noqa: SLF001
+        "multimodal": theirs._MULTIMODAL_MODELS,  # noqa: SLF001
+        "transformers": getattr(theirs, "_TRANSFORMERS_SUPPORTED_MODELS", {}),
+    }
+    return {name: kind for kind, table in reversed(tables.items()) for name in table}
+
+
+def config_class(architecture: str) -> Any:
+    """The class of the architecture's configuration, from ``transformers`` or from vLLM; None where neither has one."""
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto import modeling_auto
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    if architecture in WITHOUT_CLASS:
+        return _stand_in(WITHOUT_CLASS[architecture])
+    names = [BORROWED[architecture]] if architecture in BORROWED else []
+    for table in (each for each in dir(modeling_auto) if each.endswith("_MAPPING_NAMES")):
+        for model_type, classes in getattr(modeling_auto, table).items():
+            if architecture in ([classes] if isinstance(classes, str) else classes) and model_type not in names:
+                names.append(model_type)
+    names.sort(key=lambda name: (name.endswith("_text") != architecture.endswith("ForCausalLM"), name))
+    for name in names:
+        if name in _CONFIG_REGISTRY:
+            return _CONFIG_REGISTRY[name]
+        if name in CONFIG_MAPPING:
+            return CONFIG_MAPPING[name]
+    return None
+
+
+def _stand_in(content: dict[str, Any]) -> Any:
+    """A class that takes these fields and knows of no others."""
+    from transformers import AutoConfig, PretrainedConfig
+
+    class StandIn(PretrainedConfig):  # type: ignore[misc]
+        """A configuration without code of its own."""
+
+        model_type = content["model_type"]
+        accepted = tuple(content)
+        attribute_map = {"num_hidden_layers": "num_layers"} if "num_layers" in content else {}
+
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**{**content, **fields})
+
+    AutoConfig.register(StandIn.model_type, StandIn)
+    return StandIn
+
+
+def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> Iterator[dict[str, Any]]:
+    """What a ``config.json`` of this architecture may hold: one for the default, several to try for a variant."""
+    given = dict(FIELDS.get(architecture, {}))
+    known_as = {"model_type": given.pop("model_type")} if "model_type" in given else {}
+    if variant == "default":
+        yield {**_content(made_by(**given), architecture), **known_as}
+        return
+    for attempt in range(attempts):
+        random = Random(f"{architecture} {variant} {attempt}")
+        try:
+            yield {**_content(_changed(made_by, variant, random, given), architecture), **known_as}
+        except Exception:  # noqa: BLE001, S112 - sizes that the class does not allow: draw others
+            continue
+
+
+def _content(config: Any, architecture: str) -> dict[str, Any]:
+    content: dict[str, Any] = config.to_diff_dict()
+    content.pop("transformers_version", None)
+    return {**content, "architectures": [architecture], "dtype": content.get("dtype") or "bfloat16"}
+
+
+def _changed(made_by: Any, variant: str, random: Random, given: dict[str, Any]) -> Any:
+    """The configuration with other sizes; that of its text where it holds one."""
+    default = made_by(**given)
+    thinker = getattr(default, "thinker_config", None)
+    if thinker is not None:
+        whole = _changed(type(thinker), variant, random, given.get("thinker_config", {}))
+        return made_by(**{**given, "thinker_config": whole.to_dict()})
+    text = getattr(default, "text_config", None)
+    if text is None or isinstance(text, dict):
+        return made_by(**_of_layers({**given, **_changes(default, made_by, variant, random)}))
+    content = {**_plain(text), **_changes(text, type(text), variant, random)}
+    return made_by(**{**given, "text_config": _of_layers({**content, **_kinds(given.get("text_config"))})})
+
+
+def _kinds(given: Any) -> dict[str, Any]:
+    return {"layer_types": given["layer_types"]} if isinstance(given, dict) and "layer_types" in given else {}
+
+
+def _of_layers(fields: dict[str, Any]) -> dict[str, Any]:
+    """A kind for as many layers as there are."""
+    if "layer_types" in fields and "num_hidden_layers" in fields:
+        return {**fields, "layer_types": fields["layer_types"][: fields["num_hidden_layers"]]}
+    return fields
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """What the class does not derive from other fields: nothing that has a value per layer."""
+    content = config.to_dict()
+    return {name: each for name, each in content.items() if not isinstance(each, list) and name != "per_layer_config"}
+
+
+def _changes(config: Any, made_by: Any, variant: str, random: Random) -> dict[str, Any]:
+    """Fields that the class has, with values drawn anew."""
+    known = config.to_dict()
+    accepted = {
+        *getattr(made_by, "accepted", ()),
+        *inspect.signature(made_by.__init__).parameters,
+        *getattr(made_by, "__annotations__", {}),
+    }
+    named = {alias: name for name, alias in getattr(made_by, "attribute_map", {}).items()}
+    changes: dict[str, Any] = {}
+    for field, value in known.items():
+        if field not in accepted and named.get(field) not in accepted:
+            continue
+        change = _change(field, value, known, changes, variant, random)
+        if change is not None:
+            changes[field] = change
+    if known.get("pad_token_id") is not None and "vocab_size" in changes:
+        changes["pad_token_id"] = None
+    heads = next((changes[name] for name in _HEADS if name in changes), None)
+    hidden = next((name for name in ("hidden_size", "n_embd", "d_model") if name in changes), None)
+    if heads and hidden and known.get("head_dim") is None:
+        changes[hidden] = heads * random.choice([32, 64, 128])
+    if hidden is not None:
+        changes |= {name: changes[hidden] for name in ("word_embed_proj_dim", "block_dim", "conv_dim") if name in known}
+    return changes
+
+
+def _change(
+    field: str, value: Any, known: dict[str, Any], changes: dict[str, Any], variant: str, random: Random
+) -> Any:
+    if isinstance(value, bool):
+        return random.random() < 0.5 if field in _FLAGS else None
+    if not isinstance(value, int) or value <= 0:
+        return None
+    choices: Sequence[int] = ()
+    small = variant == "small"
+    if field in _LAYERS:
+        choices = range(5, 10) if small else range(10, 21)
+    elif field in _HEADS:
+        choices = (8, 16) if small else (32, 64)
+    elif field in ("num_key_value_heads", "num_kv_heads", "n_kv_heads"):
+        heads = next((each for name in _HEADS if (each := changes.get(name) or known.get(name))), 8)
+        choices = (1, 2, 4, 8) if value != known.get("num_attention_heads") else (4, 8, heads)
+    elif field in _EXPERTS and value > 1:
+        choices = (8, 16) if small else (32, 64)
+    elif field == "vocab_size":
+        choices = range(1000, 200_000)
+    elif field == "sliding_window":
+        choices = (128, 1000, 4096)
+    elif field in _SIZES:
+        choices = [int(value * times) // 256 * 256 or value for times in _TIMES[variant]]
+    return random.choice(choices) if choices else None

@@ -1,0 +1,154 @@
+"""Records what vLLM's planner and model classes make of every decoder of its registry: proof of docs/models.md.
+
+Every architecture is built in a process of its own, within a time, with the defaults of its configuration class and
+with drawn sizes (``scripts/planner``). Run it in an environment with vLLM's sources and torch:
+
+    PYTHONPATH=src:scripts nice python scripts/record_registry.py [ARCHITECTURE ...] [--kind text] [--work FOLDER]
+
+``--work`` keeps an answer per architecture, and those that are there are not asked for again; without names all that
+are in it are put together into ``tests/unit/models/registry.json.gz``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from planner.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
+from tokenyard.models.gpus import GPUS
+from tokenyard.models.reading.harmless import may_matter
+
+REPO = Path(__file__).resolve().parent.parent
+OUT = REPO / "tests" / "unit" / "models" / "registry.json.gz"
+UNREAD = REPO / "src" / "tokenyard" / "models" / "reading" / "unread.json"
+AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
+TENSOR_PARALLEL = (1, 2, 8)
+SECONDS = 240
+"""For one architecture."""
+
+
+def main() -> int:
+    """Ask about every architecture that there is no answer for, and put all answers together."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--kind", choices=("text", "multimodal", "transformers"), nargs="*")
+    parser.add_argument("--work", type=Path, default=Path("build/registry"))
+    parser.add_argument("--again", action="store_true", help="ask again where there is an answer")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--unread", type=Path, default=UNREAD)
+    flags = parser.parse_args()
+    gpu = GPUS["h100"]
+    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
+    pretend_torchvision()
+    pretend_flashinfer()
+    from planner.ask import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
+    from planner.draw import registry
+
+    flags.work.mkdir(parents=True, exist_ok=True)
+    for name, kind in registry().items():
+        file = flags.work / f"{name}.json"
+        wanted = name in flags.names if flags.names else not flags.kind or kind in flags.kind
+        if wanted and (flags.again or not file.exists()):
+            answer = {"architecture": name, "kind": kind, **_in_a_process(name)}
+            file.write_text(json.dumps(answer, sort_keys=True))
+            print(name, len(answer["cases"]), answer.get("error", "")[:150], flush=True)
+    settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
+    answers = [json.loads(file.read_text()) for file in sorted(flags.work.glob("*.json"))]
+    recorded = {"versions": versions(), "gpu": gpu.name, "settings": settings, "architectures": answers}
+    flags.out.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
+    unread = {each["architecture"]: [n for n in each.get("unread", ()) if may_matter(n)] for each in answers}
+    lines = [f" {json.dumps(name)}: {json.dumps(fields)}" for name, fields in unread.items() if fields]
+    flags.unread.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(answers)} architectures in {flags.out}, {flags.out.stat().st_size:,} bytes")
+    return 0
+
+
+def _in_a_process(name: str) -> dict[str, Any]:
+    """The answer of a forked process: all that it found until it ended, crashed or took too long."""
+    context = multiprocessing.get_context("fork")
+    mine, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_ask, args=(name, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    answer: dict[str, Any] = {"cases": []}
+    try:
+        while mine.poll(SECONDS):
+            said = mine.recv()
+            if isinstance(said, list):
+                answer["unread"] = said
+            elif isinstance(said, str):
+                answer["error"] = said
+            else:
+                answer["cases"].append(said)
+        answer.setdefault("error", f"no answer within {SECONDS} s")
+    except EOFError:
+        pass
+    process.kill()
+    process.join()
+    if not answer["cases"]:
+        answer.setdefault("error", f"the process ended with {process.exitcode}")
+    return answer
+
+
+def _ask(name: str, answers: Any) -> None:
+    """Build every variant for every size of the tensor-parallel group; runs in the forked process."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    from planner.draw import VARIANTS, config_class, drawn
+    from planner.watch import Watch
+
+    try:
+        made_by = config_class(name)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign class does
+        made_by = None
+        answers.send(_line(error))
+    if made_by is None:
+        answers.send("neither transformers nor vLLM has a configuration class for it")
+        return
+    watch = Watch()
+    last: str | None = None
+    for variant in VARIANTS:
+        for config in _guarded(drawn(name, made_by, variant), answers):
+            said = [_case(config, size, watch) for size in TENSOR_PARALLEL]
+            built = [each for each in said if "error" not in each]
+            if built:
+                answers.send({"variant": variant, "config": config, "tensor_parallel": said})
+                watch.saw(config)
+                break
+            last = str(said[0]["error"])
+    if last is not None:
+        answers.send(last)
+    answers.send(watch.unread())
+
+
+def _guarded(configs: Iterator[dict[str, Any]], answers: Any) -> Iterator[dict[str, Any]]:
+    try:
+        yield from configs
+    except Exception as error:  # noqa: BLE001 - whatever a foreign class does
+        answers.send(_line(error))
+
+
+def _case(config: dict[str, Any], size: int, watch: Any) -> dict[str, Any]:
+    from planner.ask import BuiltModel, recorded
+
+    try:
+        built = BuiltModel(config, size, {})
+        watch.built(built.model)
+        return recorded(built, size, AVAILABLE)
+    except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
+        return {"tensor_parallel_size": size, "error": _line(error)}
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

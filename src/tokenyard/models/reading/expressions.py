@@ -1,0 +1,180 @@
+"""Expressions over the fields of a ``config.json``: how a row of the table says which fields fill a piece.
+
+"num_key_value_heads=heads"      the field; where it is missing, what the expression behind ``=`` comes to
+"n_embd|hidden_size"             the first of these fields that is there, and an error where none is
+"(i + 1) % 4 == 0 and experts"   arithmetic and comparisons as Python writes them, over names that the table has for
+                                 every model (``hidden``, ``heads``, ...), fields (0 where they are missing) and
+                                 what the caller binds (``i``, the number of a layer)
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from tokenyard.core.config import MAX_COUNT
+from tokenyard.models.reading.fields import Fields
+
+__all__ = ["Expressions", "Fill"]
+
+Fill = int | bool | str
+"""What fills a piece: a number, or an expression."""
+
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}  # fmt: skip
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda item, items: isinstance(items, list) and item in items,
+    ast.NotIn: lambda item, items: not isinstance(items, list) or item not in items,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
+_MOST = 1 << 62
+"""No count of parameters comes near it."""
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+class Expressions:
+    """Evaluates the expressions of one row over the fields of one file."""
+
+    def __init__(self, fields: Fields, names: Mapping[str, str]) -> None:
+        """``names`` says which fields the names mean that every row may use."""
+        self.fields = fields
+        self.names = names
+        self._known: dict[str, Any] = {}
+        self._last = "architectures"
+
+    def value(self, fill: Fill, **bound: Any) -> Any:
+        """What an expression comes to. Raises ConfigError naming the field that is missing or cannot be used."""
+        if not isinstance(fill, str):
+            return fill
+        if not bound and fill in self._known:
+            return self._known[fill]
+        try:
+            found = self._field(fill) if _is_field(fill) else self._walk(_parsed(fill), bound)
+        except (TypeError, ZeroDivisionError):
+            raise self.fields.error(self._last, f"does not work in {fill!r}") from None
+        if not bound:
+            self._known[fill] = found
+        return found
+
+    def count(self, fill: Fill, **bound: Any) -> int:
+        """A whole number from 0."""
+        found = self.value(fill, **bound)
+        if isinstance(found, float) and found.is_integer():
+            found = int(found)
+        if not isinstance(found, int) or not 0 <= found < _MOST:
+            raise self.fields.error(self._last, f"does not work: {fill} comes to {found!r:.40}")
+        return int(found)
+
+    def name(self, name: str) -> Any:
+        """What one of the names comes to that every row may use."""
+        key = f"={name}"
+        if key not in self._known:
+            text = self.names[name]
+            self._known[key] = (
+                self._field(text, is_size=True) if _is_field(text) or text.isidentifier() else self.value(text)
+            )
+        return self._known[key]
+
+    def _field(self, text: str, *, is_size: bool = False) -> Any:
+        """The first of the fields that has a value, else the default; a size is a number from 1 or from its default."""
+        names, has_default, default = text.partition("=")
+        name = self.fields.first(*names.split("|"))
+        self._last = name
+        raw = self.fields.get(name)
+        if raw is None and has_default:
+            return default == "true" if default in ("true", "false") else self.value(default)
+        if not is_size and isinstance(raw, str | list | bool):
+            return self._checked(name, raw)
+        return self.fields.count(name, low=int(is_size and default != "0"))
+
+    def _walk(self, node: ast.expr, bound: Mapping[str, Any]) -> Any:
+        return getattr(self, f"_{type(node).__name__.lower()}")(node, bound)
+
+    def _constant(self, node: ast.Constant, _bound: Mapping[str, Any]) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name, bound: Mapping[str, Any]) -> Any:
+        if node.id in bound:
+            return bound[node.id]
+        return self.name(node.id) if node.id in self.names else self._raw(node.id)
+
+    def _binop(self, node: ast.BinOp, bound: Mapping[str, Any]) -> Any:
+        left, right = self._walk(node.left, bound), self._walk(node.right, bound)
+        return _ARITHMETIC[type(node.op)](_number(left), _number(right))
+
+    def _unaryop(self, node: ast.UnaryOp, bound: Mapping[str, Any]) -> Any:
+        operand = self._walk(node.operand, bound)
+        return not operand if isinstance(node.op, ast.Not) else -_number(operand)
+
+    def _compare(self, node: ast.Compare, bound: Mapping[str, Any]) -> bool:
+        return _COMPARISONS[type(node.ops[0])](self._walk(node.left, bound), self._walk(node.comparators[0], bound))
+
+    def _ifexp(self, node: ast.IfExp, bound: Mapping[str, Any]) -> Any:
+        return self._walk(node.body if self._walk(node.test, bound) else node.orelse, bound)
+
+    def _call(self, node: ast.Call, bound: Mapping[str, Any]) -> Any:
+        assert isinstance(node.func, ast.Name)
+        return _FUNCTIONS[node.func.id](*(_number(self._walk(each, bound)) for each in node.args))
+
+    def _boolop(self, node: ast.BoolOp, bound: Mapping[str, Any]) -> Any:
+        found: Any = None
+        for value in node.values:
+            found = self._walk(value, bound)
+            if bool(found) is isinstance(node.op, ast.Or):
+                return found
+        return found
+
+    def _subscript(self, node: ast.Subscript, bound: Mapping[str, Any]) -> Any:
+        """Of a list with a value for every layer, or of an object by the numbers of layers; else the same for all."""
+        items, index = self._walk(node.value, bound), self._walk(node.slice, bound)
+        if isinstance(items, dict):
+            return next((value for key, value in items.items() if str(key).isdecimal() and int(key) == index), 0)
+        if not isinstance(items, list):
+            return items
+        if index >= len(items):
+            raise self.fields.error(self._last, f"give a value for layer {index}")
+        return items[index]
+
+    def _attribute(self, node: ast.Attribute, bound: Mapping[str, Any]) -> Any:
+        """A field of an object; 0 where there is no such object or field."""
+        holder = self._walk(node.value, bound)
+        value = holder.get(node.attr) if isinstance(holder, dict) else None
+        return value if isinstance(value, int) else 0
+
+    def _raw(self, name: str) -> Any:
+        self._last = name
+        value = self.fields.get(name)
+        return 0 if value is None else self._checked(name, value)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """Numbers, texts, lists of them, objects; whatever else stands there is an error."""
+        if isinstance(value, dict):
+            return value
+        if isinstance(value, list):
+            return self.fields.items(name)
+        if isinstance(value, str) or (isinstance(value, int | float) and abs(value) <= MAX_COUNT):
+            return value
+        raise self.fields.error(name, f"give a number up to {MAX_COUNT}, or true or false")
+
+
+@cache
+def _is_field(text: str) -> bool:
+    """Whether it names fields, with or without a default."""
+    names, found, _ = text.partition("=")
+    return all(each.isidentifier() for each in names.split("|")) and (bool(found) or "|" in text)
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise TypeError(value)
+    return value

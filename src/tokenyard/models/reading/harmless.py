@@ -1,0 +1,92 @@
+"""Fields that nobody asked for: which of them might change memory or time.
+
+A field that neither a family nor a rule knows, and whose name says that it may matter, is an error that names it, or a
+note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks right is worse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.parts import Reading
+
+__all__ = ["check_unread", "harmless_by_rule", "may_matter"]
+
+_MATTERS = re.compile(
+    r"window|layer|expert|head|dim$|_dim|_size$|rank|interval|period|pattern|mamba|ssm|conv|linear|kv_|^num_|quant|share"
+    r"|lora|state|chunk|moe|mlp|attn|attention|sparse|block|index|adapter|depth|hidden"
+)
+"""What a name has in it if the field may matter."""
+
+_HARMLESS_RULES = re.compile(
+    r"_tokens?_(id|ids|index|indices)$"  # of the vocabulary
+    r"|dropout|_pdrop$|layerdrop|jitter|_loss|_coeff?$|_penalty$"  # training
+    r"|^(initializer|gradient|mask_feature|mask_time)_"
+    r"|_init(ializer)?(_\w+)?$"
+    r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)$|_softcap(ping)?$"  # numbers that activations are scaled by
+    r"|(^|_)act(ivation)?(_function|_fn)?$"
+    r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
+    r"|^(torch|moe_router|router)_dtype$|_in_fp32$|^vision_feature_|rope_theta$|^no_rope_layers$"
+)
+"""Names of fields that change neither memory nor time, whatever the model."""
+
+_HARMLESS = frozenset(
+    (
+        "apply_spec_augment", "attn_temperature_tuning", "audio_config", "chunk_size_feed_forward",
+        "ep_size", "expert_bias_update_rate", "for_llm_compressor", "head_bias", "head_dim",
+        "index_topk_freq", "is_encoder_decoder", "lm_head_bias", "mamba_norm_before_gate",
+        "max_source_positions", "max_window_layers", "median_filter_width", "multimodal_projector_bias",
+        "n_group", "no_rope_layer_interval", "norm_topk_prob", "normalization_function",
+        "num_attention_sink", "num_hidden_layers", "num_labels", "num_logits_to_keep",
+        "num_nextn_predict_layers", "order_of_interleaved_layers", "position_embedding_type",
+        "pretraining_tp", "projectors_bias", "qk_norm_type", "query_pre_attn_scalar", "residual_in_fp32",
+        "rotary_dim", "seq_aux", "tie_encoder_decoder", "time_step_limit", "topk_group",
+        "use_embedding_sharing", "use_mambapy", "use_parallel_block", "use_parallel_embedding",
+        "use_weighted_layer_sum", "vision_config",
+    )
+)  # fmt: skip
+"""Further names that look as if they mattered and do not."""
+
+
+def harmless_by_rule(name: str) -> bool:
+    """Whether a field of this name changes neither memory nor time, whatever the model."""
+    return bool(_HARMLESS_RULES.search(name))
+
+
+def may_matter(name: str) -> bool:
+    """Whether a field of this name may change memory or time, as far as rules say."""
+    return bool(_MATTERS.search(name)) and name not in _HARMLESS and not harmless_by_rule(name)
+
+
+@cache
+def _proved() -> dict[str, list[str]]:
+    """Architecture -> fields that vLLM's model class does not read: scripts/record_registry.py looked on."""
+    content: dict[str, list[str]] = json.loads(Path(__file__).with_name("unread.json").read_text())
+    return content
+
+
+def check_unread(reading: Reading) -> None:
+    """Raise the error for the first field of the file that may matter and that nobody has read, or note them all."""
+    proved = _proved().get(reading.architecture, ())
+    sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
+    for section in sections:
+        for name, value in section.unread().items():
+            if may_matter(name) and name not in proved and _says_something(value):
+                _report(reading, section, name)
+
+
+def _says_something(value: Any) -> bool:
+    return value not in (None, False, 0, "", [], {}, 0.0)
+
+
+def _report(reading: Reading, section: Fields, name: str) -> None:
+    if not reading.ignore:
+        raise section.error(
+            name, "is not modelled and may change memory or time: --ignore-unmodelled goes on without it"
+        )
+    reading.ignored.append(f"{name} = {section.get(name)!r}")

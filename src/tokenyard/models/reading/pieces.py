@@ -1,0 +1,604 @@
+"""The pieces that a model is made of, and the row of the table that says which fields fill them.
+
+mixers   Grouped, Latent, DeltaNet, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
+MLPs     Dense, Experts
+a row    which of them stands in which layer, what lies around the layers, and how the fields are called
+
+Every number of a piece is an expression over the file's fields (:mod:`~tokenyard.models.reading.expressions`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import fields as fields_of
+from functools import cached_property
+from typing import Any, ClassVar
+
+from tokenyard.models.layers import (
+    Attends,
+    DenseMLP,
+    GatedDeltaNet,
+    Indexer,
+    LatentAttention,
+    LayerSpec,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    MoE,
+    ShortConvolution,
+    SoftmaxAttention,
+)
+from tokenyard.models.reading.expressions import Expressions, Fill
+from tokenyard.models.reading.parts import MOST_LAYERS, Reading, Stack
+from tokenyard.models.spec import EncoderSpec
+
+__all__ = [
+    "Convolution", "DeltaNet", "Dense", "Experts", "Grouped", "HeadState", "Latent", "Reader", "Row", "SelectiveState",
+    "Tower", "read_row", "varied",
+]  # fmt: skip
+
+NAMES = {
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads=heads",
+    "head_dim": "head_dim=max(1, hidden // heads)",
+    "width": "intermediate_size",
+    "vocab": "vocab_size",
+    "experts": "num_experts|num_local_experts|n_routed_experts=0",
+    "per_token": "num_experts_per_tok",
+    "expert_width": "moe_intermediate_size",
+    "window": "sliding_window=0",
+}
+"""What every row may use, by the fields that most files have them in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """What pieces are read with: the file, and the values of its expressions."""
+
+    reading: Reading
+    values: Expressions
+
+    def state_dtype(self, default: str) -> str:
+        """Of recurrent states; float32 where the file says so."""
+        fields = self.reading.fields
+        return fields.text(fields.first("mamba_ssm_dtype", "mamba_ssm_cache_dtype"), default or self.reading.dtype)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What mixes tokens.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped:
+    """Heads that share keys and values in groups."""
+
+    heads: Fill = "heads"
+    kv_heads: Fill = "kv_heads"
+    head_dim: Fill = "head_dim"
+    head_dim_v: Fill = 0
+    window: Fill = 0
+    chunk: Fill = 0
+    qkv_bias: Fill = False
+    output_bias: Fill = False
+    head_norms: Fill = False
+    """Queries and keys are normed head by head."""
+    full_norms: Fill = False
+    """They are normed over all heads."""
+    output_gate: Fill = False
+    shares_kv: Fill = False
+    extra: Fill = 0
+    cross: bool = False
+    """Over an encoder's output."""
+    module: str = "self_attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> SoftmaxAttention:
+        """The attention of layer ``i``."""
+
+        def count(fill: Fill) -> int:
+            return reader.values.count(fill, i=i) if fill not in (0, False) else 0
+
+        heads, kv_heads, size = count(self.heads), count(self.kv_heads), count(self.head_dim)
+        value, window, chunk = count(self.head_dim_v), count(self.window), count(self.chunk)
+        hidden, shares = reader.values.name("hidden"), bool(count(self.shares_kv))
+        widths = heads * size + (0 if shares else kv_heads * (size + (value or size)))
+        biases = widths * bool(count(self.qkv_bias)) + hidden * bool(count(self.output_bias))
+        norms = 2 * size * bool(count(self.head_norms)) + (heads + kv_heads) * size * bool(count(self.full_norms))
+        kinds = ((self.cross, Attends.CROSS), (chunk, Attends.CHUNKED), (window, Attends.SLIDING_WINDOW))
+        return SoftmaxAttention(
+            hidden_size=hidden,
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_size=size,
+            head_size_v=0 if value == size else value,
+            attends=next((attends for given, attends in kinds if given), Attends.FULL),
+            window=chunk or window,
+            output_gate=bool(count(self.output_gate)),
+            shares_kv=shares,
+            extra_parameters=biases + norms + count(self.extra),
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latent:
+    """DeepSeek's latent attention, with or without an indexer."""
+
+    reads: ClassVar = "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
+
+    indexer: Fill = "index_topk"
+    extra: Fill = 0
+    module: str = "self_attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> LatentAttention:
+        """The attention of layer ``i``."""
+        fields, count = reader.reading.fields, reader.values.count
+        fields.passed_over("num_key_value_heads", "head_dim", "qk_head_dim")
+        if fields.get("kv_lora_rank") is None:
+            raise fields.missing("kv_lora_rank", "this family without latent attention is not modelled")
+        rank, query_rank, topk = fields.count("kv_lora_rank"), count("q_lora_rank"), count(self.indexer)
+        indexer = None
+        if topk:
+            heads, size = fields.count("index_n_heads"), fields.count("index_head_dim")
+            indexer = Indexer(num_heads=heads, head_size=size, topk=topk)
+        return LatentAttention(
+            hidden_size=reader.values.name("hidden"),
+            num_heads=reader.values.name("heads"),
+            kv_lora_rank=rank,
+            qk_nope_head_dim=fields.count("qk_nope_head_dim"),
+            qk_rope_head_dim=fields.count("qk_rope_head_dim"),
+            v_head_dim=fields.count("v_head_dim"),
+            q_lora_rank=query_rank,
+            indexer=indexer,
+            extra_parameters=rank + query_rank + (2 * indexer.head_size if indexer else 0) + count(self.extra, i=i),
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaNet:
+    """A gated delta net."""
+
+    reads: ClassVar = (
+        "linear_num_key_heads linear_key_head_dim linear_num_value_heads linear_value_head_dim linear_conv_kernel_dim"
+    )
+
+    hands_out_states: bool = True
+    module: str = "linear_attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> GatedDeltaNet:
+        """The state of layer ``i``."""
+        fields = reader.reading.fields
+        keys, key_size = fields.count("linear_num_key_heads"), fields.count("linear_key_head_dim")
+        values, value_size = fields.count("linear_num_value_heads"), fields.count("linear_value_head_dim")
+        kernel = fields.count("linear_conv_kernel_dim")
+        return GatedDeltaNet(
+            hidden_size=reader.values.name("hidden"),
+            conv_kernel=kernel,
+            num_key_heads=keys,
+            num_value_heads=values,
+            key_head_size=key_size,
+            value_head_size=value_size,
+            hands_out_states=self.hands_out_states,
+            conv_dtype=reader.reading.dtype,
+            state_dtype=reader.state_dtype(""),
+            extra_parameters=(2 * keys * key_size + values * value_size) * kernel + 2 * values + value_size,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectiveState:
+    """Mamba 1."""
+
+    inner: Fill = "hidden * expand"
+    kernel: Fill = "mamba_d_conv=4"
+    state: Fill = "mamba_d_state=16"
+    rank: str = "mamba_dt_rank"
+    conv_bias: Fill = "mamba_conv_bias=true"
+    bias: Fill = "mamba_proj_bias"
+    normed: Fill = True
+    """Time step, B and C are normed."""
+    parted: bool = False
+    """What is not a large matrix is told apart by whether it is shared out."""
+    module: str = "mamba"
+
+    def build(self, reader: Reader, module: str, i: int) -> Mamba1:
+        """The state of layer ``i``."""
+        count, hidden = reader.values.count, reader.values.name("hidden")
+        inner, kernel, state = count(self.inner), count(self.kernel), count(self.state)
+        given = reader.reading.fields.get(self.rank, "auto")
+        rank = -(-hidden // 16) if given == "auto" else reader.reading.fields.count(self.rank)
+        biases = inner * bool(count(self.conv_bias)) + (2 * inner + hidden) * bool(count(self.bias))
+        # convolution, time step's bias, A (float32), D, three norms
+        extra = inner * kernel + biases + inner + 2 * inner * state + 2 * inner
+        extra += (rank + 2 * state) * bool(count(self.normed))
+        return Mamba1(
+            hidden_size=hidden,
+            conv_kernel=kernel,
+            intermediate_size=inner,
+            state_size=state,
+            time_step_rank=rank,
+            conv_dtype=reader.reading.dtype,
+            state_dtype=reader.state_dtype(""),
+            extra_parameters=0 if self.parted else extra,
+            parted_parameters=extra if self.parted else 0,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadState:
+    """Mamba 2, with the names ``mamba_*`` unless told otherwise."""
+
+    heads: Fill = "mamba_n_heads|mamba_num_heads"
+    head_size: str = "mamba_d_head"
+    """A field; ``auto`` or none: the inner width over the heads."""
+    inner: Fill = "hidden * expand"
+    state: Fill = "mamba_d_state|ssm_state_size"
+    groups: Fill = "mamba_n_groups=1"
+    kernel: Fill = "mamba_d_conv=4"
+    chunk: Fill = "mamba_chunk_size=256"
+    state_dtype: str = ""
+    """Where the file says nothing; empty: the model's."""
+    normed: Fill = True
+    module: str = "mamba"
+
+    def build(self, reader: Reader, module: str, i: int) -> Mamba2:
+        """The state of layer ``i``."""
+        count, fields = reader.values.count, reader.reading.fields
+        heads, state, groups, inner = count(self.heads), count(self.state), count(self.groups), count(self.inner)
+        given = fields.get(self.head_size, "auto")
+        kernel, channels = count(self.kernel), inner + 2 * groups * state
+        fields.passed_over("mamba_conv_bias", "mamba_proj_bias")
+        return Mamba2(
+            hidden_size=reader.values.name("hidden"),
+            conv_kernel=kernel,
+            num_heads=heads,
+            head_size=reader.values.count(f"{inner} // {heads}") if given == "auto" else fields.count(self.head_size),
+            state_size=state,
+            num_groups=groups,
+            intermediate_size=inner,
+            chunk_size=count(self.chunk),
+            conv_dtype=reader.reading.dtype,
+            state_dtype=reader.state_dtype(self.state_dtype),
+            # convolution and its bias, A (float32), D and the time step's bias, norm
+            extra_parameters=channels * (kernel + 1) + 4 * heads + inner * bool(count(self.normed)),
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution:
+    """A short convolution."""
+
+    width: Fill = "hidden"
+    kernel: Fill = "conv_L_cache"
+    bias: Fill = "conv_bias"
+    module: str = "conv"
+
+    def build(self, reader: Reader, module: str, i: int) -> ShortConvolution:
+        """The state of layer ``i``."""
+        count, hidden = reader.values.count, reader.values.name("hidden")
+        width, kernel = count(self.width), count(self.kernel)
+        return ShortConvolution(
+            hidden_size=hidden,
+            width=width,
+            conv_kernel=kernel,
+            conv_dtype=reader.reading.dtype,
+            extra_parameters=width * kernel + (4 * width + hidden) * bool(count(self.bias)),
+            weights=reader.reading.quant.of(module),
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a token goes through between them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense:
+    """One MLP."""
+
+    width: Fill = "width"
+    gated: Fill = True
+    bias: Fill = False
+    extra: Fill = 0
+    module: str = "mlp"
+
+    def build(self, reader: Reader, module: str, i: int) -> DenseMLP:
+        """The MLP of layer ``i``."""
+        count, hidden = reader.values.count, reader.values.name("hidden")
+        width, gated = count(self.width, i=i), bool(count(self.gated))
+        return DenseMLP(
+            hidden_size=hidden,
+            width=width,
+            gated=gated,
+            extra_parameters=((2 if gated else 1) * width + hidden) * bool(count(self.bias)) + count(self.extra),
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Experts behind a router, and perhaps one that every token visits."""
+
+    count: Fill = "experts"
+    per_token: Fill = "per_token"
+    width: Fill = "expert_width"
+    shared_width: Fill = 0
+    gated: Fill = True
+    extra: Fill = 0
+    """What the router has besides its matrix, biases, the shared expert's gate."""
+    module: str = "mlp.experts"
+    shared: str = ""
+    multiples: tuple[int, int] = (1, 1)
+    """MXFP4 kernels want hidden and MLP width in multiples of these."""
+
+    def build(self, reader: Reader, module: str, i: int) -> MoE:
+        """The experts of layer ``i``."""
+        values, hidden, quant = reader.values, reader.values.name("hidden"), reader.reading.quant
+        count, weights = values.count(self.count), quant.of(module, experts=True)
+        multiples = self.multiples if weights.name == "mxfp4" else (1, 1)
+        return MoE(
+            hidden_size=hidden,
+            num_experts=count,
+            num_experts_per_tok=values.count(self.per_token, i=i),
+            width=values.count(self.width),
+            shared_width=values.count(self.shared_width),
+            gated=bool(values.count(self.gated)),
+            extra_parameters=hidden * count + values.count(self.extra),
+            weights=weights,
+            shared_weights=quant.of(module.removesuffix(self.module) + self.shared if self.shared else module),
+            hidden_multiple=multiples[0],
+            width_multiple=multiples[1],
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What encodes pictures or sound.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tower:
+    """A vision or audio tower with its projector; expressions are over its own section of the file."""
+
+    block: Fill = 0
+    """Parameters of one block, which are shared out over a tensor-parallel group."""
+    blocks: Fill = "n"
+    shared: Fill = 0
+    """Others that are shared out: a projector."""
+    replicated: Fill = 0
+    """Those that every GPU holds."""
+    heads: Fill = 0
+    """Where a tower whose heads cannot be shared out is held by every GPU."""
+    tokens: Fill = 0
+    """Embeddings that the largest picture or clip becomes."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """``h``, ``w`` and ``n``, its width, that of its MLPs and its blocks, by other fields than most; further ones."""
+    outer: Mapping[str, str] = field(default_factory=dict)
+    """Further names: of fields of the file around it."""
+    kind: str = "vision"
+    section: str = "vision_config"
+    """Where its fields are; empty: among the decoder's."""
+
+    def build(self, reading: Reading, hidden: int) -> EncoderSpec:
+        """The tower beside a decoder that is ``hidden`` wide."""
+        section = reading.outer.section(self.section) if self.section else reading.fields
+        if section is None:
+            raise reading.outer.missing(self.section, "give the encoder's sizes")
+        around = Expressions(reading.outer, {})
+        bound = {"text": hidden, **{name: around.value(fill) for name, fill in self.outer.items()}}
+        values = Expressions(section, {**_TOWER_NAMES, **self.names})
+        blocks = values.count(self.blocks, **bound) * values.count(self.block, **bound)
+        blocks += values.count(self.shared, **bound)
+        replicated = values.count(self.replicated, **bound)
+        return EncoderSpec(
+            kind=self.kind,
+            num_parameters=blocks + replicated,
+            replicated_parameters=replicated,
+            num_heads=values.count(self.heads),
+            max_tokens_per_item=values.count(self.tokens, **bound),
+            weights=reading.quant.plain,
+        )
+
+
+_TOWER_NAMES = {
+    "h": "hidden_size", "w": "intermediate_size", "n": "num_hidden_layers|depth", "patch": "patch_size=14",
+    "channels": "num_channels|in_channels|in_chans=3", "image": "image_size=224", "frames": "temporal_patch_size=2",
+    "merge": "spatial_merge_size=2", "out": "out_hidden_size", "grid": "image // patch",
+    "pixels": "channels * patch * patch",
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A row: an architecture.
+
+AnyMixer = Grouped | Latent | DeltaNet | SelectiveState | HeadState | Convolution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What an architecture is made of."""
+
+    mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
+    """By the kind of layer; a kind that is not here mixes nothing."""
+    mlps: Mapping[str, Dense | Experts] = field(default_factory=lambda: {"": Dense()})
+    """By the kind of layer, or for all others; a kind with None has none."""
+    types: str = "layer_types"
+    """Fields with a kind for every layer, by their names in the table; empty: there are none."""
+    counts_layers: bool = False
+    """A list of kinds says how many layers there are."""
+    types_if: Fill = True
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Words of the file -> kinds of this row, where they differ."""
+    order: tuple[tuple[str, str], ...] = (("full_attention", "1"),)
+    """Where the file has no such field: (kind, expression over ``i``), and the first that is true counts."""
+    experts: Experts | None = None
+    sparse: str = "experts"
+    """Which layers have ``experts``: an expression over ``i``."""
+    norms: Fill = 2
+    """Per layer, as wide as the model."""
+    other: Fill = "hidden"
+    """Parameters outside the layers, besides embedding and head: the last norm, learned positions."""
+    embeddings: Fill = 0
+    """Parameters of embeddings beside the first."""
+    tied: Fill = ""
+    """Whether the output head shares the embedding's weights; empty: as the file says, inside the decoder or around."""
+    context: Fill = 0
+    """Longest context; 0: as ``max_position_embeddings`` and its scaling say."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Fields by another name than most files have."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that files leave out, as the configuration class fills them in."""
+    harmless: tuple[str, ...] = ()
+    """Fields that look as if they mattered and do not."""
+    harmless_around: tuple[str, ...] = ()
+    """The same, around a decoder that has a section of its own."""
+    refused: tuple[tuple[str, str, str], ...] = ()
+    """(field, expression that has to be false, what is not modelled)."""
+    refused_around: tuple[tuple[str, str], ...] = ()
+    """(field around the decoder that must be missing or null, what is not modelled)."""
+    prefix: str = "model.layers"
+    towers: tuple[Tower, ...] = ()
+    decoders: Mapping[str, Row] = field(default_factory=dict)
+    """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
+    encoder_tokens: Fill = 0
+    """Embeddings that cross attention keeps per request."""
+    replicated_embedding: bool = False
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """Fields that its expressions name, whether or not a file has a layer that needs them."""
+        names, found = {**NAMES, **self.names}, set[str]()
+        left = ["hidden layers vocab", *_texts(self)]
+        while left:
+            for word in re.findall(r"[A-Za-z_]\w*", left.pop()):
+                if word not in found:
+                    found.add(word)
+                    left += [names[word]] if word in names else []
+        return frozenset(found)
+
+
+_NO_EXPRESSIONS = (
+    "module", "shared", "prefix", "kind", "section", "towers", "decoders", "types_if", "harmless", "harmless_around",
+    "defaults",
+)  # fmt: skip
+
+
+def _texts(piece: Any) -> Iterator[str]:
+    """All expressions of a row or a piece."""
+    if isinstance(piece, str):
+        yield piece
+    elif isinstance(piece, Mapping | tuple):
+        for each in piece.values() if isinstance(piece, Mapping) else piece:
+            yield from _texts(each)
+    elif is_dataclass(piece):
+        yield getattr(piece, "reads", "")
+        for each in fields_of(piece):
+            if each.name not in _NO_EXPRESSIONS and (each.name != "sparse" or getattr(piece, "experts", None)):
+                yield from _texts(getattr(piece, each.name))
+
+
+def read_row(row: Row, reading: Reading) -> Stack:
+    """The layers of a file, by its row."""
+    if row.decoders:
+        kind = reading.fields.text("model_type")
+        if kind not in row.decoders:
+            raise reading.fields.error("model_type", f"is not modelled here: use {' or '.join(row.decoders)}")
+        row = replace(row.decoders[kind], towers=row.towers, harmless_around=row.harmless_around)
+    names = {**NAMES, **row.names}
+    reader = Reader(reading=reading, values=Expressions(reading.fields, names))
+    values = reader.values
+    around = Expressions(reading.outer, {})
+    for name, expression, what in row.refused:
+        if values.value(expression):
+            reading.not_modelled(name, what)
+    for name, what in row.refused_around:
+        if around.value(f"{name}|{name}=0"):
+            reading.not_modelled(name, what)
+    reading.fields.passed_over(*row.harmless, *row.known)
+    reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))
+    kinds = _kinds(row, reading, values)
+    layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
+    tied = None if row.tied == "" else bool(values.count(row.tied))
+    return Stack(
+        layers=layers,
+        hidden_size=values.name("hidden"),
+        vocab_size=values.name("vocab"),
+        max_model_len=values.count(row.context),
+        tie_word_embeddings=tied,
+        other_parameters=values.count(row.other),
+        embedding_parameters=values.count(row.embeddings),
+        encoders=tuple(tower.build(reading, values.name("hidden")) for tower in row.towers),
+        max_encoder_tokens=values.count(row.encoder_tokens),
+        replicated_embedding=row.replicated_embedding,
+    )
+
+
+def _kinds(row: Row, reading: Reading, values: Expressions) -> list[str]:
+    """The kind of every layer."""
+    fields = reading.fields
+    names = [name for name in row.types.split("|") if name]
+    fields.passed_over(*names)
+    given = fields.get(fields.first(*names)) if names and values.value(row.types_if) else None
+    if isinstance(given, str):
+        known = sorted({*row.kinds})
+        if not given or set(given) - set(known):
+            raise fields.error(fields.first(*names), f"give a letter per layer: {', '.join(known)}")
+        fields.passed_over("num_hidden_layers")
+        return [row.kinds[letter] for letter in given]
+    if given and row.counts_layers and isinstance(given, list):
+        fields.passed_over("num_hidden_layers")
+        count = len(given)
+    else:
+        count = _num_layers(fields, values)
+    if given:
+        words = fields.per_layer(fields.first(*names), count)
+        return [_known(row, fields, names, values, word) for word in words]
+    return [next(kind for kind, rule in row.order if values.value(rule, i=i)) for i in range(count)]
+
+
+def _num_layers(fields: Any, values: Expressions) -> int:
+    """Each layer is looked at by itself: no model has so many that it takes long."""
+    text = values.names["layers"]
+    if text.isidentifier():
+        return int(fields.count(text, high=MOST_LAYERS))
+    count = int(values.name("layers"))
+    if count > MOST_LAYERS:
+        raise fields.error(fields.first(*text.partition("=")[0].split("|")), f"give at most {MOST_LAYERS}")
+    return count
+
+
+def _known(row: Row, fields: Any, names: list[str], values: Expressions, word: Any) -> str:
+    kind = row.kinds.get(word, word) if isinstance(word, str) else ""
+    if kind not in row.mixers and kind not in row.mlps:
+        known = {*row.mixers, *row.kinds} - {*row.kinds.values()} | {*row.kinds}
+        raise fields.error(fields.first(*names), f"holds {word!r}: use {' or '.join(sorted(known))}")
+    for mixer in row.mixers.get(kind, ()):
+        if isinstance(mixer, Grouped) and mixer.window and not values.value(mixer.window, i=0):
+            raise fields.missing("sliding_window", "give a whole number")
+    return kind
+
+
+def _layer(row: Row, reader: Reader, kind: str, i: int) -> LayerSpec:
+    at = f"{row.prefix}.{i}"
+    mixers: tuple[Mixer, ...] = tuple(
+        mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())
+    )
+    piece = row.mlps.get(kind, row.mlps.get(""))
+    if row.experts is not None and kind not in row.mlps and reader.values.value(row.sparse, i=i):
+        piece = row.experts
+    mlp = None if piece is None else piece.build(reader, f"{at}.{piece.module}", i)
+    norms = reader.values.count(row.norms, i=i) * reader.values.name("hidden")
+    return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms)
+
+
+def varied(row: Row, **changes: Any) -> Row:
+    """The same row with these changes; names are added to its own."""
+    for each in ("names", "defaults"):
+        if each in changes:
+            changes[each] = {**getattr(row, each), **changes[each]}
+    return replace(row, **changes)

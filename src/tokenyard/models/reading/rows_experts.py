@@ -1,0 +1,307 @@
+"""Rows of decoders with experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Latent, Row, varied
+from tokenyard.models.reading.rows_dense import ALL_WINDOWED, BIASED, COMMAND_R2, EXAONE4, windowed
+
+__all__ = ["GEMMA4", "GLM4_MOE", "LLAMA4", "QWEN3_MOE", "ROWS"]
+
+
+MIXTRAL = Row(
+    mixers=windowed(Grouped()),
+    order=ALL_WINDOWED,
+    experts=Experts(width="width", module="block_sparse_moe.experts"),
+    names={"experts": "num_local_experts"},
+)
+PHIMOE = varied(MIXTRAL, mixers=windowed(BIASED), norms=4, other="2 * hidden + vocab * lm_head_bias")
+QWEN2_MOE = Row(
+    mixers={"full_attention": (Grouped(qkv_bias="qkv_bias=true"),)},
+    types="",
+    experts=Experts(
+        shared_width="shared_expert_intermediate_size",
+        extra="hidden if shared_expert_intermediate_size else 0",
+        shared="mlp.shared_expert",
+    ),
+    sparse="experts and i not in mlp_only_layers and (i + 1) % step == 0",
+    names={"step": "decoder_sparse_step=1"},
+    harmless=("sliding_window", "max_window_layers", "layer_types", "intermediate_size", "use_sliding_window"),
+)
+QWEN3_MOE = varied(
+    QWEN2_MOE,
+    mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True)),
+    order=(("sliding_attention", "use_sliding_window"), ("full_attention", "1")),
+)
+GPT_OSS = Row(
+    tied=False,
+    mixers=windowed(Grouped(qkv_bias=True, output_bias=True, extra="heads")),
+    order=(("full_attention", "i % 2"), ("sliding_attention", "1")),
+    experts=Experts(width="width", extra="experts * (2 * width + hidden + 1)", multiples=(256, 128)),
+    names={"experts": "num_local_experts", "window": "sliding_window=128"},
+    harmless=("attention_bias", "initial_context_length", "experts_per_token"),
+)
+_DEEPSEEK_EXPERTS = Experts(
+    shared_width="n_shared_experts * expert_width",
+    extra="experts if topk_method == 'noaux_tc' else 0",
+    shared="mlp.shared_experts",
+)
+DEEPSEEK = Row(
+    tied=False,
+    harmless=("attention_bias", "mlp_bias"),
+    mixers={"full_attention": (Latent(),)},
+    experts=_DEEPSEEK_EXPERTS,
+    sparse="i >= first_k_dense_replace and i % step == 0",
+    names={"experts": "n_routed_experts", "step": "moe_layer_freq=1"},
+)
+GLM4_MOE = varied(
+    DEEPSEEK,
+    mixers={"full_attention": (Grouped(qkv_bias="attention_bias", head_norms="use_qk_norm"),)},
+    experts=Experts(shared_width="n_shared_experts * expert_width", extra="experts", shared="mlp.shared_experts"),
+)
+MINIMAX_M2 = Row(
+    tied=False,
+    mixers={"full_attention": (Grouped(full_norms="use_qk_norm=true"),)},
+    experts=Experts(width="width", extra="experts if use_routing_bias else 0", module="block_sparse_moe.experts"),
+    names={"experts": "num_local_experts"},
+    harmless=("mtp_transformer_layers", "num_mtp_modules", "use_mtp", "qk_norm_type"),
+    refused=(
+        ("attn_type_list", "0 in attn_type_list", "lightning attention"),
+        ("shared_intermediate_size", "shared_intermediate_size", "a shared expert of MiniMax"),
+    ),
+)
+LLAMA4 = Row(
+    mixers={"full_attention": (Grouped(),), "chunked_attention": (Grouped(chunk="attention_chunk_size"),)},
+    types="",
+    order=(
+        ("full_attention", "not attention_chunk_size"),
+        ("chunked_attention", "no_rope_layers[i] if no_rope_layers else (i + 1) % interval"),
+        ("full_attention", "1"),
+    ),
+    mlps={"": Dense(width="intermediate_size_mlp", module="feed_forward")},
+    experts=Experts(
+        width="width", shared_width="width", module="feed_forward.experts", shared="feed_forward.shared_expert"
+    ),
+    sparse="i in moe_layers if moe_layers else (i + 1) % step == 0",
+    names={
+        "experts": "num_local_experts", "interval": "no_rope_layer_interval=4", "step": "interleave_moe_layer_step=1"
+    },
+    harmless=("attention_bias", "layer_types", "use_qk_norm", "intermediate_size_mlp"),  # that norm has no weights
+)  # fmt: skip
+GRANITE_MOE = Row(
+    harmless=("attention_bias",),
+    experts=Experts(width="width", module="block_sparse_moe.experts"),
+    names={"experts": "num_local_experts"},
+)
+GRANITE_MOE_SHARED = Row(
+    harmless=("attention_bias",),
+    experts=Experts(
+        width="width", shared_width="shared_intermediate_size", module="block_sparse_moe.experts", shared="shared_mlp"
+    ),
+    names={"experts": "num_local_experts"},
+)
+OLMOE = Row(tied=False, mixers={"full_attention": (Grouped(full_norms=True),)}, experts=Experts(width="width"))
+FLEX_OLMO = varied(OLMOE, tied="", mixers={"full_attention": (replace(BIASED, full_norms=True),)})
+ERNIE_MOE = Row(
+    mixers={"full_attention": (Grouped(qkv_bias="use_bias"),)},
+    experts=Experts(
+        shared_width="moe_num_shared_experts * moe_intermediate_size",
+        per_token="moe_k",
+        extra="experts",
+        shared="mlp.shared_experts",
+    ),
+    sparse="experts and i >= moe_layer_start_index and i <= last and (i + 1) % interval == 0",
+    names={"experts": "moe_num_experts", "interval": "moe_layer_interval=1", "last": "moe_layer_end_index=layers"},
+)
+GLM_LITE = varied(DEEPSEEK, sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace")
+HUNYUAN_MOE = Row(
+    mixers={"full_attention": (replace(BIASED, head_norms=True),)},
+    experts=Experts(width="width", shared_width="width", per_token="moe_topk[i]", shared="mlp.shared_mlp"),
+)
+DEEPSEEK_1 = varied(DEEPSEEK, mixers={"full_attention": (BIASED,)})
+BAILING = Row(
+    mixers={
+        "full_attention": (
+            Grouped(qkv_bias="use_bias or use_qkv_bias", output_bias="use_bias", head_norms="use_qk_norm"),
+        )
+    },
+    experts=Experts(
+        shared_width="num_shared_experts * expert_width",
+        extra="experts if moe_router_enable_expert_bias else 0",
+        shared="mlp.shared_experts",
+    ),
+    sparse="i >= first_k_dense_replace",
+)
+COHERE2_MOE = varied(
+    COMMAND_R2,
+    experts=Experts(width="width", shared_width="num_shared_experts * width", shared="mlp.shared_experts"),
+    harmless=("expert_selection_fn", "shared_expert_combination_strategy", "prefix_dense_sliding_window_pattern"),
+    sparse="mlp_layer_types[i] == 'sparse'",
+    mlps={"": Dense(width="prefix_dense_intermediate_size or width")},
+    mixers=windowed(Grouped(), "window + 1"),
+)
+EXAONE_MOE = varied(
+    EXAONE4,
+    experts=Experts(shared_width="num_shared_experts * expert_width", extra="experts", shared="mlp.shared_experts"),
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace",
+)
+_LAGUNA = Grouped(
+    heads="num_attention_heads_per_layer[i] if num_attention_heads_per_layer else heads",
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    head_norms=True,
+    extra="(hidden * num_attention_heads_per_layer[i] if num_attention_heads_per_layer else heads) if gating else 0",
+)
+LAGUNA = Row(
+    harmless=("moe_routed_scaling_factor", "moe_apply_router_weight_on_input"),
+    mixers=windowed(_LAGUNA),
+    experts=Experts(shared_width="shared_expert_intermediate_size", extra="2 * experts", shared="mlp.shared_expert"),
+    sparse="mlp_layer_types[i] == 'sparse'",
+)
+_GEMMA4 = Grouped(
+    qkv_bias="attention_bias", output_bias="attention_bias", head_norms=True, shares_kv="i >= first_shared"
+)
+_PER_LAYER = "(2 * hidden * per_layer + hidden) if per_layer else 0"
+GEMMA4 = Row(
+    mixers={
+        "sliding_attention": (replace(_GEMMA4, window="window"),),
+        "full_attention": (
+            replace(
+                _GEMMA4,
+                head_dim="per_layer_config[i].head_dim or global_head_dim or 512",
+                kv_heads="per_layer_config[i].num_key_value_heads or global_kv_heads or kv_heads",
+            ),
+        ),
+    },
+    order=(("full_attention", "(i + 1) % 6 == 0 or i == layers - 1"), ("sliding_attention", "1")),
+    mlps={"": Dense(width="width * (2 if use_double_wide_mlp and i >= first_shared else 1)", extra=_PER_LAYER)},
+    experts=Experts(
+        per_token="top_k_experts",
+        shared_width="width",
+        extra="experts + hidden + 3 * hidden + (" + _PER_LAYER + ")",
+        module="experts",
+        shared="mlp",
+    ),
+    norms=4,
+    other="hidden + per_layer",
+    embeddings="(vocab_size_per_layer_input + hidden) * layers * per_layer",
+    tied="tie_word_embeddings=true",
+    names={
+        "window": "sliding_window=512",
+        "head_dim": "head_dim=256",
+        "per_layer": "hidden_size_per_layer_input=0",
+        "global_kv_heads": "num_global_key_value_heads if attention_k_eq_v else 0",
+        "first_shared": "layers - num_kv_shared_layers if num_kv_shared_layers else layers",
+        "experts": "num_experts=0",
+    },
+    harmless=("enable_moe_block",),
+)
+GRANITE_MOE_SWA = varied(GRANITE_MOE_SHARED, mixers=windowed(Grouped(extra="heads")))
+GLM_DSA = varied(
+    DEEPSEEK,
+    kinds={"indexed_attention": "full_attention"},
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace",
+)
+MELLUM = varied(
+    QWEN3_MOE,
+    mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True)),
+    types="layer_types",
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else experts",
+)
+
+_GEMMA3N = Grouped(
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    head_norms=True,
+    shares_kv="first_shared > 0 and i >= first_shared",
+)
+GEMMA3N = Row(
+    mixers={"full_attention": (_GEMMA3N,), "sliding_attention": (replace(_GEMMA3N, window="window"),)},
+    order=(("full_attention", "(i + 1) % 5 == 0"), ("sliding_attention", "1")),
+    mlps={"": Dense(width="intermediate_size[i]", extra="2 * hidden * per_layer + (4 + altup_num_inputs) * hidden")},
+    norms=4,
+    other="hidden + per_layer",
+    embeddings="(vocab_size_per_layer_input + hidden) * layers * per_layer"
+    " + 2 * (altup_num_inputs - 1) * hidden * hidden + 2 * layers * laurel_rank * hidden",
+    tied=True,
+    names={
+        "window": "sliding_window=512", "head_dim": "head_dim=256", "per_layer": "hidden_size_per_layer_input=256",
+        "first_shared": "layers - num_kv_shared_layers",
+    },
+    defaults={
+        "altup_num_inputs": 4, "laurel_rank": 64, "num_kv_shared_layers": 15, "vocab_size_per_layer_input": 262_144,
+        "vocab_size": 262_400,
+    },
+    harmless=("activation_sparsity_pattern", "altup_active_idx", "altup_coef_clip", "altup_correct_scale"),
+)  # fmt: skip
+
+HY3 = varied(
+    GLM4_MOE,
+    tied="",
+    mixers={"full_attention": (Grouped(head_norms="qk_norm"),)},
+    experts=Experts(shared_width="num_shared_experts * expert_width", extra="experts", shared="mlp.shared_mlp"),
+    names={"experts": "num_experts", "expert_width": "expert_hidden_dim|moe_intermediate_size"},
+    harmless=("attention_bias", "mlp_bias", "mlp_layer_types", "enable_moe_fp32_combine"),
+)
+LONGCAT = Row(
+    mixers={"full_attention": (Latent(module="self_attn.0"), Latent(module="self_attn.1"))},
+    experts=Experts(
+        width="expert_ffn_hidden_size",
+        shared_width="2 * ffn_hidden_size",  # two MLPs that every token goes through
+        per_token="min(moe_topk, experts)",
+        extra="2 * (hidden + 1) * zero_expert_num + (hidden + 2) * experts",  # a router in float32
+        shared="mlps",
+    ),
+    norms=4,
+    tied=False,
+    names={"layers": "num_layers|num_hidden_layers", "experts": "n_routed_experts"},
+    harmless=("attention_bias", "mla_scale_q_lora", "mla_scale_kv_lora", "zero_expert_type"),
+)
+
+BEAM = Row(
+    mixers=windowed(Grouped(head_norms=True, output_gate=True, extra="heads")),
+    order=ALL_WINDOWED,
+    norms=4,
+    experts=Experts(extra="(hidden + 2) * experts"),  # a router in float32
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else experts",
+)
+
+ROWS = {
+    "BeamForCausalLM": BEAM,
+    "LongcatFlashForCausalLM": LONGCAT,
+    "Gemma3nForCausalLM": GEMMA3N,
+    "HunYuanMoEV1ForCausalLM": HUNYUAN_MOE,
+    "AXK1ForCausalLM": DEEPSEEK,
+    "BailingMoeForCausalLM": BAILING,
+    "BailingMoeV2ForCausalLM": BAILING,
+    "Cohere2MoeForCausalLM": COHERE2_MOE,
+    "DeepseekForCausalLM": DEEPSEEK_1,
+    "DeepseekV2ForCausalLM": DEEPSEEK,
+    "DeepseekV32ForCausalLM": DEEPSEEK,
+    "DeepseekV3ForCausalLM": DEEPSEEK,
+    "Ernie4_5_MoeForCausalLM": ERNIE_MOE,
+    "ExaoneMoEForCausalLM": EXAONE_MOE,
+    "ExaoneMoeForCausalLM": EXAONE_MOE,
+    "FlexOlmoForCausalLM": FLEX_OLMO,
+    "Gemma4ForCausalLM": GEMMA4,
+    "Glm4MoeForCausalLM": GLM4_MOE,
+    "Glm4MoeLiteForCausalLM": GLM_LITE,
+    "GlmMoeDsaForCausalLM": GLM_DSA,
+    "GptOssForCausalLM": GPT_OSS,
+    "GraniteMoeForCausalLM": GRANITE_MOE,
+    "GraniteMoeSWAForCausalLM": GRANITE_MOE_SWA,
+    "GraniteMoeSharedForCausalLM": GRANITE_MOE_SHARED,
+    "HYV3ForCausalLM": HY3,
+    "LagunaForCausalLM": LAGUNA,
+    "Llama4ForCausalLM": LLAMA4,
+    "MellumForCausalLM": MELLUM,
+    "MiniMaxM2ForCausalLM": MINIMAX_M2,
+    "MistralLarge3ForCausalLM": DEEPSEEK,
+    "MixtralForCausalLM": MIXTRAL,
+    "OlmoeForCausalLM": OLMOE,
+    "PhiMoEForCausalLM": PHIMOE,
+    "Qwen2MoeForCausalLM": QWEN2_MOE,
+    "Qwen3MoeForCausalLM": QWEN3_MOE,
+}
+"""By the name in ``architectures``."""

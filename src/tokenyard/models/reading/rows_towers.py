@@ -1,0 +1,487 @@
+"""Rows of models that see or hear: a decoder behind a tower."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Row, Tower, varied
+from tokenyard.models.reading.rows_dense import (
+    COMMAND_R2,
+    ERNIE,
+    EXAONE4,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    GLM4,
+    LLAMA,
+    MISTRAL,
+    MUSE_GLIMMER,
+    QWEN2,
+    QWEN3,
+)
+from tokenyard.models.reading.rows_experts import GEMMA4, GLM4_MOE, LLAMA4, QWEN3_MOE
+from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
+
+__all__ = ["ROWS"]
+
+
+_VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
+GEMMA3_VISION = varied(
+    GEMMA3,
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated="3 * patch * patch * h + h + (image // patch) * (image // patch) * h + 2 * h + h * text + h",
+            tokens="tokens",
+            names={"image": "image_size=224"},
+            outer={"tokens": "mm_tokens_per_image=256"},
+        ),
+    ),
+)
+LLAMA4_VISION = varied(
+    LLAMA4,
+    prefix="language_model.model.layers",
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="h // (ratio * ratio) * into + into * out + 3 * patch * patch * h + vision_out * text",
+            replicated="(grid * grid + 1) * h + 5 * h",
+            tokens="(image // patch) * (image // patch) // 4",
+            names={
+                "image": "image_size=448", "into": "projector_input_dim=4096", "out": "projector_output_dim=4096",
+                "vision_out": "vision_output_dim=4096", "ratio": "pixel_shuffle_ratio if pixel_shuffle_ratio else 0.5",
+            },
+        ),
+    ),
+)  # fmt: skip
+QWEN2_5_VL = varied(
+    QWEN2,
+    towers=(
+        Tower(
+            block="4 * h * h + 4 * h + 3 * h * w + 2 * w + h + 2 * h",
+            shared="h + merged * merged + merged + merged * out + out",
+            replicated="channels * temporal * patch * patch * h",
+            tokens=16_384,
+            names={
+                "n": "depth", "merge": "spatial_merge_size=2", "merged": "h * merge * merge", "out": "out_hidden_size",
+                "channels": "in_chans|in_channels=3", "temporal": "temporal_patch_size=2",
+            },
+        ),
+    ),
+)  # fmt: skip
+MISTRAL3 = varied(
+    MISTRAL,
+    towers=(
+        Tower(
+            block="4 * h * h + 3 * h * w + 2 * h",
+            shared="h * text + text * text",
+            replicated="channels * patch * patch * h + 2 * h + h * merge * merge * h",
+            tokens="(image // patch // merge) * (image // patch // merge)",
+            names={"channels": "num_channels=3", "image": "image_size=1540"},
+            outer={"merge": "spatial_merge_size=2"},
+        ),
+    ),
+)
+_WHISPER_ATTENTION = Grouped(kv_heads="heads", head_dim="hidden // heads", extra="4 * hidden")
+WHISPER = Row(
+    mixers={"full_attention": (_WHISPER_ATTENTION, replace(_WHISPER_ATTENTION, cross=True))},
+    mlps={"": Dense(gated=False, bias=True)},
+    norms=6,
+    other="2 * hidden + targets * hidden",
+    tied=True,
+    context="targets",
+    names={
+        "hidden": "d_model", "heads": "decoder_attention_heads", "layers": "decoder_layers", "width": "decoder_ffn_dim",
+        "targets": "max_target_positions=448", "positions": "max_source_positions=1500",
+    },
+    defaults={"vocab_size": 51_865},
+    harmless=("num_hidden_layers", "encoder_attention_heads", "max_length"),
+    prefix="model.decoder.layers",
+    encoder_tokens="positions",
+    replicated_embedding=True,
+    towers=(
+        Tower(
+            kind="audio",
+            section="",
+            block=_VIT,
+            replicated="3 * h * mels + 3 * h * h + 2 * h + positions * h + 2 * h",
+            tokens="positions",
+            names={
+                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=80",
+                "positions": "max_source_positions=1500",
+            },
+        ),
+    ),
+)  # fmt: skip
+_INNER = "tie_word_embeddings"
+"""What the decoder's own section says counts."""
+_SIGLIP = "pixels * h + h + grid * grid * h + 2 * h"
+COHERE2_VISION = varied(
+    COMMAND_R2,
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="align * h * down * down + align + align // 2 * text",
+            replicated=_SIGLIP + " + text",
+            tokens="(grid // down) * (grid // down)",
+            outer={"align": "alignment_intermediate_size=36864", "down": "downsample_factor=2"},
+        ),
+    ),
+)
+EXAONE4_5 = varied(
+    EXAONE4,
+    towers=(
+        Tower(
+            block="2 * h * h + 2 * h * h * num_key_value_heads // num_heads + 3 * h * w + 2 * w + 5 * h",
+            shared="h * merge * merge * (h * merge * merge + out)",
+            replicated="pixels * frames * h",
+            tokens=16_384,
+        ),
+    ),
+)
+_GLM4V_TOWER = Tower(
+    block="4 * h * h + 3 * h * out + 2 * h",
+    shared="out * out + 3 * out * w",
+    replicated="pixels * frames * h + grid * grid * h + out * h * merge * merge + 4 * h + 3 * out",
+    tokens="(grid // merge) * (grid // merge)",
+)
+GLM4V = varied(GLM4, towers=(_GLM4V_TOWER,))
+GLM4V_MOE = varied(GLM4_MOE, towers=(_GLM4V_TOWER,))
+GLM_OCR = varied(
+    GLM4,
+    towers=(
+        replace(
+            _GLM4V_TOWER,
+            block="4 * h * h + 3 * h * w + 7 * h + 2 * w",
+            shared="out * out + 3 * out * joined",
+            outer={"joined": "text_config.intermediate_size"},
+            replicated="pixels * frames * h + out * h * merge * merge + 2 * h + 3 * out",
+        ),
+    ),
+)
+_MELS = "3 * h * num_mel_bins + 3 * h * h + 4 * h"
+GLM_ASR = varied(
+    LLAMA,
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block=_VIT,
+            shared="2 * text * w + 2 * text * text",
+            replicated=_MELS,
+            tokens=1500,
+        ),
+    ),
+)
+AUDIO_FLAMINGO3 = varied(
+    QWEN2,
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            replicated=f"n * ({_VIT}) + {_MELS} + positions * h + text * h + text * text + 2 * text",
+            tokens="positions // 2",
+            names={"positions": "max_source_positions=1500"},
+        ),
+    ),
+)
+_DECODERS = {"llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma2": GEMMA2}
+_CLIP = Tower(
+    block=_VIT,
+    blocks="n + 1 + feature if feature < 0 else feature",
+    shared="text * h + text * text",
+    replicated="pixels * h + (grid * grid + 1) * h + 2 * h + 3 * text",
+    tokens="grid * grid",
+    outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -2"},
+)
+LLAVA = Row(decoders=_DECODERS, towers=(_CLIP,))
+LLAVA_NEXT = Row(
+    decoders=_DECODERS,
+    towers=(replace(_CLIP, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
+)
+LLAVA_ONEVISION = Row(
+    decoders=_DECODERS,
+    towers=(
+        replace(
+            _CLIP,
+            shared=0,
+            replicated=_SIGLIP + " + text * h + text * text + 3 * text",
+            outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -1"},
+        ),
+    ),
+)
+IDEFICS3 = varied(
+    LLAMA,
+    tied=_INNER,
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated=_SIGLIP + " + text * h * scale * scale",
+            tokens="grid * grid // (scale * scale)",
+            outer={"scale": "scale_factor=2"},
+        ),
+    ),
+)
+INTERN_VL = Row(
+    decoders={"qwen2": QWEN2, "qwen3": QWEN3, "llama": LLAMA},
+    towers=(
+        Tower(
+            block="2 * h * w + w",
+            replicated="n * (4 * h * h + 8 * h) + channels * 196 * h + 1025 * h + text * h * 4 + text * text"
+            " + 10 * h + 2 * text",
+            tokens="tokens",
+            outer={"tokens": "image_seq_length=256"},
+        ),
+    ),
+)
+MINICPM_V = varied(
+    QWEN3_5,
+    tied=_INNER,
+    harmless_around=("image_size", "patch_size", "insert_layer_id", "drop_vision_last_layer", "merge_kernel_size"),
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="4 * h * h",
+            replicated=_SIGLIP + " + 20 * h * w + 16 * h * h + text * 4 * h + 4 * w + 10 * h + text",
+            tokens="grid * grid // 16",
+        ),
+    ),
+)
+_QWEN_VL = Tower(
+    block="4 * h * h + 2 * h * w + w + 9 * h",
+    shared="h * merge * merge * (h * merge * merge + hidden_size)",
+    replicated="pixels * frames * h",
+    tokens=16_384,
+    names={"h": "embed_dim|hidden_size", "w": "h * mlp_ratio"},
+)
+QWEN2_VL = varied(QWEN2, towers=(_QWEN_VL,))
+_QWEN3_TOWER = Tower(
+    block=_VIT,
+    shared="(1 + drafts) * (h * merge * merge * h * merge * merge + h * merge * merge * out)",
+    replicated="pixels * frames * h + h + num_position_embeddings * h",
+    tokens=16_384,
+    names={"drafts": "3 if deepstack_visual_indexes else 0"},
+)
+QWEN3_VL = varied(QWEN3, towers=(_QWEN3_TOWER,))
+QWEN3_VL_MOE = varied(QWEN3_MOE, towers=(_QWEN3_TOWER,))
+QWEN3_5_VL = varied(QWEN3_5, tied=_INNER, towers=(replace(_QWEN3_TOWER, names={"drafts": "0 + 0"}),))
+QWEN2_AUDIO = varied(
+    QWEN2,
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block=0,
+            replicated=f"n * ({_VIT}) + 3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
+            tokens="positions // 2",
+            names={
+                "h": "d_model",
+                "w": "encoder_ffn_dim",
+                "n": "encoder_layers",
+                "mels": "num_mel_bins=128",
+                "positions": "max_source_positions=1500",
+            },
+        ),
+    ),
+)
+
+PADDLE_OCR = varied(
+    ERNIE,
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated=_SIGLIP + " + h * merge * merge * (h * merge * merge + text) + 6 * h + text",
+            tokens="grid * grid // (merge * merge)",
+        ),
+    ),
+)
+_OMNI_AUDIO = Tower(
+    kind="audio",
+    section="audio_config",
+    replicated=f"n * ({_VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
+    tokens="positions // 2",
+    names={
+        "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
+        "positions": "max_source_positions=1500",
+    },
+)  # fmt: skip
+QWEN2_5_OMNI = varied(
+    QWEN2,
+    tied=_INNER,
+    harmless_around=("seconds_per_chunk", "position_id_per_seconds"),
+    towers=(*QWEN2_5_VL.towers, _OMNI_AUDIO),
+)
+QWEN3_ASR = varied(
+    QWEN3,
+    towers=(
+        replace(
+            _OMNI_AUDIO,
+            block=_VIT,
+            heads="encoder_attention_heads",
+            replicated="18 * down * down + 10 * down + h * down * (mels // 8) + h * h + h * output_dim + 4 * h",
+            names={**_OMNI_AUDIO.names, "down": "downsample_hidden_size=480"},
+        ),
+    ),
+)
+GRANITE_SPEECH = varied(
+    LLAMA,
+    harmless_around=("window_size", "downsample_rate", "has_lora_adapter"),
+    towers=(
+        Tower(
+            kind="audio",
+            section="encoder_config",
+            block="4 * ff * h * h",
+            replicated="n * (4 * h * inner + 3 * wide * h * h + (2 * max_pos_emb + 1) * dim_head + 20 * h + 2 * ff * h)"
+            " + input_dim * h",
+            names={
+                "h": "hidden_dim", "n": "num_layers", "ff": "feedforward_mult=4", "inner": "num_heads * dim_head",
+                "wide": "conv_expansion_factor=2",
+            },
+        ),
+        Tower(
+            kind="audio",
+            section="projector_config",
+            replicated="n * (4 * h * h + 2 * h * w + 9 * h + w) + h * text"
+            " + n // cross_attention_frequency * (2 * h * h + 2 * h * encoder_hidden_size + 6 * h)",
+        ),
+    ),
+)  # fmt: skip
+
+GEMMA4_VISION = varied(
+    GEMMA4,
+    tied="",
+    refused_around=(("audio_config", "Gemma 4 with a tower for audio"),),
+    towers=(
+        Tower(
+            replicated="n * (4 * h * h + 3 * h * w + 4 * h + 2 * head_dim) + 2 * position_embedding_size * h"
+            " + pixels * h + text * h",
+            tokens=280,
+        ),
+    ),
+)
+GEMMA4_UNIFIED = varied(
+    GEMMA4,
+    tied="",
+    harmless=("use_bidirectional_attention",),
+    names={"per_layer": "hidden_size_per_layer_input=0"},
+    towers=(
+        Tower(
+            blocks=0,
+            shared="wide * mm_embed_dim",
+            replicated="2 * mm_posemb_size * mm_embed_dim + text * output_proj_dims + wide + 2 * mm_embed_dim",
+            names={"wide": "pixels * pooling_kernel_size * pooling_kernel_size"},
+            tokens=1120,
+        ),
+    ),
+)
+
+_AROUND_IMAGES = ("num_image_tokens", "use_bidirectional_attention")
+PALIGEMMA = varied(
+    GEMMA,
+    harmless=_AROUND_IMAGES,
+    harmless_around=("hidden_size", "projection_dim"),
+    towers=(Tower(block=_VIT, replicated=f"{_SIGLIP} + projection_dim * h + projection_dim", tokens="grid * grid"),),
+)
+LFM2_VL = varied(
+    LFM2,
+    tied="",
+    harmless_around=("projector_use_layernorm", "projector_hidden_size"),
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated="pixels * h + num_patches * h + wide * h * down * down + wide * text + 6 * h",
+            tokens="num_patches // (down * down)",
+            outer={"wide": "projector_hidden_size=2560", "down": "downsample_factor=2"},
+        ),
+    ),
+)
+MUSE_GLIMMER_VISION = varied(
+    MUSE_GLIMMER,
+    tied=False,
+    harmless_around=("out_hidden_size",),
+    towers=(
+        Tower(
+            block="4 * h * h",
+            replicated="n * (2 * h * w + w + 9 * h) + max_position_embeddings * h + channels * patch_temporal * patch"
+            " * patch * h + wide * h * merge_size * merge_size + wide * wide + wide * text",
+            tokens=1024,
+            outer={"wide": "projector_hidden_size=4096"},
+        ),
+    ),
+)
+
+ARIA = Row(
+    experts=Experts(width="width", shared_width="moe_num_shared_experts * width", shared="mlp.shared_experts"),
+    names={"experts": "moe_num_experts", "per_token": "moe_topk"},
+    harmless=("attention_bias", "mlp_bias"),
+    harmless_around=("max_value_projector_patch_to_query_dict", "projector_patch_to_query_dict"),
+    tied=False,
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="text * h + text * text",
+            replicated=f"{_SIGLIP} + 256 * h + 8 * h * h + 14 * h",
+            tokens=256,
+        ),
+    ),
+)
+
+COSMOS3_EDGE = varied(
+    LLAMA,
+    mlps={"": Dense(gated=False, bias="mlp_bias")},
+    harmless_around=("projector_hidden_size",),
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="wide * (h * merge * merge + text + 1)",
+            replicated="pixels * h + num_patches * h + 5 * h + text",
+            tokens="num_patches // (merge * merge)",
+            outer={"wide": "projector_hidden_size=11520"},
+        ),
+    ),
+)
+
+ROWS = {
+    "Cosmos3EdgeForConditionalGeneration": COSMOS3_EDGE,
+    "AriaForConditionalGeneration": ARIA,
+    "PaliGemmaForConditionalGeneration": PALIGEMMA,
+    "Lfm2VlForConditionalGeneration": LFM2_VL,
+    "MuseGlimmerForConditionalGeneration": MUSE_GLIMMER_VISION,
+    "Gemma4ForConditionalGeneration": GEMMA4_VISION,
+    "Gemma4UnifiedForConditionalGeneration": GEMMA4_UNIFIED,
+    "Qwen2_5OmniForConditionalGeneration": QWEN2_5_OMNI,
+    "Qwen2_5OmniModel": QWEN2_5_OMNI,
+    "Qwen3ASRForConditionalGeneration": QWEN3_ASR,
+    "Qwen3ASRRealtimeGeneration": QWEN3_ASR,
+    "GraniteSpeechForConditionalGeneration": GRANITE_SPEECH,
+    "GraniteSpeechPlusForConditionalGeneration": GRANITE_SPEECH,
+    "PaddleOCRVLForConditionalGeneration": PADDLE_OCR,
+    "Cohere2VisionForConditionalGeneration": COHERE2_VISION,
+    "Exaone4_5_ForConditionalGeneration": EXAONE4_5,
+    "Glm4vForConditionalGeneration": GLM4V,
+    "Glm4vMoeForConditionalGeneration": GLM4V_MOE,
+    "GlmOcrForConditionalGeneration": GLM_OCR,
+    "GlmAsrForConditionalGeneration": GLM_ASR,
+    "AudioFlamingo3ForConditionalGeneration": AUDIO_FLAMINGO3,
+    "LlavaForConditionalGeneration": LLAVA,
+    "LlavaNextForConditionalGeneration": LLAVA,
+    "LlavaNextVideoForConditionalGeneration": LLAVA_NEXT,
+    "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
+    "Idefics3ForConditionalGeneration": IDEFICS3,
+    "SmolVLMForConditionalGeneration": IDEFICS3,
+    "InternVLForConditionalGeneration": INTERN_VL,
+    "MiniCPMV4_6ForConditionalGeneration": MINICPM_V,
+    "MiniCPMV4_7ForConditionalGeneration": MINICPM_V,
+    "Qwen2VLForConditionalGeneration": QWEN2_VL,
+    "Qwen3VLForConditionalGeneration": QWEN3_VL,
+    "Qwen3VLMoeForConditionalGeneration": QWEN3_VL_MOE,
+    "Qwen3_5ForConditionalGeneration": QWEN3_5_VL,
+    "Qwen3_5MoeForConditionalGeneration": QWEN3_5_VL,
+    "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
+    "Gemma3ForConditionalGeneration": GEMMA3_VISION,
+    "Llama4ForConditionalGeneration": LLAMA4_VISION,
+    "Mistral3ForConditionalGeneration": MISTRAL3,
+    "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
+    "WhisperForConditionalGeneration": WHISPER,
+}
+"""By the name in ``architectures``."""

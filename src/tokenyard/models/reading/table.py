@@ -1,0 +1,16 @@
+"""The table of architectures: a row each, which says which fields of a ``config.json`` fill which piece.
+
+What a row may say stands in :mod:`~tokenyard.models.reading.pieces`; the rows stand in ``rows_*.py``, by kind. Names
+that share a row are aliases. A row is there only if vLLM's own model class and planner were seen to come to the same
+(``scripts/record_registry.py``, ``docs/models.md``).
+"""
+
+from __future__ import annotations
+
+from tokenyard.models.reading import rows_dense, rows_experts, rows_states, rows_towers
+from tokenyard.models.reading.pieces import Row
+
+__all__ = ["ROWS"]
+
+ROWS: dict[str, Row] = {**rows_dense.ROWS, **rows_experts.ROWS, **rows_states.ROWS, **rows_towers.ROWS}
+"""By the name in ``architectures``."""

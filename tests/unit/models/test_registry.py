@@ -1,0 +1,105 @@
+"""Every row of the table of architectures, against what vLLM's own planner and model classes say.
+
+``scripts/record_registry.py`` records the fixture: it builds every decoder of vLLM's registry with the defaults of its
+configuration class and with drawn sizes, and knows nothing of our rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.planner_answers import differences, is_proof, recorded
+
+from tokenyard.errors import ConfigError
+from tokenyard.models.named import MODELS, config_of
+from tokenyard.models.reading.expressions import Expressions
+from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.read import model_from_config
+from tokenyard.models.reading.table import ROWS
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
+import generate_models
+
+RECORDED = recorded(Path(__file__).with_name("registry.json.gz"))
+ENTRIES = {entry["architecture"]: entry for entry in RECORDED["architectures"]}
+
+
+def test_every_architecture_of_the_table_comes_to_what_vllm_says() -> None:
+    wrong = {name: list(differences(ENTRIES[name], RECORDED))[:1] for name in ROWS if name in ENTRIES}
+    assert {name: what for name, what in wrong.items() if what} == {}
+
+
+def test_no_architecture_is_in_the_table_without_proof() -> None:
+    named = {MODELS[name].architecture for name in MODELS}  # those have recordings of their own
+    assert {name for name in ROWS if name not in named and not is_proof(ENTRIES.get(name, {"cases": []}))} == set()
+
+
+def test_the_page_of_models_is_up_to_date() -> None:
+    assert generate_models.main(["--check"]) == 0
+
+
+def test_the_recordings_are_of_the_whole_registry() -> None:
+    kinds = [entry["kind"] for entry in ENTRIES.values()]
+    assert (kinds.count("text"), kinds.count("multimodal")) == (124, 127)
+
+
+# ---- expressions
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("heads * 2 + experts", 16),
+        ("kv_heads", 8),
+        ("n_groups=3", 3),
+        ("missing|hidden_size", 64),
+        ("flag and 5", 5),
+        ("i in chosen", True),
+        ("i not in chosen", False),
+        ("kinds[i] == 'sparse'", True),
+        ("hidden_size[i]", 64),
+        ("each[i].head_dim or 7", 512),
+        ("each[i + 1].head_dim or 7", 7),
+        ("-(-10 // 4) * 4", 12),
+        ("max(hidden // heads, 3)", 8),
+    ],
+)
+def test_an_expression_comes_to_this(expression: str, value: object) -> None:
+    raw = {
+        "num_attention_heads": 8, "hidden_size": 64, "flag": True, "chosen": [1, 2], "kinds": ["dense", "sparse"],
+        "each": {"01": {"head_dim": 512}},
+    }  # fmt: skip
+    names = {"heads": "num_attention_heads", "kv_heads": "num_key_value_heads=heads", "hidden": "hidden_size"}
+    assert (
+        Expressions(Fields("config.json", raw), {**names, "experts": "num_experts=0"}).value(expression, i=1) == value
+    )
+
+
+@pytest.mark.parametrize("value", ["4", [4], {}, None, -1, 0.5])
+def test_a_size_that_is_none_names_its_field(value: object) -> None:
+    expressions = Expressions(Fields("config.json", {"hidden_size": value}), {"hidden": "hidden_size"})
+    with pytest.raises(ConfigError, match=r"config\.json: hidden_size"):
+        expressions.count("hidden * 2")
+
+
+def test_a_list_that_is_too_short_names_its_field() -> None:
+    expressions = Expressions(Fields("config.json", {"kinds": ["dense"]}), {})
+    with pytest.raises(ConfigError, match=r"kinds = .*give a value for layer 3"):
+        expressions.value("kinds[i]", i=3)
+
+
+def test_a_decoder_that_is_not_known_behind_a_tower_is_refused() -> None:
+    entry = ENTRIES["LlavaForConditionalGeneration"]["cases"][0]["config"]
+    text = {**entry["text_config"], "model_type": "nobody"}
+    with pytest.raises(ConfigError, match=r"model_type = 'nobody': is not modelled here: use llama or mistral"):
+        model_from_config({**entry, "text_config": text}, name="x", where="config.json")
+
+
+def test_what_the_outer_part_says_of_tied_embeddings_counts() -> None:
+    _, where, raw = config_of("mistral-small-3.1-24b")
+    text = {**raw["text_config"], "tie_word_embeddings": False}
+    tied = model_from_config({**raw, "tie_word_embeddings": True, "text_config": text}, name="x", where=where)
+    assert tied.tie_word_embeddings
+    assert not model_from_config({**raw, "text_config": text}, name="x", where=where).tie_word_embeddings
