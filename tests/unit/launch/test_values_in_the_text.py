@@ -225,21 +225,6 @@ def test_what_a_condition_alone_sets_is_taken_and_named() -> None:
     assert [each.name for each in line.notes] == ["M"]
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("pip install vllm==0.22.1\nvllm serve m", "0.22.1"),
-        ("uv run --with vllm==0.33.0 vllm serve m", "0.33.0"),
-        ("pip install vllm==0.22.1\npip install vllm==0.33.0\nvllm serve m", None),
-        ("pip install my-vllm==0.22.1\nvllm serve m", None),
-        ("docker run rocm/vllm:rocm6.4.1_vllm_0.9.1_20250715 vllm serve m", "0.9.1"),
-    ],
-)
-def test_the_version_of_an_installation(text: str, version: str | None) -> None:
-    said = read_serve_text(text).version
-    assert (said and said.value) == version
-
-
 @pytest.mark.parametrize("script", ["A=('' '')\n" + 'A+=("${A[@]}")\n' * 40, "A=aa\n" + "A+=$A\n" * 40])
 def test_variables_that_double(script: str) -> None:
     with pytest.raises(ConfigError, match="stands for more than"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, Piece, ShellError, Word, commands, expanded, split_words
@@ -13,6 +14,7 @@ from tokenyard.redaction import hidden_beginning
 
 __all__ = [
     "NO_GPU",
+    "SEVERAL",
     "ContainerCommand",
     "Expander",
     "Found",
@@ -90,9 +92,21 @@ _VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Versions of vLLM begin with 0; other tags (25.11-py3, 3.0) count something else."""
 _AMONG_OTHERS = re.compile(r"vllm[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Within a tag that counts something else first: ``rocm6.4.1_vllm_0.9.1_20250715``."""
-_INSTALLED = re.compile(r"(?<![\w.-])vllm(?:\[[\w,-]{1,60}\])?(?:==|@)v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])")
+_INSTALLED = re.compile(
+    r"(?<![\w.-])vllm(?:\.git)?(?:\[[\w,-]{1,60}\])?[ \t]?"
+    r"((?:(?:(?:===?|~=|>=|<=|!=|<|>)[ \t]?v?(?:[0-9][0-9.]{0,12}\*?|\$\w{1,60}|\$\{[^\s{}]{1,90}\})"
+    r"|[=@/]v?0\.[0-9][0-9.]{0,12})(?:,[ \t]?)?){1,4})"
+)
+"""What an installation asks for: ``vllm==0.22.1``, ``vllm>=0.22,<0.23``, ``vllm@v0.22.1``, ``vllm==$VERSION``."""
+_BOUND = re.compile(r"(===?|~=|>=|<=|!=|<|>|=|@|/)[ \t]?v?([^,]+)")
+_IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])")
+"""Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
+SEVERAL = "several"
+"""In the place of a version, where a text names more than one."""
+_MOST_NAMED = 3
+_MOST_READ = 20
 
 
 def is_vllm_image(image: str) -> bool:
@@ -113,9 +127,39 @@ def version_of_image(image: str) -> Said | None:
 
 
 def version_installed(text: str) -> Said | None:
-    """What a script installs, ``vllm==0.22.1``; None where it names none, or several."""
-    versions = {found[1] for found in _INSTALLED.finditer(text)}
-    return Said(version := versions.pop(), f"vllm=={version} in the text") if len(versions) == 1 else None
+    """What a text installs, ``vllm==0.22.1``, or has in a path; None where it names no version at all."""
+    asked = dict.fromkeys(each.groups() for each in islice(_INSTALLED.finditer(text), _MOST_READ))
+    found = {f"vllm{each[0]}".strip(" \t,"): _newest(each[0], text) for each in asked}
+    if not any(found.values()):
+        found |= {each[0]: each[1] for each in _IN_A_PATH.finditer(text)}
+    versions = dict.fromkeys(version for version in found.values() if version)
+    if not found:
+        return None
+    value = next(iter(versions)) if len(versions) == 1 else SEVERAL if versions else "none"
+    return Said(value, f"{', '.join(list(found)[:_MOST_NAMED])} in the text")
+
+
+def _newest(bounds: str, text: str) -> str | None:
+    """The newest version that bounds let in; None where nothing bounds it from above."""
+    newest: str | None = None
+    for sign, bound in _BOUND.findall(bounds):
+        version = _set_in(text, bound.strip("${} \t").partition(":")[0]) if "$" in bound else bound.strip(" \t")
+        parts = [int(part) for part in (version or "").rstrip("*").strip(".").split(".") if part]
+        if len(parts) < 2 or parts[0] != 0 or (sign == "~=" and len(parts) == 2):
+            continue
+        if sign == "<" and not any(parts[2:]):
+            parts = [0, parts[1] - 1]
+        elif sign in ("~=", "<"):
+            parts = parts[:2]
+        if sign not in (">", ">=", "!=") and parts[1] >= 0:
+            newest = ".".join(map(str, parts))
+    return newest
+
+
+def _set_in(text: str, name: str) -> str | None:
+    """A version that a variable is set to."""
+    found = re.search(rf"(?<!\w){name}(?:=|:[ \t]?|:-)[\"']?v?(0\.[0-9]{{1,4}}(?:\.[0-9]{{1,4}})?)(?![0-9.])", text)
+    return None if found is None else found[1]
 
 
 def _parts(image: str) -> tuple[str, str]:
@@ -142,6 +186,8 @@ _SPEAKS_OF = frozenset(
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.openai.run_server")
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
+_OF_CLUSTERS = ("apptainer", "singularity")
+_PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
 _SETS_VARIABLE = ("-e", "--env")
 _SHORT_SWITCHES = "ditP"
 _SWITCHES = frozenset(
@@ -313,9 +359,18 @@ def _command(words: list[str], expander: Expander, levels: int) -> ContainerComm
 
 
 def _started(before: Sequence[str], words: list[str], expander: Expander) -> ContainerCommand:
-    """With the assignments that stand in front of the command, as ``env`` has them."""
+    """With the assignments that stand in front of the command, as ``env`` has them, and the image it runs in."""
     _set(before, expander)
-    return ContainerCommand(words=words, environment=expander.environment)
+    version = next((version_of_image(image) for word in before if (image := _image_in(word))), None)
+    return ContainerCommand(words=words, environment=expander.environment, version=version)
+
+
+def _image_in(word: str) -> str | None:
+    """The image that a word names: ``docker://vllm/vllm-openai:v0.22.1``, ``--container-image=...``."""
+    image = word.rpartition("=")[2] if word.startswith("--") else word
+    for scheme in ("docker://", "docker:"):
+        image = image.removeprefix(scheme)
+    return image if ":" in image and "/" in image and is_vllm_image(image) else None
 
 
 def _set(words: Sequence[str], expander: Expander) -> None:
@@ -327,6 +382,8 @@ def _set(words: Sequence[str], expander: Expander) -> None:
 
 def _container(words: list[str], expander: Expander, levels: int) -> ContainerCommand | None:
     """What ``docker run`` of an image starts: the words behind the image follow its entry point, ``vllm serve``."""
+    if any(word.rsplit("/", 1)[-1] in _OF_CLUSTERS for word in words[: len(words) - 1]):
+        return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
     environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
@@ -342,6 +399,18 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     return replace(found, version=found.version or version_of_image(image), notes=(*notes, *found.notes))
+
+
+def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | None:
+    """What ``apptainer run IMAGE`` starts; what ``exec`` does stands behind the image, as a command of its own."""
+    for name, value in list(expander.environment.items()):
+        passed_on = _PASSED_ON.match(name)
+        if passed_on is not None:
+            expander.environment.setdefault(name[passed_on.end() :], value)
+    at = next((i for i, word in enumerate(words) if word.endswith(".sif") or _image_in(word)), None)
+    if at is None or "run" not in words[:at] or words[at + 1 : at + 2] == ["vllm"] or "vllm" not in words[at]:
+        return None
+    return _started(words[: at + 1], words[at + 1 :], expander)
 
 
 def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:
