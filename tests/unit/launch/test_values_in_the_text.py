@@ -199,6 +199,16 @@ def test_several_starts_are_refused(script: str) -> None:
         read_serve_text(script)
 
 
+@pytest.mark.parametrize("comment", ["  # --max-num-seqs 64 \\\n", "  # --max-num-seqs 64\n", "--port 1 # few \\\n"])
+def test_a_comment_ends_a_command_that_a_backslash_continues(comment: str) -> None:
+    line = read_serve_text(
+        f"set -eu\nvllm serve m \\\n{comment}  --gpu-memory-utilization 0.5 \\\n  --dtype=auto\nwait"
+    )
+    assert not {"gpu-memory-utilization", "dtype", "max-num-seqs"} & flags(line).keys()
+    assert [each[:2] for each in line.notes] == [("comment", "line 3")]
+    assert line.notes[0].why.endswith("not read: --gpu-memory-utilization, --dtype")
+
+
 def test_the_same_start_twice() -> None:
     assert values("if [ $X ]; then\n  vllm serve a -tp 2\nelse\n  vllm serve a -tp 2\nfi")["tensor-parallel-size"] == 2
 

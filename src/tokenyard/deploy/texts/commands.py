@@ -296,7 +296,11 @@ def words_started(
 def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | None:
     found: list[ContainerCommand] = []
     depth, tested = 0, False
+    cut: int | None = None
     for command in commands(text):
+        if cut is not None and found:
+            found[-1] = replace(found[-1], notes=(*found[-1].notes, _cut_off(cut, command)))
+        cut = None
         first = _text(command[0])
         depth += (first in _OPENS) - (first in _CLOSES)
         bare = _bare(command)
@@ -308,9 +312,17 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
         if not any(started.words == each.words for each in found):
             kept = dict(started.environment)  # what the script sets afterwards does not hold for it
             found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
+            cut = command.cut_at
     if len(found) > 1:
         raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
     return found[0] if found else None
+
+
+def _cut_off(line: int, behind: list[Word]) -> Found:
+    """What is to be said of the words that stand below the comment that ends a command."""
+    flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
+    what = ", ".join(flags) or "what stands below it"
+    return Found("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
 
 
 def _bare(command: list[Word]) -> list[Word]:
