@@ -20,6 +20,7 @@ __all__ = [
     "Found",
     "MeasuredKV",
     "Said",
+    "device_of_image",
     "is_unit",
     "is_vllm_image",
     "script_started",
@@ -103,6 +104,10 @@ _IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-
 """Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
+_OTHER_DEVICE = re.compile(
+    r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
+)
+"""In the name or the tag of an image."""
 SEVERAL = "several"
 """In the place of a version, where a text names more than one."""
 _MOST_NAMED = 3
@@ -116,14 +121,23 @@ def is_vllm_image(image: str) -> bool:
     return _NAME.fullmatch(parts[-1]) is not None or (len(parts) > 1 and parts[-2] in _ENTRY)
 
 
+def device_of_image(image: str) -> Said | None:
+    """What an image of vLLM runs on, where that is no GPU of NVIDIA's: ``vllm-cpu-release-repo``."""
+    found = _OTHER_DEVICE.search(image.lower()) if "vllm" in image else None
+    return None if found is None else Said(found[1], f"the image {_short(image)}")
+
+
 def version_of_image(image: str) -> Said | None:
     """What the image's tag says; None without a tag, or where the image is not called after vLLM."""
     name, tag = _parts(image)
     if not tag or "vllm" not in name:
         return None
     found = _VERSION.match(tag) or _AMONG_OTHERS.search(tag)
-    short = image if len(image) <= 100 else f"{image[:100]}..."
-    return Said(found[1] if found else tag, f"the tag of the image {short}")
+    return Said(found[1] if found else tag, f"the tag of the image {_short(image)}")
+
+
+def _short(image: str) -> str:
+    return image if len(image) <= 100 else f"{image[:100]}..."
 
 
 def version_installed(text: str) -> Said | None:
@@ -373,8 +387,9 @@ def _command(words: list[str], expander: Expander, levels: int) -> ContainerComm
 def _started(before: Sequence[str], words: list[str], expander: Expander) -> ContainerCommand:
     """With the assignments that stand in front of the command, as ``env`` has them, and the image it runs in."""
     _set(before, expander)
-    version = next((version_of_image(image) for word in before if (image := _image_in(word))), None)
-    return ContainerCommand(words=words, environment=expander.environment, version=version)
+    image = next((image for word in before if (image := _image_in(word))), "")
+    version, gpu = version_of_image(image), device_of_image(image)
+    return ContainerCommand(words=words, environment=expander.environment, version=version, gpu=gpu)
 
 
 def _image_in(word: str) -> str | None:
@@ -410,7 +425,8 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         found = ContainerCommand(words=behind, environment=environment)
     if found is None:
         return None
-    return replace(found, version=found.version or version_of_image(image), notes=(*notes, *found.notes))
+    version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
+    return replace(found, version=version, gpu=gpu, notes=(*notes, *found.notes))
 
 
 def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | None:
