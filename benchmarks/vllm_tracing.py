@@ -35,7 +35,7 @@ __all__ = ["main"]
 
 
 class _Unset(VllmEngine):
-    """Our class, which nobody has asked for a trace."""
+    """Our class, which was not asked for a trace."""
 
     def __init__(self, shape: EngineShape) -> None:
         with patch.multiple(host, Scheduler=TracingScheduler, AsyncScheduler=AsyncTracingScheduler):

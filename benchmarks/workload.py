@@ -73,7 +73,7 @@ class SteadyDecode:
 
     @property
     def engine(self) -> EngineShape:
-        """Room for everything, so that nobody is preempted."""
+        """Room for everything, so that no request is preempted."""
         budget = 8192
         arriving = self.running * self.prompt_tokens // (budget - self.running) + 2
         steps = arriving + self.warm_up + self.steps

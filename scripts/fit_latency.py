@@ -262,7 +262,7 @@ def _line(fit: Fit, target: Target, where: Mask) -> str:
 
 
 def _estimates(fitted: Mapping[str, float]) -> dict[str, float]:
-    """How far fitted constants lie from what was estimated of them: what an estimate is worth that nobody can fit."""
+    """How far fitted constants lie from what was estimated of them: what an estimate is worth that cannot be fitted."""
     ratios = np.array([fitted[name] / value for name, (value, _) in PRIORS.common.items() if name != UNFITTED])
     low, high = np.quantile(ratios, (0.05, 0.95))
     median = float(np.median(abs(ratios - 1)))

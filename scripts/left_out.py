@@ -64,7 +64,7 @@ class LeftOut(NamedTuple):
 
 
 def load_of(point: Point) -> Hashable:
-    """Points of one load on one deployment, whoever measured them and with which version."""
+    """Points of one load on one deployment, by any source and with any version."""
     key = model_key(point.spec), point.gpu.name, point.parallel
     return (*key, point.input_tokens, point.output_tokens, point.users)
 

@@ -100,7 +100,7 @@ async def _one(client: httpx.AsyncClient, room: asyncio.Semaphore, number: int) 
 
 
 def left(server: ApiServer) -> str:
-    """What is there although nobody waits."""
+    """What is there although no client waits."""
     llm = server.context.llm
     requests = len(server.core.scheduler.requests)
     return f"{server.num_held_blocks} blocks held, {requests} requests, {llm.num_unfinished} generations left"

@@ -3,7 +3,7 @@
 #
 # All versions are run, whatever happens in one, and the last lines say what came of each. Without --smoke missing
 # environments are built first; with it only those that exist are used, for a few minutes, and the others are reported as
-# not checked. SECONDS_EACH bounds a version; whoever is ended by it takes its servers along.
+# not checked. SECONDS_EACH bounds a version; one that is ended by it takes its servers along.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/not_checked.sh

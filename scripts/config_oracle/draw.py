@@ -125,7 +125,7 @@ class Case:
 
     @property
     def line(self) -> str:
-        """As somebody would paste it."""
+        """As a user would paste it."""
         assigned = [f"{name}={value}" for name, value in self.variables]
         return shlex.join([*assigned, "vllm", "serve", self.model, *self.words])
 

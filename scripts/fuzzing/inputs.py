@@ -44,7 +44,7 @@ class Failure(NamedTuple):
 
 
 class _TooLong(BaseException):
-    """The alarm: not an Exception, so that nobody takes it for bad input."""
+    """The alarm: not an Exception, so that no reader takes it for bad input."""
 
 
 def ring(signum: int, frame: object) -> None:

@@ -20,7 +20,7 @@ _ARGUMENTS = {name for name in inspect.signature(Request.__init__).parameters if
 
 
 def _twin(request: Any) -> Any:
-    """The same request once more, which nobody has touched."""
+    """The same request once more, which no scheduler has touched."""
     given = {name: getattr(request, name) for name in _ARGUMENTS if hasattr(request, name)}
     for name in ("prompt_token_ids", "mm_features"):
         given[name] = list(given[name])

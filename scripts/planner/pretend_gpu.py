@@ -199,7 +199,7 @@ def _forgive_missing_operators() -> None:
 
 
 def _pretend_operators() -> None:
-    """Operators that nobody has compiled exist and say yes."""
+    """Operators that were never compiled exist and say yes."""
     import torch
     import vllm._custom_ops  # noqa: F401 - registers what there is, before the rest is pretended
 

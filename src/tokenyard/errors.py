@@ -6,6 +6,7 @@
     ├── WorkloadError    a workload file is wrong: names the file and the line
     ├── TraceError       a trace cannot be read
     ├── PolicyError      a policy breaks its contract: names its class, the method and what is wrong
+    ├── ConnectorError   a KV connector breaks its contract: names its class, the method and what is wrong
     ├── GrammarError     a request's grammar raises, or answers what cannot be: names the request and the method
     ├── StuckError       an engine does not move any more: names the request at which it stops and the reason
     ├── LatencyError     a latency model answers with what is no duration: names its class, the step and the answer
@@ -33,6 +34,7 @@ __all__ = [
     "MISSING",
     "TOO_LONG",
     "ConfigError",
+    "ConnectorError",
     "EngineDeadError",
     "FileError",
     "GrammarError",
@@ -80,12 +82,12 @@ def _literal(text: str) -> str:
 class TokenyardError(Exception):
     """Base class of every error a user can cause and mend. The message is for people; programs read the attributes.
 
-    Whoever raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by their
-    names, the command line by its flags.
+    Code that raises one marks the settings that its sentences name (``raise §max_num_seqs``): ``str`` calls them by
+    their names, the command line by its flags.
     """
 
     marked: str = ""
-    """The message with its settings marked, for whoever calls them otherwise: see ``worded``."""
+    """The message with its settings marked, for hosts that call them otherwise: see ``worded``."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(worded(message))
@@ -148,7 +150,7 @@ class _Beginning:
 
 
 def text_of(error: BaseException) -> str:
-    """What an error of somebody else says; its kind where it cannot say anything."""
+    """What a foreign error says; its kind where it cannot say anything."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - theirs as well
@@ -251,7 +253,7 @@ def _of_file(kind: type, problem: str) -> str:
 
 
 class PolicyError(TokenyardError):
-    """A policy has broken its contract, or raised; the scheduler goes on when it is called again (docs/hooks.md)."""
+    """A policy has broken its contract, or raised: the scheduler's call ends and it is closed (docs/hooks.md)."""
 
     code = "policy"
 
@@ -263,10 +265,23 @@ class PolicyError(TokenyardError):
         self.problem = problem
 
 
+class ConnectorError(TokenyardError):
+    """A KV connector has broken its contract, or raised: the scheduler's call ends and it is closed (docs/hooks.md)."""
+
+    code = "connector"
+
+    def __init__(self, connector: object, method: str, problem: str) -> None:
+        name = type(connector).__name__
+        super().__init__(f"connector {name}.{method} {problem}")
+        self.connector = name
+        self.method = method
+        self.problem = problem
+
+
 class GrammarError(TokenyardError):
     """A request's grammar has raised (the error is the ``__cause__``), or has answered what cannot be.
 
-    The request ends with reason ``error``; everybody else goes on when the same call is made once more.
+    It is not raised: the request ends with reason ``error``, and its last output holds it; everybody else goes on.
     """
 
     code = "grammar"
@@ -281,8 +296,8 @@ class GrammarError(TokenyardError):
 class StuckError(TokenyardError):
     """An engine does not move any more: requests wait, nothing is in flight, and nothing is to come that changes it.
 
-    Nothing has changed when it is raised. Whoever aborts the request that it names lets the others go on; a replay,
-    where nobody can, ends with it.
+    Nothing has changed when it is raised. Aborting the request that it names lets the others go on; a replay,
+    where no client can, ends with it.
     """
 
     code = "stuck"

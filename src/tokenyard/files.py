@@ -128,7 +128,7 @@ def _from_env(bound: str) -> int | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Opening a file that somebody named: regular files only, never waited for, and inside what may be read.
+# Opening a file that a user named: regular files only, never waited for, and inside what may be read.
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
@@ -375,7 +375,7 @@ class FolderLock:
 
 
 def _locked(path: Path) -> int:
-    """The file, open and locked, and still there: whoever had it may have removed it meanwhile."""
+    """The file, open and locked, and still there: its owner may have removed it meanwhile."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
         try:

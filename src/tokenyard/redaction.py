@@ -74,7 +74,7 @@ _OPAQUE = re.compile(r"(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[\w+/=.-]{24,}|[A-Za-z0-
 """Looks as if a machine had drawn it."""
 _ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"']+)")
 _OF_VLLM = ("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_")
-"""Beginnings of variables that may change how vLLM runs; what others are set to is nobody's business here."""
+"""Beginnings of variables that may change how vLLM runs; what others are set to is not read."""
 _NAMES = ("name", "key", "header", "variable")
 """Fields that name what stands beside them."""
 _PAIR = ("name", "value")
@@ -118,7 +118,7 @@ def _hidden(name: str, value: Any, levels: int) -> Any:
 
 
 def _hidden_fields(value: Mapping[Any, Any], levels: int) -> dict[Any, Any]:
-    """Of a mapping; a field may be named by another one: {name: HF_TOKEN, value: ...}, {Key: ..., Val: ...}."""
+    """A mapping without secrets. A field may be named by another: {name: HF_TOKEN, value: ...}, {Key:, Val:}."""
     values = {key for key in value if str(key).lower().startswith("val")}
     names = {key for key, each in value.items() if values and str(key).lower() in _NAMES and isinstance(each, str)}
     named = next((value[key] for key in value if key in names and is_secret_name(value[key])), "")
@@ -186,7 +186,7 @@ def hidden_users(text: str) -> str:
 
 
 def hidden_identity(name: str, value: str, *, is_person: bool) -> str:
-    """What the column ``name`` of a log identifies somebody or something by; a digest where that may be a key.
+    """What the column ``name`` of a log identifies a person or a thing by; a digest where that may be a key.
 
     Equal keys have equal digests, so that requests of one user or session still belong together. Of a person
     (``is_person``) whatever a machine may have drawn is one; requests and sessions are named like that anyway.
@@ -208,7 +208,7 @@ def _without_user(run: str) -> str:
 def hidden_beginning(text: str) -> str:
     """The beginning of a ``text`` that cannot be taken apart, for a message: no secret, and no value of a variable.
 
-    It ends with the first name that may be followed by a secret, since nobody knows where that one would end.
+    It ends with the first name that may be followed by a secret, since it is not known where that one would end.
     """
     text = text[:1000]
     for found in _NAME.finditer(text):

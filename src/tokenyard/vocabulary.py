@@ -451,12 +451,12 @@ class Reason(StrEnum):
     )
     HOOK_FAILED = ReasonEntry(
         "hook_failed",
-        "A policy, a connector or a grammar raised an error instead of answering.",
+        "Its grammar raised an error instead of answering.",
         Family.DEPENDENCY,
-        "Mend what raised: schedule() ended with its error.",
+        "Mend the grammar: the request ends with its error.",
         ends=OutcomeKind.SKIPPED,
         clears=Clears.EVENT,
-        note=("For a whole pass: it was asked which request to try next, or which to preempt ([hooks](hooks.md))."),
+        note=("In traces of earlier versions also a policy or a connector ([hooks](hooks.md))."),
     )
 
 

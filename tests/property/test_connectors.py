@@ -160,7 +160,7 @@ class OffloadMachine(SchedulerMachine):
     @rule()
     def reset_connector(self) -> None:
         if self.scheduler.reset_connector_cache():
-            assert self.scheduler.cpu_blocks == (self.tier.num_blocks, self.tier.num_blocks)
+            assert self.scheduler.state.cpu_blocks == (self.tier.num_blocks, self.tier.num_blocks)
 
     @invariant()
     def everything_adds_up(self) -> None:

@@ -100,7 +100,7 @@ class NeedsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = WaitingQueues(FCFSQueue, block_size=4)
+        self.room = WaitingQueues(lambda *_: FCFSQueue(), block_size=4)
         self.inside: dict[str, Request] = {}
         self.aside: list[Request] = []
 

@@ -8,6 +8,8 @@ from typing import Any
 from zlib import crc32
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.kv.block_pool import BlockPool
+from tokenyard.core.kv.hashing import digests
 from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.connector import KVConnector
@@ -218,12 +220,16 @@ def snapshot(scheduler: Scheduler) -> Any:
         list(pool.free_queue),
         list(pool.ref),
         list(pool.hash_of),
-        [(key, index.all_blocks(key)) for index in pool.indexes for key in sorted(set(filter(None, pool.hash_of)))],
+        [(key, index.all_blocks(key)) for index in pool.indexes for key in sorted(_hashes_in(pool))],
         scheduler.kv.coordinator.holders(),
         columns,
         [getattr(stats, name) for name in stats.__slots__],
         scheduler.step,
     )
+
+
+def _hashes_in(pool: BlockPool) -> set[bytes]:
+    return set(digests([each for each in pool.hash_of if each is not None]))
 
 
 def _facts(request: Request) -> tuple[Any, ...]:

@@ -154,12 +154,12 @@ def test_a_hash_that_looks_ahead_waits_for_the_next_token_and_covers_it() -> Non
 
 
 def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places() -> None:
-    room = HoldersFirstQueues(FCFSQueue, 4)
+    room = HoldersFirstQueues(lambda *_: FCFSQueue(), 4)
     first, second, loading = (Request(name, [1, 2, 3]) for name in ("first", "second", "loading"))
     room.add(first)
     room.add(second)
     aside = FCFSQueue()
-    room.take(room.waiting, first, into=aside)
+    room.take(room.waiting, into=aside)
     room.pass_over(aside)
     assert [r.request_id for r in room.waiting] == ["first", "second"]
     assert room.counts == (1, 1)

@@ -17,6 +17,7 @@ from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import Blocks
 from tokenyard.core.kv.block_pool import BlockPool, PoolListener
 from tokenyard.core.kv.events import KVEvent
+from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.outputs import ConnectorOutput
@@ -89,7 +90,7 @@ class TieredConnector(KVConnector):
             return Match(0)
         first = num_computed_tokens // self._size
         # One token is left to compute logits from.
-        wanted = request.block_hashes[first : (request.num_tokens - 1) // self._size]
+        wanted = digests(request.block_hashes[first : (request.num_tokens - 1) // self._size])
         found = self.tier.find(wanted)
         if found.undecided:
             return Match(None)
@@ -117,7 +118,7 @@ class TieredConnector(KVConnector):
             load = Load(job, request.request_id, targets, self.tier.sources(hashes), self._load_async)
             self._loads.append(load)
             self._being_read[job], self._held[job] = load, hashes
-        self.tier.touch(request.block_hashes[: (request.num_tokens - 1) // self._size])
+        self.tier.touch(digests(request.block_hashes[: (request.num_tokens - 1) // self._size]))
 
     def _next_job(self) -> int:
         self._num_jobs += 1
@@ -132,9 +133,10 @@ class TieredConnector(KVConnector):
         targets: list[Address] = []
         sources, hashes = [], []
         for block in blocks[0]:
-            block_hash = self._pool.hash_of[block]
-            if block_hash is None:
+            known = self._pool.hash_of[block]
+            if known is None:
                 break
+            (block_hash,) = digests([known])
             target = self.tier.reserve(block_hash)
             if target is not None:
                 sources.append(block)

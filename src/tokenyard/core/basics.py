@@ -1,6 +1,4 @@
-"""Small tools that every step uses: questions to NumPy columns, attributes worked out once, errors kept until a call
-ends.
-"""
+"""Small tools that every step uses: questions to NumPy columns, attributes worked out once."""
 
 from __future__ import annotations
 
@@ -11,11 +9,10 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.errors import ConfigError, text_of
+from tokenyard.errors import ConfigError
 
 __all__ = [
     "ONE",
-    "Failures",
     "Int32Array",
     "IntArray",
     "all_ones",
@@ -56,17 +53,17 @@ def constant(value: int) -> IntArray:
 ONE = constant(1)
 
 
-_counting = np.arange(1024)
+_counting = np.arange(4096)
 _counting.flags.writeable = False
 
 
 def counting(n: int) -> IntArray:
-    """0, 1, ... ``n - 1``, read-only: a part of one array that is kept."""
-    global _counting  # noqa: PLW0603 - grows when somebody needs more
-    if n > len(_counting):
-        _counting = np.arange(2 * n)
-        _counting.flags.writeable = False
-    return _counting[:n]
+    """0, 1, ... ``n - 1``, read-only: mostly a part of one array that is kept."""
+    if n <= len(_counting):
+        return _counting[:n]
+    more = np.arange(n)
+    more.flags.writeable = False
+    return more
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
@@ -79,15 +76,14 @@ def anywhere(mask: npt.NDArray[np.bool_]) -> bool:
     return 1 in mask.tobytes()
 
 
-_ones = np.ones(1024, np.int64).tobytes()
+_ones = np.ones(4096, np.int64).tobytes()
 
 
 def all_ones(column: IntArray) -> bool:
     """Whether every entry is 1, as where everybody decodes."""
-    global _ones  # noqa: PLW0603 - as for counting
     told = column.tobytes()
     if len(told) > len(_ones):
-        _ones = np.ones(2 * len(column), np.int64).tobytes()
+        return bool((column == ONE).all())
     return told == _ones[: len(told)]
 
 
@@ -132,38 +128,6 @@ class derived(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
         # Not a data descriptor: from now on the attribute is found before this is asked.
         owner.__dict__[self._name] = value
         return value
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What foreign code raised in the middle of a call: kept until nothing is half done, then raised.
-#
-# A policy, a connector, a grammar or a listener is asked while a step is being decided or taken in. When one raises,
-# the scheduler goes on without its answer to the next point at which everything adds up, and raises the error there.
-
-
-class Failures:
-    """Errors of the call that is under way; ``first`` is None nearly always, and then nothing costs anything."""
-
-    __slots__ = ("first",)
-
-    def __init__(self) -> None:
-        self.first: Exception | None = None
-        """The error to raise; those that followed it in the same call are named in its notes."""
-
-    def note(self, error: Exception, where: str) -> None:
-        """``error`` was raised in ``where``, which is left without an answer."""
-        if self.first is None:
-            self.first = error
-            error.add_note(f"Tokenyard: raised in {where}")
-        elif error is not self.first:
-            self.first.add_note(f"Tokenyard: then {type(error).__name__} in {where}: {text_of(error)}")
-
-    def raise_first(self, state: str) -> None:
-        """Raise what was noted, if anything was; ``state`` says what has become of the call."""
-        error, self.first = self.first, None
-        if error is not None:
-            error.add_note(f"Tokenyard: {state}")
-            raise error
 
 
 # ---------------------------------------------------------------------------------------------------------------------

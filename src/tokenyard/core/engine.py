@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import starmap
 from queue import SimpleQueue
@@ -14,13 +13,13 @@ from tokenyard.core.basics import IntArray
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import has_member
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.calls import CallState, closing_call, one_call
+from tokenyard.core.sched.calls import CallState, checked_call, closing_call
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput
 from tokenyard.core.sched.request_checks import request_ids_of
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, EngineDeadError, RequestError, text_of
+from tokenyard.errors import ConfigError, EngineDeadError, RequestError
 
 __all__ = ["DoneStep", "EngineCore", "Executor", "Filling", "PauseMode", "Repeated", "RunsAhead", "StepFuture"]
 
@@ -193,7 +192,7 @@ class EngineCore:
         if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
             raise ConfigError("depth", depth, "give a whole number from 1 on")
         is_async = scheduler.config.async_scheduling
-        self._calls = CallState()
+        self._calls = CallState(scheduler.calls)
         self.scheduler = scheduler
         """The scheduler that it drives."""
         self.executor = executor
@@ -214,13 +213,7 @@ class EngineCore:
         self._running: deque[_Running] = deque()
         """Oldest first."""
         self._begun: SchedulerOutput | None = None
-        """A step that was begun and not sampled from: its bitmask needs the tokens of the step before, or a grammar
-        has raised."""
-        self._drafts: DraftTokens | None = None
-        """Of the step that was begun, asked for and not taken over yet."""
-        self._death: EngineDeadError | None = None
-        self._untold: EngineOutputs | None = None
-        """Taken in, and not returned yet, because what comes after it raised."""
+        """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
         self._drained: list[EngineOutputs] = []
         """Of a :meth:`drain` that has not come to its end."""
         self._ahead = executor if isinstance(executor, RunsAhead) else None
@@ -230,7 +223,7 @@ class EngineCore:
 
     # ---- requests
 
-    @one_call
+    @checked_call
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestError if it can never be served.
 
@@ -250,7 +243,7 @@ class EngineCore:
             fix = "has no bitmask, by which workers sample: give an object as MaskedOutput describes it"
             raise RequestError(request.request_id, "structured_output", grammar, fix)
 
-    @one_call
+    @checked_call
     def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
         """End requests at their clients' wish; returns those that were ended.
 
@@ -261,12 +254,8 @@ class EngineCore:
         return self._abort(request_ids_of(request_ids))
 
     def _abort(self, ids: Sequence[str] | None) -> list[Request]:
-        """End those of ``ids`` that are there, or all; outputs that nobody has been given do not name them."""
-        try:
-            return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
-        finally:
-            if self._untold is not None:
-                self._untold = self._untold.without_aborted()
+        """End those of ``ids`` that are there, or all."""
+        return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
 
     def submit(self, request: Request) -> None:
         """:meth:`add_request` from any thread: it is added before the next step is scheduled or taken in."""
@@ -304,8 +293,11 @@ class EngineCore:
 
     @property
     def death(self) -> EngineDeadError | None:
-        """Why it does not step any more: its executor has raised, or a call was broken off; None: it is well."""
-        return self._death or self._calls.death
+        """Why nothing can be called any more but ``shutdown``; None: it is well.
+
+        Its executor, its policy or its connector has raised, or a call was broken off.
+        """
+        return self._calls.death
 
     @property
     def num_in_flight(self) -> int:
@@ -315,7 +307,7 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether :meth:`step` has anything to do or to wait for."""
-        waits = self._untold is not None or self._begun is not None or not self._inbox.empty()
+        waits = self._begun is not None or not self._inbox.empty()
         return bool(self._running) or self.scheduler.has_requests() or waits
 
     @property
@@ -323,7 +315,7 @@ class EngineCore:
         """The future of the step that is taken in next; None if none is in flight."""
         return self._running[0].future if self._running else None
 
-    @one_call
+    @checked_call
     def step(self) -> EngineOutputs | None:
         """Schedule a step if there is anybody to schedule, then take in the oldest output if it is due.
 
@@ -334,7 +326,7 @@ class EngineCore:
         self._run_ahead()
         return self._take_in()
 
-    @one_call
+    @checked_call
     def run_ahead(self) -> None:
         """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen.
 
@@ -347,15 +339,17 @@ class EngineCore:
         if executor is None:
             return
         most = self.scheduler.num_repeats()
-        if not most or self._untold is not None or self._begun is not None:
+        if not most or self._begun is not None:
             return
+        self._calls.is_half_done = True
         futures = [each.future for each in self._running]
         repeated = executor.run_ahead(futures, self._running[-1].plan, most)
         if repeated is not None:
             plans = self.scheduler.repeat(repeated.tokens, repeated.moments)
             self._running = deque(starmap(_Running, zip(plans, repeated.futures, strict=True)))
+        self._calls.is_half_done = False
 
-    @one_call
+    @checked_call
     def fill(self) -> bool:
         """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in.
 
@@ -364,47 +358,30 @@ class EngineCore:
         return self._fill()
 
     def _fill(self) -> bool:
-        if self._death is not None:
-            raise EngineDeadError(self._death.why) from self._death.__cause__
         scheduler = self.scheduler
         self._do_submitted()
-        if self._untold is not None:
-            return True
-        if self._begun is not None:
-            if self._waits_for_tokens(self._begun):
-                return True
-            self._sample(self._begun)
-            return self.depth == 1 or self._is_due(executed=True)
-        if self.num_in_flight >= self.depth:
+        if self._begun is not None or self.num_in_flight >= self.depth:
             return True
         if not scheduler.has_requests():
             return bool(self._running)
         stuck = scheduler.standstill()
         if stuck is not None:
             raise stuck
+        self._calls.is_half_done = True
         plan = scheduler.schedule()
-        with self._lost_if_it_raises():
-            self.executor.execute_model(plan)
+        self.executor.execute_model(plan)
         self._begun = plan
-        if self._waits_for_tokens(plan):
+        if not self._waits_for_tokens(plan):
+            self._sample(plan)
+        self._calls.is_half_done = False
+        if self._begun is not None or self.depth == 1:
             return True
-        self._sample(plan)
-        return self.depth == 1 or self._is_due(executed=plan.total_num_scheduled_tokens > 0)
+        return self._is_due(executed=plan.total_num_scheduled_tokens > 0)
 
     def _waits_for_tokens(self, plan: SchedulerOutput) -> bool:
         """Whether grammars have to advance before it is known what the step may sample."""
         earlier = (each.plan.has_structured_output_requests for each in self._running)
         return plan.pending_structured_output_tokens and any(earlier)
-
-    @contextmanager
-    def _lost_if_it_raises(self) -> Iterator[None]:
-        """What the executor raises is the end: nobody knows how far it has come."""
-        try:
-            yield
-        except BaseException as error:
-            self._death = EngineDeadError(f"the executor raised {type(error).__name__}: {text_of(error)}")
-            self._death.__cause__ = error
-            raise
 
     def _is_due(self, *, executed: bool) -> bool:
         """Whether the oldest output has to be taken in before a further step is scheduled."""
@@ -415,73 +392,63 @@ class EngineCore:
         return not executed or self._running[0].future.done()
 
     def _sample(self, plan: SchedulerOutput) -> None:
-        """Sample from the step that was begun. If a grammar raises, the step stays as it is."""
+        """Sample from the step that was begun."""
         if plan.pending_structured_output_tokens and self.scheduler.num_speculative_tokens:
-            plan = self._with_drafts(plan)
+            # Only the workers knew its drafts when it was begun.
+            drafts = self.executor.take_draft_token_ids()
+            if drafts is not None:
+                plan = self.scheduler.update_draft_token_ids_in_output(plan, drafts)
         grammar = self.scheduler.get_grammar_bitmask(plan) if plan.has_structured_output_requests else None
-        with self._lost_if_it_raises():
-            future = self.executor.sample_tokens(plan, grammar)
-        self._running.append(_Running(plan, future))
-        self._begun = self._drafts = None
+        self._running.append(_Running(plan, self.executor.sample_tokens(plan, grammar)))
+        self._begun = None
 
-    def _with_drafts(self, plan: SchedulerOutput) -> SchedulerOutput:
-        """The step with the drafts that only the workers knew when it was begun."""
-        if self._drafts is None:
-            self._drafts = self.executor.take_draft_token_ids()
-        if self._drafts is None:
-            return plan
-        try:
-            return self.scheduler.update_draft_token_ids_in_output(plan, self._drafts)
-        except ValueError:
-            self._drafts = None  # they do not belong to it: it is asked again
-            raise
-
-    @one_call
+    @checked_call
     def take_in(self) -> EngineOutputs:
         """Wait for the oldest output in flight and take it in. ValueError if no step is in flight."""
         return self._take_in()
 
     def _take_in(self) -> EngineOutputs:
-        if self._untold is None:
-            if not self._running:
-                raise ValueError("no step is in flight: call fill() first, or step()")
-            plan, future = self._running[0]
-            model_output = self._waited_for(future)
-            self._do_submitted()
-            self._untold = self.scheduler.update_from_output(plan, model_output)
-            self._running.popleft()
-            if self._asks_for_drafts and plan.total_num_scheduled_tokens:
-                drafts = self.executor.take_draft_token_ids()
-                if drafts is not None:
-                    self.scheduler.update_draft_token_ids(plan, drafts)
+        if not self._running:
+            raise ValueError("no step is in flight: call fill() first, or step()")
+        plan, future = self._running[0]
+        model_output = future.result()
+        self._do_submitted()
+        outputs = self._taken_in(plan, model_output)
+        if self._asks_for_drafts and plan.total_num_scheduled_tokens:
+            drafts = self.executor.take_draft_token_ids()
+            if drafts is not None:
+                self.scheduler.update_draft_token_ids(plan, drafts)
         if self._begun is not None and not self._waits_for_tokens(self._begun):
             self._sample(self._begun)
-        outputs, self._untold = self._untold, None
+        self._calls.is_half_done = False
         return outputs
 
-    def _waited_for(self, future: StepFuture) -> ModelOutput:
-        """Its output. Whoever breaks the waiting off may ask again: nothing has changed."""
-        self._calls.is_waiting = True
-        output = future.result()
-        self._calls.is_waiting = False
-        return output
+    def _taken_in(self, plan: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
+        """The outputs of the oldest step; ValueError, and it can be asked for its answer again, if this is none."""
+        self._calls.is_half_done = True
+        try:
+            outputs = self.scheduler.update_from_output(plan, model_output)
+        except ValueError:
+            self._calls.is_half_done = False
+            raise
+        self._running.popleft()
+        return outputs
 
-    @one_call
+    @checked_call
     def drain(self) -> list[EngineOutputs]:
         """Take in every output in flight, and schedule nothing.
 
-        After an error, or an interrupt while it waits, the same call once more also returns what this one has taken in.
+        After a wrong answer, or an interrupt while it waits, the same call once more also returns what this one has
+        taken in.
         """
-        while self._running or self._untold is not None or self._begun is not None:
-            if not self._running and self._untold is None and self._begun is not None:
-                self._sample(self._begun)
+        while self._running:
             self._drained.append(self._take_in())
         drained, self._drained = self._drained, []
         return drained
 
     # ---- control
 
-    @one_call
+    @checked_call
     def pause(self, mode: PauseMode | str = PauseMode.ABORT) -> list[Request]:
         """Stop admitting requests; returns those that were aborted (no output names them).
 
@@ -495,12 +462,12 @@ class EngineCore:
         self.scheduler.set_pause_state(PauseState.PAUSED_ALL if mode is PauseMode.KEEP else PauseState.PAUSED_NEW)
         return aborted
 
-    @one_call
+    @checked_call
     def resume(self) -> None:
         """Go on after a pause."""
         self.scheduler.set_pause_state(PauseState.UNPAUSED)
 
-    @one_call
+    @checked_call
     def reset_prefix_cache(self, *, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Forget all cached content; see :meth:`Scheduler.reset_prefix_cache`."""
         return self.scheduler.reset_prefix_cache(
@@ -511,6 +478,6 @@ class EngineCore:
     def shutdown(self) -> None:
         """Let go of executor and connector; steps in flight are forgotten."""
         self._running.clear()
-        self._begun = self._untold = self._drafts = None
+        self._begun = None
         self.executor.shutdown()
         self.scheduler.shutdown()

@@ -33,7 +33,19 @@ if TYPE_CHECKING:
     from tokenyard.core.kv.hashing import PrefixHash
     from tokenyard.core.params import StructuredOutput
 
-__all__ = ["FinishReason", "MultiModalItem", "Request", "RequestStatus", "RequestTimes", "SamplingParams", "TokenIds"]
+__all__ = [
+    "BlockHash",
+    "FinishReason",
+    "MultiModalItem",
+    "Request",
+    "RequestStatus",
+    "RequestTimes",
+    "SamplingParams",
+    "TokenIds",
+]
+
+BlockHash = bytes | int
+"""What names the content of a block and of all before it: a digest, or a number where a replay makes no digests."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -292,7 +304,7 @@ class Request:
         self.num_prompt_tokens = len(prompt)
         self.num_cached_tokens = -1
         self.num_external_computed_tokens = self.num_preemptions = self.shared_prefix_boundary = 0
-        self.block_hashes: list[bytes] = []
+        self.block_hashes: list[BlockHash] = []
         self.prefix_hash: PrefixHash | None = None
         """Where hashing goes on; None before the first block. Both belong to the block hasher."""
         self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 import msgspec
 
 from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
-from tokenyard.deploy.texts.commands import NO_GPU, Found, Said
+from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, Found, Said
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
@@ -242,7 +242,8 @@ def _version(said: Said) -> tuple[str, str]:
     """The version whose decisions are known here that is nearest, and why it was taken."""
     parts = said.value.split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
-        return DEFAULT_VERSION, f"{said.where} names no version: the newest that is known here"
+        problem = "differ" if said.value == SEVERAL else "names no version"
+        return DEFAULT_VERSION, f"{said.where} {problem}: the newest that is known here"
     short = ".".join(parts[:2])
     if short in KNOWN_VERSIONS:
         return short, f"{said.value}, {said.where}"

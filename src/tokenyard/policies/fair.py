@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
+from weakref import WeakSet
 
 from tokenyard.core.request import Request
 from tokenyard.core.sched.policy import Policy
@@ -34,7 +35,7 @@ def user_of(request: Request) -> User:
 class UserQueue:
     """First come, first served within a user; the user with the least ``counter`` first, then the one here longest."""
 
-    __slots__ = ("_counter", "_on_pop", "_requests", "lines")
+    __slots__ = ("__weakref__", "_counter", "_on_pop", "_requests", "lines")
 
     def __init__(self, counter: Callable[[User], float], on_pop: Callable[[Request], None]) -> None:
         self._counter = counter
@@ -118,15 +119,14 @@ class FairShare(Policy):
         self._meter = ServiceMeter(self._charge)
         self._taken: dict[User, float] = {}
         """Prompts admitted in this step, until the meter charges for them."""
-        self._queues: list[UserQueue] = []
-        """The waiting room's two, which are the first it asks for."""
+        self._queues: WeakSet[UserQueue] = WeakSet()
+        """All in which somebody may wait."""
         self._floor = 0.0
         """Counter of the user served last: where users start when no request waits."""
 
     def new_queue(self) -> RequestQueue:
         queue = UserQueue(self._counter, self._charge_in_advance)
-        if len(self._queues) < 2:
-            self._queues.append(queue)
+        self._queues.add(queue)
         return queue
 
     def next_queue(self, room: WaitingQueues) -> RequestQueue:

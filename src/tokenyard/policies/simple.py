@@ -7,8 +7,9 @@ from math import inf, isnan
 
 from tokenyard.core.config import require_int
 from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.outcomes import Outcome
-from tokenyard.core.sched.policy import Policy, named
+from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.queues import PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.errors import ConfigError, PolicyError, shown
 
@@ -41,10 +42,8 @@ class KeyedPolicy(Policy):
         return (request.arrival_time,)
 
     def new_queue(self) -> RequestQueue:
-        asked = named(self, "key", self.key)
-
         def checked(request: Request) -> Key:
-            key = asked(request)
+            key = asked(PolicyError, self, "key", self.key, request)
             if not isinstance(key, tuple) or not all(isinstance(each, int | float) and not isnan(each) for each in key):
                 raise PolicyError(self, "key", f"returned {shown(key)}: return a tuple of numbers")
             return key

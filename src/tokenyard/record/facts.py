@@ -9,14 +9,13 @@ from math import inf
 from msgspec.structs import replace
 
 from tokenyard.core.kv.allocation import KVShortage
-from tokenyard.core.sched.observer import Counts, RepeatedSteps, SchedulerState
-from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, SpecDecodingStats, StepOutcomes
-from tokenyard.core.sched.outputs import EngineOutputs
-from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.core.sched.observer import Counts, RepeatedSteps
+from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
+from tokenyard.record.seen import SeenDrafts, SeenOutputs, SeenState, SeenStep
 from tokenyard.trace.facts import Drafts, FactSink, StepFacts, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
-__all__ = ["STEPS_IN_FLIGHT", "FactEmitter", "StepEffects", "num_sampled_tokens", "outcome_record", "verified_drafts"]
+__all__ = ["STEPS_IN_FLIGHT", "FactEmitter", "StepEffects", "outcome_record", "verified_drafts"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ class StepEffects:
         self._loading: set[str] = set()
         """Requests whose external tokens were, or are being, loaded while they waited."""
 
-    def of(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
+    def of(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> tuple[int, AdmissionOutcome | None]:
         """Tokens that the step computes a second time, and its refusals if there are any."""
         if output.step != self._step:
             self._step = output.step
@@ -145,7 +144,7 @@ class StepEffects:
                     self._loading.add(each.request_id)
         return self._found
 
-    def _count_recomputed(self, output: SchedulerOutput, outcomes: StepOutcomes) -> int:
+    def _count_recomputed(self, output: SeenStep, outcomes: StepOutcomes) -> int:
         """Tokens that resumed requests lost in their preemption and did not find in the cache."""
         for victim in outcomes.preemptions:
             self._lost[victim.request_id] = self._lost.get(victim.request_id, 0) + victim.num_computed_tokens
@@ -175,14 +174,7 @@ STEPS_IN_FLIGHT = 64
 """Starts of steps remembered until they complete; hosts have one or two in flight."""
 
 
-def num_sampled_tokens(outputs: EngineOutputs) -> int:
-    """Tokens that a step brought."""
-    if outputs.tokens.shape[1] > 1:
-        return int(outputs.num_tokens.sum())
-    return len(outputs.requests)  # a request is there because it has at least one token
-
-
-def verified_drafts(stats: SpecDecodingStats) -> Drafts | None:
+def verified_drafts(stats: SeenDrafts) -> Drafts | None:
     """Draft tokens that a step verified; None if there were none."""
     if not stats.num_drafts:
         return None
@@ -209,13 +201,13 @@ class FactEmitter:
         self.step = -1
         """Number of the last step that was begun."""
 
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+    def step_started(self, ts: float, step: int, state: SeenState) -> None:
         """Take the numbers that decisions will change."""
         self.step = step
         self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
         self._before = state.counts()
 
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None:
         """Hand the facts of the step to the sinks."""
         free_blocks, running, waiting, cpu_blocks = self._before
         num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
@@ -283,10 +275,10 @@ class FactEmitter:
             number += 1
         self.step = number - 1
 
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
         """Report that the model ran."""
         ts = float(ts)
-        sampled = num_sampled_tokens(outputs)
+        sampled = outputs.num_sampled
         stats = outputs.scheduler_stats.spec_decoding_stats
         drafts = verified_drafts(stats) if stats is not None else None
         self._complete(output.step, ts, sampled)

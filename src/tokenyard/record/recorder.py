@@ -13,14 +13,13 @@ from typing import NamedTuple, Protocol, cast
 from msgspec.structs import replace
 
 from tokenyard.core.config import PauseState
-from tokenyard.core.params import MultiModalItem
-from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.observer import SchedulerState, StepObserver
+from tokenyard.core.kv.hashing import digests
+from tokenyard.core.request import BlockHash, FinishReason
+from tokenyard.core.sched.observer import RepeatedSteps, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
-from tokenyard.core.sched.outputs import EngineOutputs
-from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.record.facts import FactEmitter, StepEffects
 from tokenyard.record.request_records import STATUS_TEXT, BlockIds, Decoder, HashedBlocks
+from tokenyard.record.seen import SeenItem, SeenOutputs, SeenRequest, SeenState, SeenStep
 from tokenyard.record.step_records import StepRecords
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.facts import FactSink
@@ -56,35 +55,11 @@ class _StepWatcher(Protocol):
     step: int
     """Number of the last step that was begun; -1 before the first."""
 
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None: ...
+    def step_started(self, ts: float, step: int, state: SeenState) -> None: ...
 
-    def step_decided(
-        self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState
-    ) -> None: ...
+    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None: ...
 
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None: ...
-
-
-class _Both:
-    """The trace and statistics, in this order."""
-
-    def __init__(self, trace: _StepWatcher, statistics: _StepWatcher) -> None:
-        self._trace = trace
-        self._statistics = statistics
-        self.step = -1
-
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
-        self.step = step
-        self._trace.step_started(ts, step, state)
-        self._statistics.step_started(ts, step, state)
-
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        self._trace.step_decided(ts, output, outcomes, state)
-        self._statistics.step_decided(ts, output, outcomes, state)
-
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        self._trace.step_completed(ts, output, outputs)
-        self._statistics.step_completed(ts, output, outputs)
+    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None: ...
 
 
 class TraceRecorder(StepObserver):
@@ -124,26 +99,45 @@ class TraceRecorder(StepObserver):
         if start is not None:
             for sink in sinks:
                 sink.trace_started(start)
-        # Called on every step: bound to who does the work, because each call in between costs as much as the work.
-        steps = self._steps = self._watcher(sinks)
-        for event in ("step_started", "step_decided", "step_completed"):
-            setattr(self, event, getattr(steps, event))
-        if isinstance(steps, FactEmitter):
-            self.steps_repeated = steps.steps_repeated  # type: ignore[method-assign]  # as above; a trace has each step
+        self._statistics = FactEmitter(sinks, self._policy, self._effects)
+        watchers: tuple[_StepWatcher | None, ...] = (self._records, self._statistics if sinks or not writer else None)
+        self._watchers = tuple(each for each in watchers if each is not None)
+        """The trace and the statistics, in this order, if they are wanted."""
+        self._steps = self._watchers[0]
 
-    def _watcher(self, sinks: Sequence[FactSink]) -> _StepWatcher:
-        statistics = FactEmitter(sinks, self._policy, self._effects)
-        if self._records is None:
-            return statistics
-        return _Both(self._records, statistics) if sinks else self._records
+    # ---- steps
 
-    def refusals(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> AdmissionOutcome | None:
+    @property
+    def sees_repeats(self) -> bool:
+        """A trace has each step."""
+        return self._records is None
+
+    def step_started(self, ts: float, step: int, state: SeenState) -> None:
+        """A step is about to be decided."""
+        for each in self._watchers:
+            each.step_started(ts, step, state)
+
+    def step_decided(self, ts: float, output: SeenStep, outcomes: StepOutcomes, state: SeenState) -> None:
+        """Record what was decided."""
+        for each in self._watchers:
+            each.step_decided(ts, output, outcomes, state)
+
+    def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
+        """Record that the model ran."""
+        for each in self._watchers:
+            each.step_completed(ts, output, outputs)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Hand several steps alike to the statistics."""
+        self._statistics.steps_repeated(steps)
+
+    def refusals(self, ts: float, output: SeenStep, outcomes: StepOutcomes) -> AdmissionOutcome | None:
         """What a step held back, as it is recorded, whether the step is wanted or not; None if that is no request."""
         return self._effects.of(ts, output, outcomes)[1]
 
     # ---- requests
 
-    def request_arrived(self, ts: float, request: Request) -> None:
+    def request_arrived(self, ts: float, request: SeenRequest) -> None:
         """Record an arrival."""
         if self._records is not None:
             self._records.queues_changed()
@@ -173,7 +167,7 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-    def request_finished(self, ts: float, request: Request) -> None:
+    def request_finished(self, ts: float, request: SeenRequest) -> None:
         """Record an end, and forget the request."""
         request_id = request.request_id
         reason = FinishReason.of(request.status)
@@ -206,7 +200,7 @@ class TraceRecorder(StepObserver):
                 record = replace(record, output_hash_runs=self._runs(request.block_hashes[num_prompt_blocks:]))
             self._writer.append_event(record)
 
-    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+    def prefix_looked_up(self, ts: float, step: int, request: SeenRequest, local: int, external: int) -> None:
         """Record the hits of a request's first admission."""
         record = PrefixCacheLookup(
             step=step,
@@ -246,12 +240,12 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
 
-    def _runs(self, hashes: Sequence[bytes]) -> list[int] | None:
+    def _runs(self, hashes: Sequence[BlockHash]) -> list[int] | None:
         """The ids of blocks, numbered when the record is written; None for no blocks."""
-        return cast("list[int]", HashedBlocks(self._block_ids, list(hashes))) if hashes else None
+        return cast("list[int]", HashedBlocks(self._block_ids, digests(hashes))) if hashes else None
 
 
-def _span(item: MultiModalItem) -> MultiModalSpan:
+def _span(item: SeenItem) -> MultiModalSpan:
     return MultiModalSpan(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
 
 

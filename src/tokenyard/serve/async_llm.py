@@ -16,7 +16,6 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.errors import (
     ConfigError,
     EngineDeadError,
-    GrammarError,
     QueueFullError,
     RequestError,
     StuckError,
@@ -132,6 +131,8 @@ class StepThread:
 
     def _step(self) -> None:
         outputs, stuck = self._stepped()
+        for error in outputs.errors.values() if outputs is not None else ():
+            _log.warning("%s", error, exc_info=error)
         refused: list[RequestError | StuckError] = [*self._core.take_refused(), *stuck]
         if refused or (outputs is not None and len(outputs)):
             self._tell(StepNews(outputs, refused))
@@ -143,9 +144,6 @@ class StepThread:
         """What a step brought, and the request at which the engine was stuck: it is aborted."""
         try:
             return self._core.step(), []
-        except GrammarError as error:
-            _log.warning("%s", error, exc_info=error)
-            return None, []
         except StuckError as error:
             _log.error("%s", error)
             self._core.abort_requests(error.request_id)

@@ -13,11 +13,10 @@ An output block is named by the block before it and the stream that it comes fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import numpy as np
 
-from tokenyard.core.request import Request, TokenIds
+from tokenyard.core.request import BlockHash, Request, TokenIds
 from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
 
 __all__ = ["NumberedBlocks", "blank_tokens"]
@@ -54,9 +53,9 @@ class NumberedBlocks:
 
     # ---- as a RequestHasher
 
-    def extend(self, request: Request) -> list[bytes]:
+    def extend(self, request: Request) -> list[BlockHash]:
         """Number every full block of the request that has no number yet; returns all its numbers."""
-        known = _numbers_of(request)
+        known = request.block_hashes
         stop = request.num_sealed_tokens // self._block_size
         if len(known) < stop:
             prompt = request.num_prompt_tokens
@@ -72,13 +71,8 @@ class NumberedBlocks:
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """Number blocks that have just become full, of several requests."""
         for request, _ in sealed:
-            known = _numbers_of(request)
+            known = request.block_hashes
             known.append(self._output(request, known))
-
-    def hash_again(self, request: Request) -> None:
-        """Begin anew."""
-        request.block_hashes.clear()
-        self.extend(request)
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the numbers of blocks behind the first ``num_tokens``."""
@@ -101,7 +95,7 @@ class NumberedBlocks:
             numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))
         return numbers[:num_blocks]
 
-    def _output(self, request: Request, known: Sequence[int]) -> int:
+    def _output(self, request: Request, known: Sequence[BlockHash]) -> int:
         """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
         seed, at = request.output_seed, len(known)
         source = self._prompts[request.request_id]
@@ -142,11 +136,6 @@ class NumberedBlocks:
         return begin
 
 
-def _numbers_of(request: Request) -> list[int]:
-    """Names of blocks: bytes elsewhere; all that decisions ask of them is whether they are equal."""
-    return cast("list[int]", request.block_hashes)
-
-
 def _is_known(source: TokenSource) -> bool:
     if isinstance(source, StreamTokens):
         return len(source.segments) == 1 and source.segments[0].start == 0
@@ -160,14 +149,14 @@ def _is_beginning_of(seed: int, prompt: TokenSource) -> bool:
     return isinstance(prompt, StreamTokens) and prompt.segments[0].seed == seed
 
 
-_blank = np.zeros(1024, np.int32)
+_blank = np.zeros(1 << 17, np.int32)
 _blank.flags.writeable = False
 
 
 def blank_tokens(num_tokens: int) -> TokenIds:
-    """So many token ids that say nothing, shape ``[num_tokens]``, read-only: a part of one array that is kept."""
-    global _blank  # noqa: PLW0603 - grows when somebody needs more
-    if num_tokens > len(_blank):
-        _blank = np.zeros(2 * num_tokens, np.int32)
-        _blank.flags.writeable = False
-    return _blank[:num_tokens]
+    """So many token ids that say nothing, shape ``[num_tokens]``, read-only: mostly a part of one array."""
+    if num_tokens <= len(_blank):
+        return _blank[:num_tokens]
+    more = np.zeros(num_tokens, np.int32)
+    more.flags.writeable = False
+    return more

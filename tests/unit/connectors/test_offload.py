@@ -169,7 +169,7 @@ def test_a_small_tier_keeps_the_beginnings() -> None:
     site.serve("first", prompt)
     site.scheduler.reset_prefix_cache()
     assert site.serve("second", prompt).num_external_computed_tokens == 16
-    assert site.scheduler.cpu_blocks == (0, 4)
+    assert site.scheduler.state.cpu_blocks == (0, 4)
 
 
 def test_events_of_both_media_and_statistics() -> None:

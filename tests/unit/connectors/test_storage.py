@@ -16,6 +16,7 @@ from tests.support.toy_engine import prompt_of
 from tokenyard.connectors.tier_worker import ArrayMemory, BlockFiles, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.connectors.tiers import DiskTier
+from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import FinishReason
 from tokenyard.errors import ConfigError, MissingExtraError
 
@@ -179,7 +180,7 @@ def test_a_failed_load_is_computed_again(tmp_path: Path, harm: str, load_async: 
     site = engine(tmp_path, load_async=load_async, kv_load_failure_policy="recompute")
     site.add("b", prompt, max_tokens=2)
     output = site.scheduler.schedule()  # the lookup finds everything, then the file changes
-    path = BlockFiles(tmp_path).path_of(first.requests["a"].block_hashes[3])
+    path = BlockFiles(tmp_path).path_of(digests([first.requests["a"].block_hashes[3]])[0])
     os.truncate(path, 20) if harm == "damaged" else path.unlink()
     site.finish_step(output)
     site.run()
@@ -225,7 +226,7 @@ def test_a_failed_load_ends_the_request_if_the_policy_says_so(tmp_path: Path) ->
     site = engine(tmp_path, load_async=False, kv_load_failure_policy="fail")
     site.add("b", prompt, max_tokens=2)
     output = site.scheduler.schedule()
-    BlockFiles(tmp_path).path_of(first.requests["a"].block_hashes[3]).unlink()
+    BlockFiles(tmp_path).path_of(digests([first.requests["a"].block_hashes[3]])[0]).unlink()
     site.finish_step(output)
     site.run()
     assert [news.finish_reason for news in site.news] == [FinishReason.ERROR]

@@ -268,7 +268,7 @@ def test_a_request_that_can_never_run_ends_with_an_error_and_others_go_on() -> N
     async def work() -> None:
         async with engine(num_gpu_blocks=9, policy_object=Hoarder()) as llm:
             params = GenerationParams(max_tokens=1, output_kind=OutputKind.FINAL_ONLY)
-            size = llm.core.scheduler.block_size
+            size = llm.core.scheduler.cache_config.tokens_per_block
             await all_of(llm.generate("x" * size * 5, params, turn=Turn(job_id="j")))
             stuck = asyncio.create_task(all_of(llm.generate("y" * size * 5, params)))
             await asyncio.sleep(0.05)

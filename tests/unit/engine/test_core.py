@@ -20,7 +20,7 @@ from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, EngineDeadError, GrammarError, PolicyError, RequestError, StuckError
+from tokenyard.errors import ConfigError, EngineDeadError, PolicyError, RequestError, StuckError
 
 
 class Late:
@@ -323,25 +323,19 @@ def test_an_answer_that_does_not_belong_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_drafts_that_do_not_belong_lose_no_output(is_async: bool) -> None:
+def test_drafts_that_do_not_belong_close_the_engine(is_async: bool) -> None:
     core, workers = engine(is_async=is_async, drafts=1)
     core.add_request(make_request("a", 4, max_tokens=3, structured_output=Anything() if is_async else None))
     workers.drafts = 2
-    told: list[int] = []
-    errors = 0
-    for _ in range(20):
-        if not core.has_work:
-            break
-        try:
-            outputs = core.step()
-        except ValueError as error:
-            assert "2 drafts for request 'a': give 0 to 1" in str(error)  # noqa: PT017 - raised several times
-            errors += 1
-            workers.drafts = 1
-            continue
-        told += [token for news in outputs or () for token in news.new_token_ids]
-    assert errors == 1
-    assert told == [7, 7, 7]
+    with pytest.raises(ValueError, match="2 drafts for request 'a': give 0 to 1"):
+        steps(core, 20)
+    with pytest.raises(EngineDeadError, match="2 drafts for request 'a': give 0 to 1"):
+        core.step()
+
+
+def steps(core: EngineCore, number: int) -> None:
+    for _ in range(number):
+        core.step()
 
 
 class Clumsy(Policy):
@@ -355,26 +349,20 @@ class Clumsy(Policy):
         raise LookupError(request.request_id)
 
 
-def test_a_core_goes_on_after_hooks_that_raise() -> None:
+@pytest.mark.parametrize(("names", "hook"), [("abc", "request_arrived"), ("ac", "keeps_blocks")])
+def test_a_policy_that_raises_closes_the_core(names: str, hook: str) -> None:
     scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=50, block_size=4), policy=Clumsy())
     core = EngineCore(scheduler, Workers())
-    for name in "abc":
+    for name in names:
         core.submit(make_request(name, 4, max_tokens=2, job_id=name))
-    with pytest.raises(PolicyError, match=r"Clumsy\.request_arrived raised KeyError"):
-        core.step()
-    (refused,) = core.take_refused()
-    assert refused.request_id == "b"
-    assert str(refused).endswith("a hook raised when it was added: submit it again")
-    told: dict[str, list[int]] = {"a": [], "c": []}
-    errors = 0
-    while core.has_work:
-        try:
-            for news in core.step() or ():
-                told[news.request_id] += news.new_token_ids
-        except PolicyError:
-            errors += 1
-    assert told == {"a": [7, 7], "c": [7, 7]}
-    assert errors == 1, "both ended in one step"
+    with pytest.raises(PolicyError, match=rf"Clumsy\.{hook} raised \w+Error"):
+        steps(core, 5)
+    assert [each.request_id for each in core.take_refused()] == ["b"] * ("b" in names)
+    assert core.death is not None
+    for call in (core.step, core.drain, core.pause, lambda: core.abort_requests("a")):
+        with pytest.raises(EngineDeadError, match=rf"Clumsy\.{hook} raised"):
+            call()
+    core.shutdown()
 
 
 def test_only_ids_can_be_aborted_from_elsewhere() -> None:
@@ -390,29 +378,6 @@ def test_a_depth_that_is_no_number_of_steps(arguments: dict[str, Any]) -> None:
         EngineCore(scheduler, Workers(), **arguments)
     with pytest.raises(ConfigError, match="give a Scheduler"):
         EngineCore(Workers(), scheduler)  # type: ignore[arg-type]
-
-
-def test_who_is_aborted_while_outputs_are_held_is_named_by_none() -> None:
-    class Keeper(Policy):
-        """Raises when the first ends."""
-
-        def keeps_blocks(self, now: float, request: Request) -> bool:
-            raise LookupError(request.request_id)
-
-    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=50, block_size=4), policy=Keeper())
-    core = EngineCore(scheduler, Workers())
-    for name, length in (("a", 1), ("b", 5), ("c", 5)):
-        core.add_request(make_request(name, 4, max_tokens=length, job_id=name))
-    with pytest.raises(PolicyError, match="Keeper"):
-        core.step()
-    assert [each.request_id for each in core.abort_requests("b")] == ["b"]
-    told = core.step()
-    assert told is not None
-    assert {each.request_id: each.new_token_ids for each in told} == {"a": [7], "c": [7]}
-    assert told.finish_reasons == {0: FinishReason.LENGTH}
-    core.drain()
-    with pytest.raises(ConfigError, match="request_ids"):
-        core.abort_requests([scheduler])  # type: ignore[list-item]
 
 
 # ---- grammars that fail
@@ -465,14 +430,11 @@ def test_a_grammar_that_raises_once_costs_its_own_request_alone(method: str, dra
     for _ in range(50):
         if not core.has_work:
             break
-        try:
-            outputs = core.step()
-        except GrammarError as error:
-            errors.append((error.request_id, error.method, type(error.__cause__)))
-            continue
-        finally:
-            core.scheduler.check_invariants()
+        outputs = core.step()
+        core.scheduler.check_invariants()
         for news in outputs or ():
+            if news.error is not None:
+                errors.append((news.request_id, news.error.method, type(news.error.__cause__)))
             told[news.request_id] += len(news.new_token_ids)
             reasons[news.request_id] = news.finish_reason
     assert not core.has_work
@@ -514,25 +476,13 @@ def test_an_executor_that_has_raised_is_not_asked_again() -> None:
         core.step()
     workers.fails = False
     for _ in range(2):
-        with pytest.raises(EngineDeadError, match="the executor raised RuntimeError: the device is gone") as caught:
+        with pytest.raises(
+            EngineDeadError,
+            match=r"RuntimeError: the device is gone broke step\(\) off .* \(in ",
+        ) as caught:
             core.step()
         assert isinstance(caught.value.__cause__, RuntimeError)
-    assert [each.request_id for each in core.abort_requests("a")] == ["a"]
     core.shutdown()
-
-
-def test_a_pause_that_aborts_takes_them_out_of_outputs_that_are_held() -> None:
-    core, workers = engine(drafts=1)
-    for name in "ab":
-        core.add_request(make_request(name, 4, max_tokens=9))
-    workers.drafts = 2
-    with pytest.raises(ValueError, match="2 drafts"):
-        core.step()
-    assert [each.request_id for each in core.pause("abort")] == ["a", "b"]
-    workers.drafts = 1
-    outputs = core.step()
-    assert outputs is not None
-    assert list(outputs) == []
 
 
 # ---- the drafts' contract
@@ -559,7 +509,7 @@ def test_drafts_are_those_of_the_step_that_was_begun_last() -> None:
     assert workers.calls[-2:] == ["drafts", "sample 1 bound"]
 
 
-def test_drafts_of_another_step_are_refused_and_asked_for_again() -> None:
+def test_drafts_of_another_step_are_refused() -> None:
     core, workers = engine(is_async=True, drafts=2)
     core.add_request(make_request("bound", 4, max_tokens=9, structured_output=Anything()))
     core.step()
@@ -568,10 +518,6 @@ def test_drafts_of_another_step_are_refused_and_asked_for_again() -> None:
     workers.rows = 1  # as if they were those of step 0
     with pytest.raises(ValueError, match="1 rows of drafts, 1 counts for 2 requests"):
         core.step()
-    workers.rows = 2
-    outputs = core.step()
-    assert outputs is not None
-    assert [news.new_token_ids for news in outputs] == [[7]]
 
 
 # ---- the watchdog

@@ -9,7 +9,7 @@ import pytest
 from tests.support.toy_model import EOS, VOCAB_SIZE, ToyExecutor, answer_to, text_to, toy_core, toy_tokenizer
 
 from tokenyard.core.params import SamplingParams
-from tokenyard.errors import ConfigError, RequestError
+from tokenyard.errors import ConfigError, EngineDeadError, RequestError
 from tokenyard.serve.generation import GenerationParams, Turn
 from tokenyard.serve.llm import LLM
 
@@ -150,7 +150,8 @@ def test_what_the_model_raises_leaves_nothing_behind(llm: LLM) -> None:
     executor(llm).fails_at = 3
     with pytest.raises(RuntimeError, match="the device is gone"):
         llm.generate(["a", "b"])
-    assert not llm.core.scheduler.requests
+    with pytest.raises(EngineDeadError, match="the device is gone"):
+        llm.generate(["a"])
 
 
 def test_turns_of_an_agent_reach_the_scheduler() -> None:

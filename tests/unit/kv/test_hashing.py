@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
 from tokenyard.core.config import HashAlgo
-from tokenyard.core.kv.hashing import BlockHasher
+from tokenyard.core.kv.hashing import BlockHasher, digests
 from tokenyard.core.request import MultiModalItem, Request
 
 TOKENS = [11, 12, 13, 14, 21, 22, 23, 24, 31, 32, 33, 34]
@@ -22,7 +22,7 @@ TOKENS = [11, 12, 13, 14, 21, 22, 23, 24, 31, 32, 33, 34]
 
 def hashes(tokens: Sequence[int] = TOKENS, hasher: BlockHasher | None = None, **fields: Any) -> list[bytes]:
     """Hashes of a fresh request's full blocks, blocks of 4 unless the hasher says else."""
-    return list((hasher or BlockHasher(4)).extend(Request("r", tokens, **fields)))
+    return digests((hasher or BlockHasher(4)).extend(Request("r", tokens, **fields)))
 
 
 def image(name: str, offset: int, length: int = 2) -> MultiModalItem:

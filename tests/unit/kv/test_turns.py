@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.core.config import HashAlgo
-from tokenyard.core.kv.hashing import REWRITTEN_TOKENS, BlockHasher, Turn, Turns
+from tokenyard.core.kv.hashing import REWRITTEN_TOKENS, BlockHasher, Turn, Turns, digests
 from tokenyard.core.request import Request
 
 SIZE = 16
@@ -23,7 +23,7 @@ def request(tokens: list[int], job_id: str | None = "job", **fields: Any) -> Req
 
 def afresh(tokens: list[int], algo: HashAlgo = HashAlgo.SHA256, **fields: Any) -> list[bytes]:
     """The hashes of a prompt of nobody's job."""
-    return BlockHasher(SIZE, algo).extend(request(tokens, None, **fields))
+    return digests(BlockHasher(SIZE, algo).extend(request(tokens, None, **fields)))
 
 
 def seal(hasher: BlockHasher, of: Request, tokens: list[int]) -> None:

@@ -32,7 +32,7 @@ def values(line: ServeLine) -> dict[str, Any]:
         f"{LINE} && echo done",
         "vllm serve qwen3-8b \\\n  --max-num-seqs 64 \\\n",
         "vllm serve qwen3-8b \\  \r\n  --max-num-seqs 64",
-        "vllm serve \\\n# a comment in between\n  qwen3-8b --max-num-seqs 64",
+        "vllm serve qwen3-8b # a comment\n  --max-num-seqs 64",
         "vllm serve --max-num-seqs 64 qwen3-8b",
         "vllm serve --model qwen3-8b --max_num_seqs=64",
         "vllm serve 'qwen3-8b' --max-num-seqs \"64\"",

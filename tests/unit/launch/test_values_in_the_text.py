@@ -199,6 +199,16 @@ def test_several_starts_are_refused(script: str) -> None:
         read_serve_text(script)
 
 
+@pytest.mark.parametrize("comment", ["  # --max-num-seqs 64 \\\n", "  # --max-num-seqs 64\n", "--port 1 # few \\\n"])
+def test_a_comment_ends_a_command_that_a_backslash_continues(comment: str) -> None:
+    line = read_serve_text(
+        f"set -eu\nvllm serve m \\\n{comment}  --gpu-memory-utilization 0.5 \\\n  --dtype=auto\nwait"
+    )
+    assert not {"gpu-memory-utilization", "dtype", "max-num-seqs"} & flags(line).keys()
+    assert [each[:2] for each in line.notes] == [("comment", "line 3")]
+    assert line.notes[0].why.endswith("not read: --gpu-memory-utilization, --dtype")
+
+
 def test_the_same_start_twice() -> None:
     assert values("if [ $X ]; then\n  vllm serve a -tp 2\nelse\n  vllm serve a -tp 2\nfi")["tensor-parallel-size"] == 2
 
@@ -223,21 +233,6 @@ def test_what_a_condition_alone_sets_is_taken_and_named() -> None:
     line = read_serve_text("if [ -z $M ]; then M=mine; fi\nvllm serve $M")
     assert flags(line) == {"model": "mine"}
     assert [each.name for each in line.notes] == ["M"]
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("pip install vllm==0.22.1\nvllm serve m", "0.22.1"),
-        ("uv run --with vllm==0.33.0 vllm serve m", "0.33.0"),
-        ("pip install vllm==0.22.1\npip install vllm==0.33.0\nvllm serve m", None),
-        ("pip install my-vllm==0.22.1\nvllm serve m", None),
-        ("docker run rocm/vllm:rocm6.4.1_vllm_0.9.1_20250715 vllm serve m", "0.9.1"),
-    ],
-)
-def test_the_version_of_an_installation(text: str, version: str | None) -> None:
-    said = read_serve_text(text).version
-    assert (said and said.value) == version
 
 
 @pytest.mark.parametrize("script", ["A=('' '')\n" + 'A+=("${A[@]}")\n' * 40, "A=aa\n" + "A+=$A\n" * 40])

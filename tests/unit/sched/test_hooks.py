@@ -1,4 +1,4 @@
-"""Whoever raises in a hook takes nothing down: nothing is half done, nothing is lost, and every request ends.
+"""Whoever raises in a hook is named, and closes the scheduler; a grammar ends its own request, an observer is left out.
 
 Each hook of each protocol raises once, in a run in which all of them are called (docs/hooks.md).
 """
@@ -6,6 +6,7 @@ Each hook of each protocol raises once, in a run in which all of them are called
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from random import Random
 from typing import Any
 
@@ -18,17 +19,16 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.admission_limits import limits_in_order
-from tokenyard.core.sched.candidate import Limit, StepHook
+from tokenyard.core.sched.candidate import StepHook
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import ObserverWarning, SchedulerState, StepObserver
-from tokenyard.core.sched.outcomes import Outcome, Reason, StepOutcomes
+from tokenyard.core.sched.outcomes import Outcome, StepOutcomes
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelOutput
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.queues import FCFSQueue, RequestQueue
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import GrammarError, PolicyError
+from tokenyard.errors import ConnectorError, EngineDeadError, GrammarError, PolicyError
 
 
 class BoomError(Exception):
@@ -42,15 +42,14 @@ class Fuse:
         self.after = after
         self.has_blown = False
 
-    def arm(self, owner: Any, hook: str, *, late: bool = False) -> None:
-        """Have ``owner.hook`` raise; ``late``: when it has done its work."""
+    def arm(self, owner: Any, hook: str) -> None:
+        """Have ``owner.hook`` raise."""
         real = getattr(owner, hook)
 
+        @wraps(real)
         def fused(*args: Any, **options: Any) -> Any:
             if not self.has_blown and self.after <= 0:
                 self.has_blown = True
-                if late:
-                    real(*args, **options)
                 raise BoomError(hook)
             self.after -= 1
             return real(*args, **options)
@@ -109,14 +108,7 @@ class Grammar:
 
 
 class Connector(ToyConnector):
-    """Has blocks in CPU memory as well, as a property that asks."""
-
-    def count_blocks(self) -> tuple[int, int]:
-        return 1, 2
-
-    @property
-    def cpu_blocks(self) -> tuple[int, int]:
-        return self.count_blocks()
+    """With room for other methods."""
 
 
 class Gauger(StepObserver):
@@ -127,7 +119,7 @@ class Gauger(StepObserver):
 
 
 class Yard:
-    """Drives a scheduler through everything that can happen, and past one error.
+    """Drives a scheduler through everything that can happen, up to the first error.
 
     What clients are told of each request is kept: nothing of it may be lost.
     """
@@ -153,25 +145,24 @@ class Yard:
         self.requests: dict[str, Request] = {}
         self.told: dict[str, list[int]] = {}
         self.random = Random(7)
-        self.errors: list[str] = []
+        self.every_adapter_is_another = False
+        self.errors: dict[str, GrammarError] = {}
+        """What outputs said."""
 
-    def call(self, name: str, do: Callable[[], Any]) -> Any:
-        """Once more if it raises, which it does once."""
-        try:
-            return do()
-        except (BoomError, GrammarError, PolicyError):
-            self.errors.append(name)
-            return do()
-        finally:
-            self.scheduler.check_invariants()
+    def call(self, do: Callable[[], Any]) -> Any:
+        answer = do()
+        self.scheduler.check_invariants()
+        return answer
 
     def add(self, number: int, **options: Any) -> None:
         name = f"r{number}"
         length = 5 + number * 5 % 13
         grammar = Grammar() if number % 3 == 0 else None
         options = {"job_id": f"j{number % 4}", "structured_output": grammar, **options}
+        if self.every_adapter_is_another:
+            options["lora_name"] = f"adapter {number}"
         request = make_request(name, length, max_tokens=6, **options)
-        self.call("add_request", lambda: self.scheduler.add_request(request))
+        self.call(lambda: self.scheduler.add_request(request))
         self.requests[name], self.told[name] = request, []
 
     def model(self, plan: SchedulerOutput) -> ModelOutput:
@@ -188,12 +179,13 @@ class Yard:
         return ConnectorOutput(finished_receiving=received, finished_sending=sent)
 
     def step(self) -> None:
-        plan = self.call("schedule", self.scheduler.schedule)
+        plan = self.call(self.scheduler.schedule)
         answer = self.model(plan)
-        outputs = self.call("update_from_output", lambda: self.scheduler.update_from_output(plan, answer))
+        outputs = self.call(lambda: self.scheduler.update_from_output(plan, answer))
+        self.errors |= outputs.errors
         for news in outputs:
             self.told[news.request_id] += news.new_token_ids
-        self.call("take_kv_events", self.scheduler.take_kv_events)
+        self.call(self.scheduler.take_kv_events)
 
     def run(self, *, pauses: bool = False) -> None:
         if pauses:
@@ -203,17 +195,16 @@ class Yard:
             if number % 2:
                 self.step()
             if number == 9:
-                aborted = self.call("finish", lambda: self.scheduler.finish_requests(["r8"], missing_ok=True))
+                aborted = self.call(lambda: self.scheduler.finish_requests(["r8"], missing_ok=True))
                 assert not aborted or aborted[0].request_id == "r8"
         for _ in range(400):
             if not self.scheduler.has_requests():
                 break
             self.step()
         self.call(
-            "reset",
             lambda: self.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True),
         )
-        self.call("shutdown", self.scheduler.shutdown)
+        self.call(self.scheduler.shutdown)
 
     def everybody_has_ended(self) -> None:
         """And has been told every token; no block is lost."""
@@ -231,17 +222,24 @@ def hooks_of(protocol: type, *, without: Sequence[str] = ()) -> list[str]:
     return [name for name, each in vars(protocol).items() if callable(each) and name[0] != "_" and name not in without]
 
 
-@pytest.mark.parametrize("late", [False, True])
+def closes(yard: Yard, error: type[Exception], named: str = "BoomError|") -> None:
+    """The run ends with the error that names who has raised, and the scheduler says so from then on."""
+    with pytest.raises(error, match=named):
+        yard.run()
+    for call in (yard.scheduler.schedule, lambda: yard.scheduler.finish_requests(None), yard.scheduler.make_stats):
+        with pytest.raises(EngineDeadError, match=rf"{error.__name__}: .* off in its middle") as dead:
+            call()
+        assert isinstance(dead.value.__cause__, error)
+    yard.scheduler.shutdown()
+
+
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("hook", hooks_of(Policy, without=["bind", "next_moment", "new_queue"]))
-def test_a_policy_that_raises_once(hook: str, after: int, late: bool) -> None:
+def test_a_policy_that_raises_closes_the_scheduler(hook: str, after: int) -> None:
     fuse, policy = Fuse(after), Busy()
-    fuse.arm(policy, hook, late=late)
-    yard = Yard(policy)
-    yard.run()
+    fuse.arm(policy, hook)
+    closes(Yard(policy), PolicyError, rf"policy Busy\.{hook} raised BoomError: ")
     assert fuse.has_blown, "the run calls every hook"
-    assert len(yard.errors) == 1, "the error is raised, and once"
-    yard.everybody_has_ended()
 
 
 def test_every_hook_of_a_policy_is_known_here() -> None:
@@ -251,51 +249,43 @@ def test_every_hook_of_a_policy_is_known_here() -> None:
     ], "a new hook needs a line in docs/hooks.md"
 
 
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("after", [0, 4])
 @pytest.mark.parametrize("hook", ["add", "prepend", "prepend_all", "peek", "pop"])
-def test_a_queue_that_raises_once(hook: str, after: int, late: bool) -> None:
+def test_a_queue_that_raises_closes_the_scheduler(hook: str, after: int) -> None:
     fuse = Fuse(after)
-    yard = Yard(Busy(lambda queue: fuse.arm(queue, hook, late=late)), max_loras=1)
-    for number in range(20, 26):
-        yard.add(number, lora_name=f"adapter {number}")
-    yard.run()
+    yard = Yard(Busy(lambda queue: fuse.arm(queue, hook)), max_loras=1)
+    yard.every_adapter_is_another = True
+    closes(yard, BoomError)
     assert fuse.has_blown
-    assert len(yard.errors) == 1
-    yard.everybody_has_ended()
 
 
-def test_a_policy_that_makes_no_queue_in_the_middle_of_a_step() -> None:
-    fuse, policy = Fuse(2), Busy()  # two are made with the scheduler
-    fuse.arm(policy, "new_queue")
-    yard = Yard(policy, max_loras=1)
-    for number in range(20, 23):
-        yard.add(number, lora_name=f"adapter {number}")
-    yard.run()
-    assert fuse.has_blown
-    assert yard.errors == ["schedule"]
-    yard.everybody_has_ended()
-
-
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("after", [0, 3])
-@pytest.mark.parametrize("hook", [*hooks_of(KVConnector, without=["bind"]), "count_blocks"])
-def test_a_connector_that_raises_once(hook: str, after: int, late: bool) -> None:
-    if hook in ("reset_cache", "shutdown"):
-        after = 0  # they are called once
+@pytest.mark.parametrize("hook", hooks_of(KVConnector, without=["bind", "reset_cache", "shutdown"]))
+def test_a_connector_that_raises_closes_the_scheduler(hook: str, after: int) -> None:
     fuse, connector = Fuse(after), Connector(Random(3))
-    fuse.arm(connector, hook, late=late)
-    yard = Yard(Busy(), connector=connector)
-    yard.run()
+    fuse.arm(connector, hook)
+    closes(Yard(Busy(), connector=connector), ConnectorError, rf"connector Connector\.{hook} raised BoomError: ")
     assert fuse.has_blown
-    assert len(yard.errors) == 1
-    yard.everybody_has_ended()
+
+
+@pytest.mark.parametrize("hook", ["reset_cache", "shutdown"])
+def test_a_connector_that_raises_in_the_end(hook: str) -> None:
+    fuse, connector = Fuse(), Connector(Random(3))
+    fuse.arm(connector, hook)
+    yard = Yard(Busy(), connector=connector)
+    with pytest.raises(ConnectorError, match=rf"connector Connector\.{hook} raised BoomError: "):
+        yard.run()
+    with pytest.raises(EngineDeadError):
+        yard.scheduler.schedule()
 
 
 def test_a_scheduler_is_not_made_when_its_parts_refuse_it() -> None:
-    for policy, connector in ((Busy(), None), (Busy(), Connector(Random(3)))):
+    for policy, connector, error in (
+        (Busy(), None, PolicyError),
+        (Busy(), Connector(Random(3)), ConnectorError),
+    ):
         Fuse().arm(connector or policy, "bind")
-        with pytest.raises((BoomError, PolicyError)):
+        with pytest.raises(error, match=r"\.bind raised BoomError"):
             Yard(policy, connector=connector)
 
 
@@ -308,7 +298,6 @@ def test_an_observer_that_raises_is_left_out(event: str) -> None:
     with pytest.warns(ObserverWarning, match=event):
         yard.run(pauses=True)
     assert fuse.has_blown
-    assert not yard.errors
     yard.everybody_has_ended()
 
 
@@ -331,76 +320,46 @@ def test_a_grammar_that_raises_once_ends_its_own_request(
     yard = Yard(Busy())
     yard.run()
     assert fuse.has_blown
-    assert len(yard.errors) == 1
-    failed = [each for each in yard.requests.values() if each.status is RequestStatus.FINISHED_ERROR]
-    assert len(failed) == 1
-    assert failed[0].structured_output is not None
+    (failed,) = [each for each in yard.requests.values() if each.status is RequestStatus.FINISHED_ERROR]
+    assert failed.structured_output is not None
+    (error,) = yard.errors.items()
+    assert error[0] == failed.request_id
+    assert isinstance(error[1].__cause__, BoomError)
     yard.everybody_has_ended()
 
 
 @pytest.mark.parametrize("hook", hooks_of(PoolListener))
-@pytest.mark.parametrize("after", [0, 5])
-def test_a_pool_listener_that_raises_once(hook: str, after: int) -> None:
-    fuse, listener = Fuse(after if hook == "block_evicted" else 0), PoolListener()
+def test_a_pool_listener_that_raises_closes_the_scheduler(hook: str) -> None:
+    fuse, listener = Fuse(), PoolListener()
     fuse.arm(listener, hook)
     yard = Yard(Busy())
     yard.scheduler.kv.pool.subscribe(listener)
-    yard.run()
-    if hook == "block_forgotten":
-        for number in range(20, 23):
-            yard.add(number)
-        yard.step()
-        yard.scheduler.kv.pool.forget(next(b for b, known in enumerate(yard.scheduler.kv.pool.hash_of) if known))
-        yard.run()
+    if hook == "block_forgotten":  # only what a connector reports makes content invalid
+        connector = Connector(Random(3))
+        yard = Yard(Busy(), connector=connector)
+        yard.scheduler.kv.pool.subscribe(listener)
+        yard.report = lambda: ConnectorOutput(  # type: ignore[method-assign]
+            invalid_block_ids=frozenset(b for b, known in enumerate(yard.scheduler.kv.pool.hash_of) if known)
+        )
+    closes(yard, BoomError)
     assert fuse.has_blown
-    assert len(yard.errors) == 1
-    yard.everybody_has_ended()
 
 
-@pytest.mark.parametrize("after", [0, 1, 7])
-@pytest.mark.parametrize("hook", ["extend", "append_n", "extra_keys", "_digest"])
-def test_hashing_that_raises_once(monkeypatch: pytest.MonkeyPatch, hook: str, after: int) -> None:
-    yard = Yard(Busy())
-    fuse = Fuse(after)
+@pytest.mark.parametrize("after", [0, 7])
+@pytest.mark.parametrize("hook", ["extend", "append_n"])
+def test_a_hasher_that_raises_closes_the_scheduler(monkeypatch: pytest.MonkeyPatch, hook: str, after: int) -> None:
+    yard, fuse = Yard(Busy()), Fuse(after)
     hasher = yard.scheduler.kv.hasher
     real = getattr(hasher, hook)
 
     def fused(*args: Any) -> Any:
-        if not fuse.has_blown and fuse.after <= 0:
-            fuse.has_blown = True
-            raise BoomError(hook)
         fuse.after -= 1
+        if fuse.after < 0:
+            raise BoomError(hook)
         return real(*args)
 
     monkeypatch.setattr(type(hasher), hook, staticmethod(fused))
-    for number in range(20, 23):
-        yard.add(number, cache_salt="salt", lora_name="adapter")
-    yard.run()
-    if hook != "_digest":
-        assert fuse.has_blown
-        assert len(yard.errors) == 1
-    yard.everybody_has_ended()
-
-
-@pytest.mark.parametrize("after", [0, 2])
-def test_any_limit_that_raises_once(after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[Limit] = []
-
-    def noted(*parts: Any) -> list[Limit]:
-        limits[:] = limits_in_order(*parts)
-        return limits
-
-    monkeypatch.setattr("tokenyard.core.sched.step.limits_in_order", noted)
-    Yard(Busy(), connector=Connector(Random(3)))
-    for which in range(len(limits)):
-        for late in (False, True):
-            yard = Yard(Busy(), connector=Connector(Random(3)))
-            fuse = Fuse(after)
-            fuse.arm(limits[which], "ask", late=late)
-            yard.run()
-            assert fuse.has_blown
-            assert yard.errors == ["schedule"]
-            yard.everybody_has_ended()
+    closes(yard, BoomError)
 
 
 def test_features_are_ours_and_have_no_hook_that_is_not_tested() -> None:
@@ -410,59 +369,25 @@ def test_features_are_ours_and_have_no_hook_that_is_not_tested() -> None:
     ]
 
 
-def test_the_reason_of_a_step_that_ended_early_is_recorded() -> None:
-    fuse, policy = Fuse(), Busy()
-    fuse.arm(policy, "next_queue")
-    yard = Yard(policy)
-    watcher = Watcher()
-    yard.scheduler.attach_observer(watcher)
-    yard.add(1)
-    with pytest.raises((BoomError, PolicyError)) as caught:
+_READS = {
+    *("check_invariants", "get_grammar_bitmask", "get_kv_connector", "get_num_unfinished_requests", "num_blocks_of"),
+    *("get_request_counts", "has_finished_requests", "has_requests", "has_unfinished_requests", "next_moment"),
+    "standstill",
+}
+
+
+def test_every_call_that_changes_the_scheduler_is_guarded() -> None:
+    public = {name for name, each in vars(Scheduler).items() if name[0] != "_" and callable(each)}
+    guarded = {name for name in public if hasattr(vars(Scheduler)[name], "__wrapped__")}
+    assert public - guarded == _READS, "what changes anything is a one_call, checked_call or closing_call"
+
+
+def test_the_error_says_where_it_was_raised() -> None:
+    fuse = Fuse(2)
+    yard = Yard(Busy(lambda queue: fuse.arm(queue, "add")))
+    with pytest.raises(BoomError):
+        yard.run()
+    with pytest.raises(
+        EngineDeadError, match=r"BoomError: add broke add_request\(\) off .* \(in fused, .*test_hooks\.py"
+    ):
         yard.scheduler.schedule()
-    assert caught.value.__notes__ == [
-        "Tokenyard: raised in the choice of the request that is tried next",
-        "Tokenyard: the step is decided all the same, and the next schedule() hands it out",
-    ]
-    admission = watcher.outcomes.admission
-    assert admission is not None
-    assert admission.reason is Reason.HOOK_FAILED
-    assert yard.scheduler.schedule().step == 0, "the step that was decided, with nobody in it"
-    assert yard.scheduler.has_requests()
-
-
-def test_outputs_that_were_held_back_are_given_for_their_own_step_alone() -> None:
-    fuse, policy = Fuse(), Busy()
-    fuse.arm(policy, "keeps_blocks")
-    yard = Yard(policy)
-    yard.add(1)
-    scheduler = yard.scheduler
-    plan = scheduler.schedule()
-    while True:
-        answer = yard.model(plan)
-        try:
-            scheduler.update_from_output(plan, answer)
-        except (BoomError, PolicyError):
-            break
-        plan = scheduler.schedule()
-    last = scheduler.schedule()
-    with pytest.raises(ValueError, match="give a ModelOutput"):
-        scheduler.update_from_output(last, None)  # type: ignore[arg-type]
-    outputs = scheduler.update_from_output(plan, answer)
-    assert [news.new_token_ids for news in outputs] == [[50 + plan.step]]
-    with pytest.raises(ValueError, match="taken in already"):
-        scheduler.update_from_output(plan, answer)
-    assert not len(scheduler.update_from_output(last, yard.model(last)))
-
-
-def test_a_request_that_could_not_be_announced_is_not_there() -> None:
-    for late in (False, True):
-        fuse, policy = Fuse(), Busy()
-        fuse.arm(policy, "request_arrived", late=late)
-        yard = Yard(policy)
-        request = make_request("a", 4)
-        with pytest.raises((BoomError, PolicyError)):
-            yard.scheduler.add_request(request)
-        assert not yard.scheduler.has_requests()
-        assert not list(yard.scheduler.waiting)
-        yard.scheduler.add_request(request)
-        assert list(yard.scheduler.requests) == ["a"]

@@ -15,7 +15,7 @@ from tokenyard import vocabulary as policy_names
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
-from tokenyard.core.sched.policy import FCFS, Policy, Priority, make_policy
+from tokenyard.core.sched.policy import FCFS, Policy, PolicyGate, Priority, make_policy
 from tokenyard.core.sched.queues import PriorityQueue, WaitingQueues
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
@@ -185,7 +185,7 @@ def test_priority_preempts_the_worst(orders: list[tuple[int, float]], victim: in
 
 
 def _waiting_queues(policy: Any, waiting: list[Request], skipped: list[Request]) -> WaitingQueues:
-    room = WaitingQueues(policy.new_queue, 4)
+    room = WaitingQueues(PolicyGate(policy).new_queue, 4)
     for each in waiting:
         room.waiting.add(each)
     for each in skipped:

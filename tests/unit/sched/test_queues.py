@@ -185,7 +185,7 @@ def test_removed_entries_do_not_pile_up() -> None:
 
 @pytest.fixture
 def room() -> WaitingQueues:
-    return WaitingQueues(FCFSQueue, block_size=4)
+    return WaitingQueues(lambda *_: FCFSQueue(), block_size=4)
 
 
 def test_blocked_requests_wait_apart(room: WaitingQueues) -> None:

@@ -20,7 +20,7 @@ from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate
 from tokenyard.core.sched.queues import FCFSQueue
 from tokenyard.core.sched.scheduler import Scheduler
-from tokenyard.errors import ConfigError, PolicyError
+from tokenyard.errors import ConfigError, ConnectorError, EngineDeadError, PolicyError
 from tokenyard.policies.simple import KeyedPolicy
 
 
@@ -89,11 +89,9 @@ def test_what_a_key_raises_is_said_in_the_policys_name() -> None:
         crowded(wrong(KeyedPolicy, key=lambda self, request: request.deadline))
 
 
-def test_a_method_that_is_not_overridden_costs_nothing_more() -> None:
-    policy = wrong(victim=lambda self, running: 0)
-    gate = PolicyGate(policy)
-    assert gate.step_begins == policy.step_begins
-    assert gate.victim != policy.victim
+def test_only_a_policy_that_overrides_it_is_asked_in_every_step() -> None:
+    assert not PolicyGate(wrong()).acts_each_step
+    assert PolicyGate(wrong(step_begins=lambda self, now, room: None)).acts_each_step
 
 
 def test_what_is_no_policy_is_refused() -> None:
@@ -167,23 +165,11 @@ def test_a_connectors_wrong_answer_is_one_error_in_its_name(hook: str, answer: o
     yard = ToyEngine(kv_connector=Liar(hook, answer), profile=VLLM_0_33)
     for name in "ab":
         yard.scheduler.add_request(make_request(name, 10, max_tokens=2))
-    errors: list[str] = []
-    plan: Any = None
-    model: Any = None
-    for _ in range(12):
-        try:
-            if plan is None:
-                plan = yard.scheduler.schedule()
-                model = yard.model(plan, {})
-            yard.scheduler.update_from_output(plan, model)
-            plan = None
-        except ValueError as error:
-            errors.append(str(error))
-        yard.scheduler.check_invariants()
-    assert len(errors) == 1
-    assert errors[0].startswith(f"Liar.{hook} returned ")
-    assert not yard.scheduler.requests
-    assert yard.free == 100
+    with pytest.raises(ConnectorError, match=rf"connector Liar\.{hook} returned ") as caught:
+        yard.steps(12)
+    assert (caught.value.connector, caught.value.method) == ("Liar", hook)
+    with pytest.raises(EngineDeadError, match=rf"ConnectorError: connector Liar\.{hook} returned "):
+        yard.schedule()
 
 
 def test_a_connector_may_count_with_numbers_of_numpy() -> None:

@@ -23,8 +23,7 @@ from tokenyard.core.sched.outcomes import Reason
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import PolicyError, RequestError
-from tokenyard.policies.simple import KeyedPolicy
+from tokenyard.errors import RequestError
 
 
 def make() -> Scheduler:
@@ -118,25 +117,6 @@ def test_a_session_is_as_late_as_its_last_piece(late: str, profile: DecisionProf
     for name, moment in times.items():
         scheduler.add_request(of(name, moment))
     assert list(step(scheduler).req_ids) == sorted(times, key=times.__getitem__)
-
-
-def test_a_policy_that_fails_at_a_piece_of_input_leaves_the_session_its_place() -> None:
-    class Odd(KeyedPolicy):
-        def key(self, request: Request) -> tuple[float, ...]:
-            if request.num_tokens > 12:
-                raise ValueError("too long for me")
-            return (request.arrival_time,)
-
-    config = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128)
-    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=40, block_size=4), policy=Odd())
-    session = piece(list(range(10)), max_tokens=1)
-    scheduler.add_request(session)
-    step(scheduler)
-    with pytest.raises(PolicyError, match="too long") as caught:
-        scheduler.add_request(piece([1, 2, 3]))
-    assert any("the session has got its input all the same" in note for note in caught.value.__notes__)
-    assert (status_of(session), session.num_tokens) == (RequestStatus.WAITING, 13)
-    assert list(scheduler.schedule().req_ids) == ["s"], "it goes on all the same"
 
 
 def test_a_piece_that_is_not_resumable_ends_a_waiting_session() -> None:

@@ -66,14 +66,15 @@ def test_a_thread_that_waits_has_not_ended() -> None:
 def test_nobody_asks_otherwise() -> None:
     scheduler = make(debug=False)
     elsewhere(lambda: scheduler.add_request(make_request("a", 4)))
-    assert "schedule" not in vars(scheduler), "no call is wrapped"
+    assert scheduler.schedule().req_ids == ("a",)
+    elsewhere(scheduler.make_stats)
 
 
 @pytest.mark.slow
 def test_pythons_development_mode_is_debug_mode() -> None:
     code = (
         "from tokenyard import CacheConfig, Scheduler, SchedulerConfig;"
-        "print('schedule' in vars(Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=9))))"
+        "print(Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=9)).calls.watches_thread)"
     )
     printed = [
         run([executable, *flags, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

@@ -158,7 +158,7 @@ export const REASONS = {
     "holds": true
   },
   "hook_failed": {
-    "meaning": "A policy, a connector or a grammar raised an error instead of answering.",
+    "meaning": "Its grammar raised an error instead of answering.",
     "family": "dependency",
     "countedIn": null,
     "holds": true

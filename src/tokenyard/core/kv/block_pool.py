@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
-from tokenyard.core.basics import Failures
+from tokenyard.core.kv.hashing import digests
+from tokenyard.core.request import BlockHash
 
 __all__ = ["NULL_BLOCK", "BlockPool", "FreeQueue", "PoolListener", "PrefixIndex", "append_freed", "unhashed_first"]
 
@@ -157,25 +158,25 @@ class PrefixIndex:
     def __init__(self, group_id: int = 0) -> None:
         self.group_id = group_id
         """KV-cache group whose blocks it knows."""
-        self.first: dict[bytes, int] = {}
+        self.first: dict[BlockHash, int] = {}
         """Block hash -> the oldest block with this content; for reading."""
-        self._more: dict[bytes, list[int]] = {}
+        self._more: dict[BlockHash, list[int]] = {}
         """Further blocks of a hash, only where there are any."""
 
     def __len__(self) -> int:
         """Distinct hashes."""
         return len(self.first)
 
-    def get(self, block_hash: bytes) -> int | None:
+    def get(self, block_hash: BlockHash) -> int | None:
         """The oldest block with this content."""
         return self.first.get(block_hash)
 
-    def all_blocks(self, block_hash: bytes) -> list[int]:
+    def all_blocks(self, block_hash: BlockHash) -> list[int]:
         """Every block with this content, oldest first."""
         first = self.first.get(block_hash)
         return [] if first is None else [first, *self._more.get(block_hash, ())]
 
-    def longest_prefix(self, hashes: Sequence[bytes]) -> list[int]:
+    def longest_prefix(self, hashes: Sequence[BlockHash]) -> list[int]:
         """The blocks of the longest leading run of known hashes."""
         found: list[int] = []
         # list.extend keeps what it got before the lookup of the first unknown hash raises.
@@ -183,11 +184,11 @@ class PrefixIndex:
             found.extend(map(self.first.__getitem__, hashes))
         return found
 
-    def add(self, block_hash: bytes, block: int) -> None:
+    def add(self, block_hash: BlockHash, block: int) -> None:
         """Publish a block."""
         self.add_n([block_hash], [block])
 
-    def add_n(self, hashes: Sequence[bytes], blocks: Sequence[int]) -> None:
+    def add_n(self, hashes: Sequence[BlockHash], blocks: Sequence[int]) -> None:
         """Publish several blocks, in order."""
         oldest = list(map(self.first.setdefault, hashes, blocks))
         if oldest != blocks:
@@ -195,7 +196,7 @@ class PrefixIndex:
                 if first != block:
                     self._more.setdefault(block_hash, []).append(block)
 
-    def discard(self, block_hash: bytes, block: int) -> None:
+    def discard(self, block_hash: BlockHash, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""
         if block_hash not in self._more:
             first = self.first.pop(block_hash)
@@ -211,7 +212,7 @@ class PrefixIndex:
         if not others:
             del self._more[block_hash]
 
-    def discard_n(self, hashes: Sequence[bytes], blocks: list[int]) -> None:
+    def discard_n(self, hashes: Sequence[BlockHash], blocks: list[int]) -> None:
         """Forget several blocks; KeyError if one was not published under its hash."""
         if self._more and not self._more.keys().isdisjoint(hashes):
             for block_hash, block in zip(hashes, blocks, strict=True):
@@ -241,7 +242,7 @@ NULL_BLOCK = 0
 class PoolListener:
     """Is told when cached content is lost: override what you want to know.
 
-    One that raises changes nothing: the others are told, and the error leaves the call that has lost the content.
+    One that raises closes the scheduler.
     """
 
     def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
@@ -254,7 +255,7 @@ class PoolListener:
         """The cache was reset."""
 
 
-HashOf = Sequence[bytes | None]
+HashOf = Sequence[BlockHash | None]
 """Block id -> the hash of its cached content."""
 
 
@@ -282,7 +283,6 @@ class BlockPool:
     __slots__ = (
         "_put_back",
         "cached",
-        "failures",
         "free_queue",
         "hash_of",
         "index_of",
@@ -302,15 +302,13 @@ class BlockPool:
     ) -> None:
         self._put_back = put_back
         self.num_blocks = num_blocks
-        self.failures = Failures()
-        """What listeners have raised."""
         self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
         self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
         self.cached = [index.first for index in self.indexes]
         """What each of them knows; for counting."""
         self.ref = [0] * num_blocks
-        self.hash_of: list[bytes | None] = [None] * num_blocks
+        self.hash_of: list[BlockHash | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
         self.prompt_tails: dict[int, int] = {}
         """Block -> tokens of its prompt up to a hash within it, while the hash of the whole block is not known.
@@ -344,7 +342,7 @@ class BlockPool:
         ref = self.ref
         held = list(map(self.hash_of.__getitem__, blocks))
         if held and all(held):
-            self._evict(blocks, cast("list[bytes]", held))
+            self._evict(blocks, cast("list[BlockHash]", held))
         elif any(held):
             cached = {block: block_hash for block, block_hash in zip(blocks, held, strict=True) if block_hash}
             self._evict(list(cached), list(cached.values()))
@@ -358,7 +356,7 @@ class BlockPool:
             for block in blocks:
                 self.prompt_tails.pop(block, None)
 
-    def _evict(self, blocks: list[int], hashes: list[bytes]) -> None:
+    def _evict(self, blocks: list[int], hashes: list[BlockHash]) -> None:
         """Forget these hashes, which the blocks hold, in order."""
         hash_of, index_of = self.hash_of, self.index_of
         for block in blocks:
@@ -369,15 +367,9 @@ class BlockPool:
             for block, old in zip(blocks, hashes, strict=True):
                 index_of[block].discard(old, block)
         if self.listeners:
-            for block, old in zip(blocks, hashes, strict=True):
-                self._tell_evicted(old, block)
-
-    def _tell_evicted(self, block_hash: bytes, block: int) -> None:
-        for listener in self.listeners:
-            try:
-                listener.block_evicted(block_hash, self.index_of[block].group_id, block)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the pool adds up first
-                self.failures.note(error, "PoolListener.block_evicted")
+            for block, old in zip(blocks, digests(hashes), strict=True):
+                for listener in self.listeners:
+                    listener.block_evicted(old, self.index_of[block].group_id, block)
 
     def forget(self, block: int) -> None:
         """Drop a block's cached content, if it has any."""
@@ -387,12 +379,9 @@ class BlockPool:
             self.hash_of[block] = None
             self.index_of[block].discard(old, block)
             for listener in self.listeners:
-                try:
-                    listener.block_forgotten(old, self.index_of[block].group_id)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the pool adds up first
-                    self.failures.note(error, "PoolListener.block_forgotten")
+                listener.block_forgotten(digests([old])[0], self.index_of[block].group_id)
 
-    def forget_content(self, hashes: Iterable[bytes]) -> None:
+    def forget_content(self, hashes: Iterable[BlockHash]) -> None:
         """Drop this cached content wherever it is."""
         for block_hash in hashes:
             for index in self.indexes:
@@ -427,7 +416,7 @@ class BlockPool:
             freed = [block for block in freed if not ref[block]]
         self._put_back(self.free_queue, freed, self.hash_of, self.prompt_tails)
 
-    def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], group_id: int = 0) -> None:
+    def publish(self, blocks: Sequence[int], hashes: Sequence[BlockHash], group_id: int = 0) -> None:
         """Make full blocks of a group findable by their hashes."""
         hash_of, index_of, index = self.hash_of, self.index_of, self.indexes[group_id]
         if NULL_BLOCK in blocks:
@@ -460,10 +449,7 @@ class BlockPool:
         self.hash_of = [None] * self.num_blocks
         self.prompt_tails.clear()
         for listener in self.listeners:
-            try:
-                listener.all_forgotten()
-            except Exception as error:  # noqa: BLE001 - as above
-                self.failures.note(error, "PoolListener.all_forgotten")
+            listener.all_forgotten()
         return True
 
     def check_invariants(self, holders: Iterable[Sequence[int]]) -> None:

@@ -1,9 +1,8 @@
 """The coordinator: one view of the blocks of all KV-cache groups of a model, and the columns that say when a running
 request needs it.
 
-    NoPrefixCacheCoordinator   one full-attention group, prefix caching off: nothing is looked up or published
-    UnitaryCoordinator         one full-attention group: runs of requests are served in one stroke
-    HybridCoordinator          any groups: requests that need blocks, or may drop some, are served one by one
+    SingleGroupCoordinator   one full-attention group: runs of requests are served in one stroke
+    HybridCoordinator        any groups: requests that need blocks, or may drop some, are served one by one
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManag
 from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
 
-__all__ = ["ComputedBlocks", "Coordinator", "GrownSteps", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
+__all__ = ["ComputedBlocks", "Coordinator", "GrownSteps", "SingleGroupCoordinator"]
 
 
 class ComputedBlocks(NamedTuple):
@@ -119,19 +118,27 @@ class Coordinator(Protocol):
         """Positions that the blocks of ``slot`` can store."""
 
 
-class NoPrefixCacheCoordinator:
-    """One full-attention group without prefix caching."""
+class SingleGroupCoordinator:
+    """One full-attention group; without prefix caching nothing is looked up or published."""
 
     num_groups = 1
 
-    def __init__(self, pool: BlockPool, table: RequestTable, block_size: int) -> None:
+    def __init__(
+        self, pool: BlockPool, table: RequestTable, block_size: int, *, caches: bool = True, drop_last_hit: bool = False
+    ) -> None:
+        self._caches = caches
+        self._drop_last_hit = drop_last_hit
         self.pool = pool
         self.table = table
         self.group = FullAttentionManager(pool, block_size)
         self.managers = (self.group,)
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        return ComputedBlocks(([],), 0)
+        group = self.group
+        (blocks,) = group.find_longest_cache_hit(
+            (group,), request.block_hashes, max_length, drop_last=self._drop_last_hit, alignment=group.block_size
+        )
+        return ComputedBlocks((blocks,), len(blocks) * group.block_size)
 
     def need(
         self,
@@ -151,7 +158,7 @@ class NoPrefixCacheCoordinator:
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
-        self.table.set_seal_at(slot, NEVER)
+        self.table.set_seal_at(slot, (len(hits[0]) + 1) * self.group.block_size if self._caches else NEVER)
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         self.group.allocate_external(slot, num_tokens)
@@ -221,7 +228,9 @@ class NoPrefixCacheCoordinator:
         return GrownSteps(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
-        raise AssertionError("nothing is published without prefix caching")
+        slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached
+        self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
+        self.table.set_seal_at(slots, [(num_cached[slot] + 1) * size for slot in slots])
 
     def held(self, slot: int) -> Blocks:
         return (list(self.group.held[slot]),)
@@ -230,37 +239,10 @@ class NoPrefixCacheCoordinator:
         self.group.free(slot)
 
     def num_common_prefix_blocks(self, slot: int) -> list[int]:
-        return [0]
+        return [self.group.num_common_prefix_blocks(slot) if self._caches else 0]
 
     def holders(self) -> list[list[int]]:
         return list(self.group.held.values())
 
     def capacity(self, slot: int) -> int:
         return self.group.capacity(slot)
-
-
-class UnitaryCoordinator(NoPrefixCacheCoordinator):
-    """One full-attention group with prefix caching."""
-
-    def __init__(self, pool: BlockPool, table: RequestTable, block_size: int, *, drop_last_hit: bool = False) -> None:
-        super().__init__(pool, table, block_size)
-        self._drop_last_hit = drop_last_hit
-
-    def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        group = self.group
-        (blocks,) = group.find_longest_cache_hit(
-            (group,), request.block_hashes, max_length, drop_last=self._drop_last_hit, alignment=group.block_size
-        )
-        return ComputedBlocks((blocks,), len(blocks) * group.block_size)
-
-    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
-        self.group.open(slot, hits[0], total_computed)
-        self.table.set_seal_at(slot, (len(hits[0]) + 1) * self.group.block_size)
-
-    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
-        slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached
-        self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
-        self.table.set_seal_at(slots, [(num_cached[slot] + 1) * size for slot in slots])
-
-    def num_common_prefix_blocks(self, slot: int) -> list[int]:
-        return [self.group.num_common_prefix_blocks(slot)]

@@ -13,7 +13,7 @@ import msgspec
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PoolListener
 from tokenyard.core.kv.groups import SingleTypeManager
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 
 __all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EventLog", "KVEvent", "KVEventBatch", "short_hash"]
 
@@ -66,9 +66,10 @@ class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True):
     data_parallel_rank: int | None = None
 
 
-def short_hash(block_hash: bytes) -> int:
+def short_hash(block_hash: BlockHash) -> int:
     """The low 64 bits of a hash, which is what travels."""
-    return int.from_bytes(block_hash, "big") & _LOW_64
+    number = block_hash if isinstance(block_hash, int) else int.from_bytes(block_hash, "big")
+    return number & _LOW_64
 
 
 class EventLog(PoolListener):

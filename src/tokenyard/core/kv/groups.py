@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import ClassVar, NamedTuple
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 
 __all__ = [
     "ChunkedLocalManager",
@@ -82,7 +82,10 @@ class SingleTypeManager(ABC):
 
     __slots__ = ("block_size", "group_id", "hash_stride", "held", "new_blocks", "num_cached", "pool")
 
-    def __init__(self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1) -> None:
+    def __init__(
+        self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1, *, is_zeroed: bool = False
+    ) -> None:
+        """``is_zeroed``: workers zero the blocks that it takes."""
         self.pool = pool
         self.block_size = block_size
         """Tokens per block."""
@@ -93,7 +96,7 @@ class SingleTypeManager(ABC):
         """Slot -> block ids in position order."""
         self.num_cached: dict[int, int] = {}
         """Slot -> leading blocks that were offered to the prefix index."""
-        self.new_blocks: list[int] | None = None
+        self.new_blocks: list[int] | None = [] if is_zeroed else None
         """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
 
     # ---- what a type decides
@@ -130,7 +133,7 @@ class SingleTypeManager(ABC):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -158,7 +161,7 @@ class SingleTypeManager(ABC):
 
     # ---- what they share
 
-    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: bytes) -> list[int] | None:
+    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: BlockHash) -> list[int] | None:
         """The cached block in every group of ``peers``, or None if one of them misses."""
         found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
         return None if None in found else found  # type: ignore[return-value]  # ``in`` narrows no list for mypy
@@ -244,7 +247,7 @@ class SingleTypeManager(ABC):
     def publish_run(
         self,
         slots: Sequence[int],
-        hashes: Sequence[Sequence[bytes]],
+        hashes: Sequence[Sequence[BlockHash]],
         num_tokens: Sequence[int],
         alignment: int = 0,
         reachable: Sequence[Reachable | None] = (),
@@ -256,7 +259,7 @@ class SingleTypeManager(ABC):
         held, num_cached, size, stride = self.held, self.num_cached, self.block_size, self.hash_stride
         is_masked = alignment > size or bool(reachable)
         blocks: list[int] = []
-        keys: list[bytes] = []
+        keys: list[BlockHash] = []
         for i, (slot, chain, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
             start, stop = num_cached[slot], tokens // size
             if stop * stride > len(chain):
@@ -279,7 +282,7 @@ class SingleTypeManager(ABC):
         self.pool.publish(blocks, keys, self.group_id)
 
     @staticmethod
-    def _keep(blocks: list[int], keys: list[bytes], mask: Sequence[bool]) -> None:
+    def _keep(blocks: list[int], keys: list[BlockHash], mask: Sequence[bool]) -> None:
         """Leave out those of the last ``len(mask)`` entries that the mask denies."""
         at = len(blocks) - len(mask)
         blocks[at:] = [block for block, keep in zip(blocks[at:], mask, strict=True) if keep]
@@ -311,7 +314,7 @@ class FullAttentionManager(SingleTypeManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -374,7 +377,7 @@ class CrossAttentionManager(SingleTypeManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -404,8 +407,10 @@ class _WindowedManager(SingleTypeManager):
         window: int,
         longest: int,
         most_held: int,
+        *,
+        is_zeroed: bool = False,
     ) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride)
+        super().__init__(pool, block_size, group_id, hash_stride, is_zeroed=is_zeroed)
         self.window = window
         """Tokens of the window, or of a chunk."""
         self._max_admission_blocks = longest
@@ -449,7 +454,7 @@ class SlidingWindowManager(_WindowedManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -523,7 +528,7 @@ class ChunkedLocalManager(_WindowedManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,

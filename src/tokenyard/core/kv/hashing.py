@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, cast
 
 import msgspec
 import xxhash
 
 from tokenyard.core.config import HashAlgo
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 
 __all__ = [
     "REWRITTEN_TOKENS",
@@ -23,6 +23,7 @@ __all__ = [
     "RequestHasher",
     "Turn",
     "Turns",
+    "digests",
     "framed",
 ]
 
@@ -107,7 +108,7 @@ class Turn(NamedTuple):
 
     tokens: bytes
     """Their token ids, int32."""
-    hashes: list[bytes]
+    hashes: list[BlockHash]
     prefix: PrefixHash
     """As it was behind the last of them."""
 
@@ -166,17 +167,19 @@ _STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
 }
 
 
+def digests(hashes: Sequence[BlockHash]) -> list[bytes]:
+    """Hashes for those who look into them: a replay that numbers blocks instead has no trace, events or connector."""
+    return cast("list[bytes]", list(hashes))
+
+
 class RequestHasher(Protocol):
     """Whoever hashes requests' blocks: :class:`BlockHasher`, or a host that hashes anyway."""
 
-    def extend(self, request: Request) -> list[bytes]:
+    def extend(self, request: Request) -> list[BlockHash]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
 
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """Hash the blocks that have just become full, one of each of several requests, given as int32 bytes."""
-
-    def hash_again(self, request: Request) -> None:
-        """:meth:`append_n` raised: begin anew."""
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
@@ -213,7 +216,7 @@ class BlockHasher:
         self._turns = Turns()
         self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())
 
-    def extend(self, request: Request) -> list[bytes]:
+    def extend(self, request: Request) -> list[BlockHash]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
         hashes = request.block_hashes
         stop = request.num_sealed_tokens // self.block_size
@@ -269,11 +272,6 @@ class BlockHasher:
             if request.has_extra_keys:
                 prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
             hashes.append(prefix.digest())
-
-    def hash_again(self, request: Request) -> None:
-        """:meth:`append` raised: nobody knows what it has done to the running hash."""
-        self._forget(request)
-        self.extend(request)
 
     @staticmethod
     def _forget(request: Request) -> None:
@@ -346,7 +344,7 @@ class LookaheadBlockHasher(BlockHasher):
     num_ahead = 1
     """Tokens that an EAGLE head reads beyond a block."""
 
-    def extend(self, request: Request) -> list[bytes]:
+    def extend(self, request: Request) -> list[BlockHash]:
         hashes, size = request.block_hashes, self.block_size
         start, stop = len(hashes), (request.num_tokens - self.num_ahead) // size
         if start >= stop:

@@ -29,7 +29,7 @@ from tokenyard.core.kv.groups import (
 )
 from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
 from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
 
@@ -85,35 +85,23 @@ def _make_manager(
 ) -> SingleTypeManager:
     size = config.group_block_sizes[group_id]
     stride = size // hash_block_size(config)
+    # Beside Mamba layers workers must zero new blocks of attention layers, whose old content may be no numbers.
+    has_states = any(each.kind is GroupKind.MAMBA for each in config.groups)
+    zeroed = has_states and (group.kind is GroupKind.FULL or profile.zeroes_all_attention)
     if group.kind is GroupKind.FULL:
-        return FullAttentionManager(pool, size, group_id, stride)
+        return FullAttentionManager(pool, size, group_id, stride, is_zeroed=zeroed)
     if group.kind is GroupKind.CROSS_ATTENTION:
-        return CrossAttentionManager(pool, size, group_id, stride)
+        return CrossAttentionManager(pool, size, group_id, stride, is_zeroed=zeroed)
     if group.kind is GroupKind.MAMBA:
         make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
         step = min(limits.max_in_flight_tokens, limits.max_model_len)
-        manager = make(pool, size, group_id, stride, limits.num_drafts, step)
-        if profile.windows_free_processed_only:
-            manager.num_kept_for_drafts = 0
-            if isinstance(manager, AlignedMambaManager):
-                manager.frees_across_gaps = True
-        return manager
+        frees_late = profile.windows_free_processed_only
+        return make(pool, size, group_id, stride, limits.num_drafts, step, frees_processed_only=frees_late)
     kind = SlidingWindowManager if group.kind is GroupKind.SLIDING_WINDOW else ChunkedLocalManager
     step, limit = limits.max_in_flight_tokens, limits.max_model_len
     longest = kind.longest(group.window, size, step, limit)
     most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
-    return kind(pool, size, group_id, stride, group.window, longest, most_held)
-
-
-def _have_new_blocks_zeroed(
-    managers: Sequence[SingleTypeManager], config: CacheConfig, profile: DecisionProfile
-) -> None:
-    """Beside Mamba layers workers must zero new blocks of attention layers, whose old content may be no numbers."""
-    if all(group.kind is not GroupKind.MAMBA for group in config.groups):
-        return
-    for group, manager in zip(config.groups, managers, strict=True):
-        if group.kind is GroupKind.FULL or (profile.zeroes_all_attention and group.kind is not GroupKind.MAMBA):
-            manager.new_blocks = []
+    return kind(pool, size, group_id, stride, group.window, longest, most_held, is_zeroed=zeroed)
 
 
 class HybridCoordinator:
@@ -141,7 +129,6 @@ class HybridCoordinator:
         self.managers = [
             _make_manager(pool, group, i, config, limits, profile) for i, group in enumerate(config.groups)
         ]
-        _have_new_blocks_zeroed(self.managers, config, profile)
         self._types = self._attention_types(config, sizes, use_eagle=use_eagle)
         self._alignment = lcm(*sizes)
         self._hash_block_size = hash_block_size(config)
@@ -174,7 +161,7 @@ class HybridCoordinator:
         self, kind: _AttentionType, request: Request, max_length: int, alignment: int, *, drop_last: bool
     ) -> list[list[int]]:
         first = kind.managers[0]
-        hashes: Sequence[bytes] = request.block_hashes
+        hashes: Sequence[BlockHash] = request.block_hashes
         if first.hash_stride > 1:
             hashes = hashes[first.hash_stride - 1 :: first.hash_stride]
         return first.find_longest_cache_hit(kind.managers, hashes, max_length, drop_last=drop_last, alignment=alignment)

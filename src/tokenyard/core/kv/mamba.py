@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
+from tokenyard.core.request import BlockHash
 
 __all__ = ["AlignedMambaManager", "MambaManager"]
 
@@ -34,16 +35,18 @@ class MambaManager(SingleTypeManager):
         hash_stride: int,
         num_speculative_blocks: int,
         max_step_tokens: int,
+        *,
+        frees_processed_only: bool = False,
     ) -> None:
+        """``frees_processed_only``: only tokens that surely count are told to :meth:`drop_skipped`."""
         super().__init__(pool, block_size, group_id, hash_stride)
         self.num_speculative_blocks = num_speculative_blocks
         """Blocks kept for the states of drafts."""
-        self.num_kept_for_drafts = num_speculative_blocks
-        """Tokens that may turn out wrong, so that an earlier state is read again; 0 where only those that surely count
-        are told to :meth:`drop_skipped`."""
+        self.num_kept_for_drafts = 0 if frees_processed_only else num_speculative_blocks
+        """Tokens that may turn out wrong, so that an earlier state is read again."""
         self._longest = -(-(num_speculative_blocks + max_step_tokens) // block_size) + 1 + num_speculative_blocks
         """Most blocks held at once."""
-        self._written: set[bytes] = set()
+        self._written: set[BlockHash] = set()
         """Hashes of the states that this step writes."""
 
     # ---- prefix hits
@@ -51,7 +54,7 @@ class MambaManager(SingleTypeManager):
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
-        hashes: Sequence[bytes],
+        hashes: Sequence[BlockHash],
         max_length: int,
         *,
         drop_last: bool,
@@ -88,7 +91,7 @@ class MambaManager(SingleTypeManager):
     def publish_run(
         self,
         slots: Sequence[int],
-        hashes: Sequence[Sequence[bytes]],
+        hashes: Sequence[Sequence[BlockHash]],
         num_tokens: Sequence[int],
         alignment: int = 0,
         reachable: Sequence[Reachable | None] = (),
@@ -145,11 +148,21 @@ class AlignedMambaManager(MambaManager):
         hash_stride: int,
         num_speculative_blocks: int,
         max_step_tokens: int,
+        *,
+        frees_processed_only: bool = False,
     ) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride, num_speculative_blocks, max_step_tokens)
+        super().__init__(
+            pool,
+            block_size,
+            group_id,
+            hash_stride,
+            num_speculative_blocks,
+            max_step_tokens,
+            frees_processed_only=frees_processed_only,
+        )
         self._read: dict[int, int] = {}
         """Slot -> position in its list of the state that the block taken last was computed from."""
-        self.frees_across_gaps = False
+        self.frees_across_gaps = frees_processed_only
         """Blocks before a null block may still be held: steps in flight read them longer than later ones are kept."""
         self._dropped: dict[int, int] = {}
         """Slot -> leading blocks that have been looked at and dropped."""

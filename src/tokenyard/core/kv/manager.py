@@ -34,8 +34,7 @@ from tokenyard.core.kv.coordinator import (
     ComputedBlocks,
     Coordinator,
     GrownSteps,
-    NoPrefixCacheCoordinator,
-    UnitaryCoordinator,
+    SingleGroupCoordinator,
 )
 from tokenyard.core.kv.events import EventLog, KVEvent
 from tokenyard.core.kv.groups import Need
@@ -74,8 +73,6 @@ class KVCacheManager:
         self.enable_caching = config.enable_prefix_caching
         put_back = unhashed_first if profile.unhashed_blocks_first else append_freed
         self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back)
-        self.failures = self.pool.failures
-        """What foreign code raised; the scheduler's calls end with it."""
         make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
         self.hasher: RequestHasher = hasher or make_hasher(
             hash_block_size(config),
@@ -85,6 +82,8 @@ class KVCacheManager:
         )
         self.hashes_look_ahead = hashes_look_ahead
         """Hashes of blocks cover the token behind them; no matched block is dropped then."""
+        self._single: SingleGroupCoordinator | None = None
+        """The coordinator of a model with one group, which is of full attention."""
         self.coordinator = self._make_coordinator(limits, profile, in_flight, use_eagle=use_eagle)
         managers = self.coordinator.managers
         self._mamba = [manager for manager in managers if isinstance(manager, MambaManager)]
@@ -113,9 +112,10 @@ class KVCacheManager:
                 self.pool, self.table, config, limits, use_eagle=use_eagle, profile=profile, in_flight=in_flight
             )
         (block_size,) = config.group_block_sizes
-        if config.enable_prefix_caching:
-            return UnitaryCoordinator(self.pool, self.table, block_size, drop_last_hit=use_eagle)
-        return NoPrefixCacheCoordinator(self.pool, self.table, block_size)
+        self._single = SingleGroupCoordinator(
+            self.pool, self.table, block_size, caches=config.enable_prefix_caching, drop_last_hit=use_eagle
+        )
+        return self._single
 
     @property
     def num_groups(self) -> int:
@@ -312,22 +312,21 @@ class KVCacheManager:
     def grows_in_steps(self) -> bool:
         """Whether several steps of decodes can be given room at once, and nobody is told of what the cache loses."""
         quiet = self.events is None and not self.pool.listeners and not self.hashes_look_ahead
-        return quiet and isinstance(self.coordinator, NoPrefixCacheCoordinator)
+        return quiet and self._single is not None
 
     def steps_that_fit(self, slots: IntArray, reach: IntArray, most: int) -> int:
         """How many of ``most`` further steps of decodes find blocks; the rows reach up to ``reach`` now."""
-        coordinator, free = self.coordinator, self.pool.num_free
-        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        free = self.pool.num_free
+        assert self._single is not None
         if most * len(slots) <= free:  # a block each in every step
             return most
-        _, at = coordinator.crossings(slots, reach, most)
+        _, at = self._single.crossings(slots, reach, most)
         return most if len(at) <= free else int(at[free]) - 1
 
     def steps_that_spare(self, hits: Set[int], slots: IntArray, reach: IntArray, most: int) -> int:
         """How many of ``most`` further steps of decodes, all of which find blocks, take none of ``hits``."""
-        coordinator = self.coordinator
-        assert isinstance(coordinator, NoPrefixCacheCoordinator)
-        _, at = coordinator.crossings(slots, reach, most)
+        assert self._single is not None
+        _, at = self._single.crossings(slots, reach, most)
         taken = islice(self.pool.free_queue, len(at))
         return next((step - 1 for step, block in zip(at.tolist(), taken, strict=True) if block in hits), most)
 
@@ -336,10 +335,9 @@ class KVCacheManager:
 
         ``sealed`` are the blocks that became full meanwhile: they are hashed and published.
         """
-        coordinator = self.coordinator
-        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        assert self._single is not None
         self.new_blocks.clear()
-        grown = coordinator.grow_steps(slots, reach, steps)
+        grown = self._single.grow_steps(slots, reach, steps)
         if sealed and self.enable_caching:
             self.on_seal([(request, tokens) for request, _, tokens in sealed])
             self._make_findable([request for request, _, _ in sealed], [num_tokens for _, num_tokens, _ in sealed])
@@ -422,12 +420,7 @@ class KVCacheManager:
     def on_seal(self, sealed: Sequence[tuple[Request, bytes]]) -> None:
         """Blocks of running requests have become full of known tokens."""
         if self.enable_caching and not self.hashes_look_ahead:
-            try:
-                self.hasher.append_n(sealed)
-            except Exception as error:  # noqa: BLE001 - the tokens are there: hash them again, from the beginning
-                self.failures.note(error, "the hashes of full blocks")
-                for request, _ in sealed:
-                    self.hasher.hash_again(request)
+            self.hasher.append_n(sealed)
 
     # ---- the end
 
@@ -438,21 +431,6 @@ class KVCacheManager:
             self.coordinator.free(slot)
             self.new_blocks.drop(slot)
             self.table.release(request)
-
-    def undo_admission(self, request: Request, num_valid: int, *, had_blocks: bool) -> None:
-        """Of a request that is not admitted after all only the first ``num_valid`` tokens have KV.
-
-        Content that was to be computed in this step is forgotten. Blocks are given back, unless it came with some: then
-        it keeps what it has got.
-        """
-        if request.slot >= 0:
-            if self.enable_caching:
-                self.forget_beyond(request, num_valid)
-            if had_blocks:
-                self.publish_again(request)
-                self.new_blocks.drop(request.slot)
-            else:
-                self.free(request)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; refused (False) while blocks are in use."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum, auto
 
-from tokenyard.core.sched.admission_limits import AdmissionUndo
-from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
+from tokenyard.core.sched.admission_limits import limits_in_order
+from tokenyard.core.sched.candidate import Candidate, StepBudget
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.deadlocks import Stalemate
-from tokenyard.core.sched.features.sessions import Sessions
+from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
-from tokenyard.core.sched.policy import Policy
-from tokenyard.core.sched.queues import RequestQueue, RunningList, WaitingQueues
+from tokenyard.core.sched.queues import RequestQueue
 
 __all__ = ["AdmissionPass"]
 
@@ -30,28 +29,15 @@ class _Next(Enum):
 class AdmissionPass:
     """Takes candidates from the waiting room in the policy's order and asks every limit about each."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        room: WaitingQueues,
-        running: RunningList,
-        limits: Sequence[Limit],
-        max_num_seqs: int,
-        stalemate: Stalemate,
-        undo: AdmissionUndo,
-        *,
-        sessions: Sessions | None = None,
-    ) -> None:
-        """``sessions`` that wait for input take places of those that run; None: they take none."""
-        self._sessions = sessions
-        self._policy = policy
+    def __init__(self, parts: Parts, lifecycle: Lifecycle, stalemate: Stalemate) -> None:
+        self._sessions = lifecycle.sessions if parts.config.profile.paused_sessions_hold_slots else None
+        """Those that wait for input take places of those that run; None: they take none."""
+        self._policy = parts.policy
         self._stalemate = stalemate
-        self._waiting_queues = room
-        self._running = running
-        self._limits = limits
-        self._max_num_seqs = max_num_seqs
-        self._undo = undo
-        self._failures = undo.failures
+        self._waiting_queues = parts.waiting_queues
+        self._running = parts.running
+        self._limits = limits_in_order(parts, lifecycle.pins)
+        self._max_num_seqs = parts.config.max_num_seqs
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
         """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
@@ -77,18 +63,12 @@ class AdmissionPass:
             if only_holders and not len(room.skipped):
                 ended = Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, len(room))
                 break
-            try:
-                queue = room.next_queue(self._policy)
-                candidate = Candidate(queue.peek())
-            except Exception as error:  # noqa: BLE001 - the step ends here, with what was decided
-                self._failures.note(error, "the choice of the request that is tried next")
-                reason, left = Reason.HOOK_FAILED, budget.tokens
-                ended = Outcome(OutcomeKind.STOPPED, reason, None, len(room), budget_left=left)
-                break
+            queue = room.next_queue(self._policy)
+            candidate = Candidate(queue.peek())
             candidate.must_fit = self._stalemate.must_fit(candidate.request)
             refusal = self._ask(candidate, budget)
             if refusal is None:
-                room.take(queue, candidate.request)
+                room.take(queue)
                 self._running.append(candidate.request)
                 budget.spend(candidate.num_new_tokens)
                 if candidate.request.lora_name:
@@ -102,7 +82,7 @@ class AdmissionPass:
                 break
             if passed_over is None:
                 passed_over = room.holding_queue()
-            room.take(queue, candidate.request, into=passed_over)
+            room.take(queue, into=passed_over)
             outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
         outcomes.admission = ended
         if passed_over is not None:
@@ -111,13 +91,10 @@ class AdmissionPass:
 
     def _goes_on(self, refusal: Outcome, candidate: Candidate) -> _Next:
         """Whom to try after a refusal."""
-        try:
-            if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
-                return _Next.SAME
-            if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
-                return _Next.OTHER
-        except Exception as error:  # noqa: BLE001 - the refusal stands
-            self._failures.note(error, f"a policy that was told of request {candidate.request.request_id!r}")
+        if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
+            return _Next.SAME
+        if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
+            return _Next.OTHER
         return _Next.NONE
 
     def _tries_others(self, refusal: Outcome, candidate: Candidate) -> bool:
@@ -142,17 +119,10 @@ class AdmissionPass:
         return None
 
     def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:
-        had_blocks = candidate.request.slot >= 0
-        try:
-            for limit in self._limits:
-                refusal = limit.ask(candidate, budget, self._waiting_queues)
-                if refusal is not None:
-                    return refusal
-        except Exception as error:  # noqa: BLE001 - it waits on, and others are tried
-            request_id = candidate.request.request_id
-            self._failures.note(error, f"the limits of admission, at request {request_id!r}")
-            self._undo.undo(candidate, budget, had_blocks=had_blocks)
-            return Outcome(OutcomeKind.SKIPPED, Reason.HOOK_FAILED, request_id, 1, budget_left=budget.tokens)
+        for limit in self._limits:
+            refusal = limit.ask(candidate, budget, self._waiting_queues)
+            if refusal is not None:
+                return refusal
         return None
 
 

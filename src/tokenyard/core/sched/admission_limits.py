@@ -7,19 +7,17 @@ from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
-from tokenyard.core.sched.connector import checked_match
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.features.ahead import LateOutputs
 from tokenyard.core.sched.features.encoder import EncoderInputs
-from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.features.transfers import Transfers
-from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
-from tokenyard.core.sched.queues import RunningList, WaitingQueues
+from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
+from tokenyard.core.sched.queues import WaitingQueues
 
 __all__ = [
-    "AdmissionUndo",
     "AlignmentLimit",
     "ConnectorLookup",
     "EncoderLimit",
@@ -35,40 +33,11 @@ __all__ = [
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# An admission that is called off: a limit, or who was asked in it, raised when memory may have been taken already.
-
-
-class AdmissionUndo:
-    """Takes back what the limits may have done for a candidate; it waits as before, and is asked about again."""
-
-    def __init__(self, kv: KVCacheManager, features: Features) -> None:
-        self._kv = kv
-        self.failures = kv.failures
-        self._encoder = features.encoder
-
-    def undo(self, candidate: Candidate, budget: StepBudget, *, had_blocks: bool) -> None:
-        """``had_blocks``: the request came with blocks, which it keeps if any of its tokens are in them."""
-        request = candidate.request
-        had_blocks = had_blocks and (request.num_computed_tokens > 0 or request.resumable)
-        if self._encoder is not None:
-            self._encoder.roll_back(request, budget, ())
-            self._encoder.cache.free(request)
-        num_valid = request.num_computed_tokens + candidate.num_local_hit_tokens
-        self._kv.undo_admission(request, num_valid, had_blocks=had_blocks)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The limits of the admission pass: small objects with one question each, asked in vLLM's order.
 #
 # An answer is a value: None (granted) or an :class:`~tokenyard.core.sched.outcomes.Outcome` that says *skipped* (try
 # the next request) or *stopped* (no more admissions), with its numbers. A further feature is a further limit in the
 # list.
-
-_BLOCKED_REASONS = {
-    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,
-    RequestStatus.WAITING_FOR_REMOTE_KVS: Reason.WAITING_REMOTE_KV,
-    RequestStatus.WAITING_FOR_STREAMING_REQ: Reason.WAITING_STREAM_INPUT,
-}
 
 
 class ReadyLimit:
@@ -85,14 +54,14 @@ class ReadyLimit:
         if self._has_become_ready(request):
             candidate.num_computed_tokens = request.num_computed_tokens
             return None
-        reason = Reason.HOOK_FAILED if self._grammars.is_condemned(request) else _BLOCKED_REASONS[request.status]
-        return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
+        reason = Reason.HOOK_FAILED if self._grammars.has_failed(request) else BLOCKED_REASONS[request.status]
+        return candidate.skipped(reason, budget)
 
     def _has_become_ready(self, request: Request) -> bool:
         if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
             return self._transfers is not None and self._transfers.promote(request)
         waits = request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-        if not waits or self._grammars.is_condemned(request) or not self._grammars.is_ready(request):
+        if not waits or not self._grammars.is_ready(request):
             return False
         request.status = RequestStatus.WAITING
         return True
@@ -108,7 +77,7 @@ class LateOutputLimit:
         request = candidate.request
         if not self._outputs.expects(request):
             return None
-        return Outcome(OutcomeKind.SKIPPED, Reason.NO_NEW_TOKENS, request.request_id, 1, budget_left=budget.tokens)
+        return candidate.skipped(Reason.NO_NEW_TOKENS, budget)
 
 
 class LoraLimit:
@@ -121,9 +90,7 @@ class LoraLimit:
         lora = candidate.request.lora_name
         if not lora or lora in budget.loras or len(budget.loras) < self._max_loras:
             return None
-        return Outcome(
-            OutcomeKind.SKIPPED, Reason.LORA_SLOTS, candidate.request.request_id, 1, budget_left=budget.tokens
-        )
+        return candidate.skipped(Reason.LORA_SLOTS, budget)
 
 
 class PrefixLookup:
@@ -152,12 +119,10 @@ class ConnectorLookup:
         request = candidate.request
         if candidate.computed is None:
             return None
-        connector, local = self._transfers.connector, candidate.num_local_hit_tokens
-        match = checked_match(connector, connector.get_num_new_matched_tokens(request, local))
+        local = candidate.num_local_hit_tokens
+        match = self._transfers.match(request, local)
         if match.num_tokens is None:
-            return Outcome(
-                OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
-            )
+            return candidate.skipped(Reason.CONNECTOR_UNDECIDED, budget)
         # The last token is computed for its logits. A request that waits for its load may get it brought all the same,
         # and computes it again; but one that has no other token would be back where it was, with blocks in hand.
         num_left = 0 if match.is_async and request.num_tokens > 1 else 1
@@ -173,7 +138,7 @@ class PrefillLimit:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._chunked = config.enable_chunked_prefill
-        self._kind = OutcomeKind.SKIPPED if config.skip_oversized_prefill else OutcomeKind.STOPPED
+        self._skips = config.skip_oversized_prefill
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         if candidate.loads_async:
@@ -182,14 +147,8 @@ class PrefillLimit:
         if 0 < budget.longest_prefill < wanted:
             wanted = budget.longest_prefill
         if not self._chunked and wanted > budget.tokens:
-            return Outcome(
-                self._kind,
-                Reason.PREFILL_EXCEEDS_BUDGET,
-                candidate.request.request_id,
-                1 if self._kind is OutcomeKind.SKIPPED else len(room),
-                wanted_tokens=wanted,
-                budget_left=budget.tokens,
-            )
+            ended = candidate.stopped(Reason.PREFILL_EXCEEDS_BUDGET, budget.tokens, room, wanted)
+            return ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1) if self._skips else ended
         candidate.num_new_tokens = min(wanted, budget.tokens)
         return None
 
@@ -210,14 +169,7 @@ class PaddedPrefillLimit(PrefillLimit):
         if candidate.loads_async or not self._pads(candidate, budget):
             return super().ask(candidate, budget, room)
         if self._padded > budget.tokens:
-            return Outcome(
-                OutcomeKind.STOPPED,
-                Reason.TOKEN_BUDGET,
-                candidate.request.request_id,
-                len(room),
-                wanted_tokens=self._padded,
-                budget_left=budget.tokens,
-            )
+            return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, room, self._padded)
         candidate.num_new_tokens, candidate.is_padded = self._padded, True
         return None
 
@@ -233,7 +185,7 @@ class EncoderLimit:
 
     def __init__(self, encoder: EncoderInputs, *, ends_pass: bool) -> None:
         self._encoder = encoder
-        self._kind = OutcomeKind.STOPPED if ends_pass else OutcomeKind.SKIPPED
+        self._ends_pass = ends_pass
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
@@ -244,14 +196,8 @@ class EncoderLimit:
         candidate.num_encoder_tokens = self._encoder.num_cross_tokens(request, grant.items)
         if grant.num_new_tokens:
             return None
-        return Outcome(
-            self._kind,
-            Reason.ENCODER_BUDGET,
-            request.request_id,
-            len(room) if self._kind is OutcomeKind.STOPPED else 1,
-            wanted_tokens=wanted,
-            budget_left=budget.encoder,
-        )
+        ended = candidate.stopped(Reason.ENCODER_BUDGET, budget.encoder, room, wanted)
+        return ended if self._ends_pass else ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1)
 
 
 class AlignmentLimit:
@@ -269,42 +215,22 @@ class AlignmentLimit:
         candidate.num_new_tokens = granted
         if granted:
             return None
-        return Outcome(
-            OutcomeKind.STOPPED,
-            Reason.MAMBA_ALIGNMENT,
-            request.request_id,
-            len(room),
-            wanted_tokens=wanted,
-            budget_left=budget.tokens,
-        )
+        return candidate.stopped(Reason.MAMBA_ALIGNMENT, budget.tokens, room, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The last limit of the admission pass: memory. A yes has allocated.
 
-_KV_REASONS = {
-    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
-    KVLimit.BLOCKS: Reason.KV_BLOCKS,
-    KVLimit.WATERMARK: Reason.KV_WATERMARK,
-    KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
-}
-
 
 class MemoryLimit:
     """Is there memory? The last question: a yes has allocated."""
 
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        running: RunningList,
-        features: Features,
-        pins: PinBoard,
-    ) -> None:
+    def __init__(self, parts: Parts, pins: PinBoard) -> None:
+        config, features = parts.config, parts.features
         self._reserve_full = config.scheduler_reserve_full_isl
         self._counts_lookups = config.profile.lookups_count_at_admission
-        self._kv = kv
-        self._running = running
+        self._kv = parts.kv
+        self._running = parts.running
         self._encoder = features.encoder
         self._transfers = features.transfers
         self._num_lookahead_tokens = features.num_lookahead_tokens
@@ -334,16 +260,8 @@ class MemoryLimit:
         shortage, smallest = self._shortage(answer), room.smallest_need()
         if shortage is not None and smallest is not None:
             smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
-        return Outcome(
-            OutcomeKind.STOPPED,
-            _KV_REASONS[answer.limit],
-            candidate.request.request_id,
-            len(room),
-            kv=shortage,
-            wanted_tokens=candidate.num_new_tokens,
-            budget_left=budget.tokens,
-            smallest_need=smallest,
-        )
+        ended = candidate.stopped(KV_REASONS[answer.limit], budget.tokens, room, candidate.num_new_tokens)
+        return ended._replace(kv=shortage, smallest_need=smallest)
 
     def _looks_ahead(self, candidate: Candidate) -> bool:
         """Whether its lookahead slots are taken now, or with the first tokens after these."""
@@ -361,7 +279,7 @@ class MemoryLimit:
         """Tell the connector; a request that has to wait for its load is passed over with its blocks in hand."""
         assert self._transfers is not None
         request, external = candidate.request, candidate.num_external_computed_tokens
-        self._transfers.connector.update_state_after_alloc(request, blocks, external)
+        self._transfers.allocated(request, blocks, external)
         if candidate.computed is not None:
             queried = request.num_tokens - candidate.num_local_hit_tokens
             self._transfers.stats.record(queried, external, preempted=request.num_preemptions > 0)
@@ -370,9 +288,7 @@ class MemoryLimit:
         request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
         request.num_computed_tokens = candidate.num_computed_tokens
         self._transfers.local_hits[request.request_id] = candidate.num_local_hit_tokens
-        return Outcome(
-            OutcomeKind.SKIPPED, Reason.ASYNC_KV_LOAD_STARTED, request.request_id, 1, budget_left=budget.tokens
-        )
+        return candidate.skipped(Reason.ASYNC_KV_LOAD_STARTED, budget)
 
     def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
         request, encoder = candidate.request, self._encoder
@@ -385,21 +301,15 @@ class MemoryLimit:
 # Which limits a scheduler has, and in which order it asks them.
 
 
-def limits_in_order(
-    config: SchedulerConfig,
-    kv: KVCacheManager,
-    running: RunningList,
-    features: Features,
-    pins: PinBoard,
-    grammars: GrammarGate,
-) -> list[Limit]:
+def limits_in_order(parts: Parts, pins: PinBoard) -> list[Limit]:
     """The limits of the configured features, in the order in which vLLM asks."""
-    limits: list[Limit] = [ReadyLimit(features.transfers, grammars)]
+    config, features = parts.config, parts.features
+    limits: list[Limit] = [ReadyLimit(features.transfers, parts.grammars)]
     if features.late_outputs is not None:
         limits.append(LateOutputLimit(features.late_outputs))
     if config.max_loras:
         limits.append(LoraLimit(config.max_loras))
-    limits.append(PrefixLookup(kv, counts=not config.profile.lookups_count_at_admission))
+    limits.append(PrefixLookup(parts.kv, counts=not config.profile.lookups_count_at_admission))
     if features.transfers is not None:
         limits.append(ConnectorLookup(features.transfers))
     if features.speculation is not None and config.profile.admission_pads_decodes:
@@ -412,5 +322,5 @@ def limits_in_order(
     if features.alignment is not None:
         chunk.append(AlignmentLimit(features.alignment))
     limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
-    limits.append(MemoryLimit(config, kv, running, features, pins))
+    limits.append(MemoryLimit(parts, pins))
     return limits

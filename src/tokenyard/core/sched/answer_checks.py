@@ -9,6 +9,7 @@ import numpy as np
 from tokenyard.core.basics import IntArray, anywhere, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
@@ -22,14 +23,12 @@ _KNOWN_TO_WORKERS = -1
 class AnswerChecks:
     """Knows what an answer may name."""
 
-    def __init__(
-        self, transfers: Transfers | None, requests: Mapping[str, Request], num_blocks: int, *, verifies_drafts: bool
-    ) -> None:
-        """``verifies_drafts``: with speculation a step brings the drafts that were accepted and one token more."""
-        self._transfers = transfers
-        self._verifies_drafts = verifies_drafts
+    def __init__(self, parts: Parts, requests: Mapping[str, Request]) -> None:
+        self._transfers = parts.features.transfers
+        self._verifies_drafts = parts.features.speculation is not None
+        """A step brings the drafts that were accepted and one token more."""
         self._requests = requests
-        self._num_blocks = num_blocks
+        self._num_blocks = parts.cache_config.num_gpu_blocks
 
     def check(self, step: StepInFlight, model: ModelOutput) -> None:
         """Raise ValueError unless ``model`` is an answer to ``step``."""

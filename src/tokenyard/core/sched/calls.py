@@ -1,92 +1,113 @@
-"""One call at a time, of one thread: hooks that call back, threads that mix, interrupts that break a call off."""
+"""One call at a time, of one thread, that comes to its end: what else happens closes what it worked on.
+
+What a policy, a connector, an observer, a clock or an executor is asked, it is asked in the middle of a call whose work
+is half done. A second call that changes the same scheduler or engine is refused there, before it does anything. What
+leaves a call while its work is half done, an error of a hook, ``KeyboardInterrupt`` or ``SystemExit``, closes the
+scheduler or engine.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
-from tokenyard.errors import EngineDeadError, NestedCallError, text_of
+from tokenyard.errors import (
+    ConfigError,
+    ConnectorError,
+    EngineDeadError,
+    NestedCallError,
+    PolicyError,
+    RequestError,
+    text_of,
+)
 
-__all__ = ["CallState", "OneThread", "closing_call", "one_call"]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A scheduler belongs to one thread. In debug mode its calls check that; otherwise nobody asks, and nothing costs.
-
-
-class OneThread:
-    """Knows the thread that made the first call."""
-
-    def __init__(self) -> None:
-        self._owner: threading.Thread | None = None
-
-    def guard(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call``, with RuntimeError in any other thread before it does anything.
-
-        Once the first thread has ended, another may go on.
-        """
-
-        @wraps(call)
-        def guarded(*args: Any, **options: Any) -> Any:
-            owner = self._owner
-            if owner is None or owner.ident != threading.get_ident():
-                self._change_hands(owner, call.__name__)
-            return call(*args, **options)
-
-        return guarded
-
-    def _change_hands(self, owner: threading.Thread | None, called: str) -> None:
-        thread = threading.current_thread()
-        if owner is not None and owner.is_alive():
-            text = f"{called}() was called in thread {thread.name!r}, and the scheduler is used in {owner.name!r}"
-            raise RuntimeError(f"{text}: it is not thread-safe; use EngineCore.submit() and submit_abort() from others")
-        self._owner = thread
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One call at a time: a hook that calls back, and a call that was broken off in its middle.
-#
-# What a policy, a connector, a grammar, an observer, a clock or an executor is asked, it is asked in the middle of a
-# call whose work is half done. A second call that changes the same scheduler or engine is refused there, before it
-# does anything. ``KeyboardInterrupt`` and ``SystemExit`` leave a call wherever it is: what it worked on is closed
-# then.
+__all__ = ["CallState", "asked", "checked_call", "closing_call", "one_call"]
 
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
+_Asked = TypeVarTuple("_Asked")
 _OURS = str(Path(__file__).parents[1])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A hook is asked, and what it raises is said in its name.
+
+
+def asked(
+    kind: type[PolicyError | ConnectorError],
+    owner: object,
+    method: str,
+    call: Callable[[*_Asked], _Answer],
+    *given: *_Asked,
+) -> _Answer:
+    """What ``call``, a method of the policy or connector ``owner``, answers. Raises ``kind`` where it raises."""
+    try:
+        return call(*given)
+    except (ConfigError, ConnectorError, NestedCallError, PolicyError, RequestError):
+        raise  # it says already whose mistake it is
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        problem = f"raised {type(error).__name__}: {text_of(error)} ({frame.filename}:{frame.lineno})"
+        raise kind(owner, method, problem) from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One call at a time.
 
 
 class CallState:
     """Of a scheduler or an engine: the call that is under way, and the one that was broken off."""
 
-    __slots__ = ("death", "is_waiting", "under_way")
+    __slots__ = ("_owner", "death", "hosts", "is_half_done", "under_way", "watches_thread")
 
-    def __init__(self) -> None:
+    def __init__(self, within: CallState | None = None, *, watches_thread: bool = False) -> None:
+        """``within``: that of the scheduler that an engine drives. ``watches_thread``: all calls belong to the thread
+        of the first one; once it has ended, another may go on.
+        """
+        self.hosts: list[CallState] = []
+        """Those of engines, which end with this one."""
+        if within is not None:
+            within.hosts.append(self)
+        self._owner: threading.Thread | None = None
+        self.watches_thread = watches_thread
         self.under_way: str | None = None
         """Its name."""
-        self.is_waiting = False
-        """It waits for the model, and has changed nothing that the same call once more would not find."""
+        self.is_half_done = False
+        """What leaves the call now closes the object."""
         self.death: EngineDeadError | None = None
         """Every further call raises it."""
 
     def refuse(self, owner: object, name: str, *, closes: bool) -> None:
         """Raise what keeps ``name`` from being called now; after a death one that ``closes`` may be called."""
+        if self.watches_thread:
+            self._check_thread(name)
         if self.under_way is not None:
             raise _nested(owner, name, self.under_way)
         if self.death is not None and not closes:
             raise EngineDeadError(self.death.why) from self.death.__cause__
 
+    def _check_thread(self, name: str) -> None:
+        thread, owner = threading.current_thread(), self._owner
+        if owner is not None and owner is not thread and owner.is_alive():
+            text = f"{name}() was called in thread {thread.name!r}, and the scheduler is used in {owner.name!r}"
+            raise RuntimeError(f"{text}: it is not thread-safe; use EngineCore.submit() and submit_abort() from others")
+        self._owner = thread
+
     def broken_off(self, name: str, error: BaseException) -> None:
-        """``error`` has left ``name`` wherever it was."""
+        """``error`` has left ``name`` in the middle of its work."""
         said = text_of(error)
-        why = f"{type(error).__name__}{': ' if said else ''}{said} broke {name}() off in its middle"
-        self.death = EngineDeadError(why)
-        self.death.__cause__ = error
+        theirs = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_OURS)]
+        where = f" (in {theirs[-1].name}, {theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
+        why = f"{type(error).__name__}{': ' if said else ''}{said} broke {name}() off in its middle{where}"
+        for each in (self, *self.hosts):
+            each.death = EngineDeadError(why)
+            each.death.__cause__ = error
 
 
 class _HasCalls(Protocol):
@@ -94,47 +115,46 @@ class _HasCalls(Protocol):
 
 
 _Owner = TypeVar("_Owner", bound=_HasCalls)
+_Method = Callable[Concatenate[_Owner, _Given], _Answer]
 
 
-def one_call(
-    call: Callable[Concatenate[_Owner, _Given], _Answer],
-) -> Callable[Concatenate[_Owner, _Given], _Answer]:
+def one_call(call: _Method[_Owner, _Given, _Answer]) -> _Method[_Owner, _Given, _Answer]:
     """A method that changes its object, and is not called while another one does.
 
     Raises NestedCallError from within another call, and EngineDeadError after one that was broken off.
     """
-    return _alone(call, closes=False)
+    return _alone(call)
 
 
-def closing_call(
-    call: Callable[Concatenate[_Owner, _Given], _Answer],
-) -> Callable[Concatenate[_Owner, _Given], _Answer]:
+def checked_call(call: _Method[_Owner, _Given, _Answer]) -> _Method[_Owner, _Given, _Answer]:
+    """The same of a method that checks what it is given, and says by ``is_half_done`` when it begins to work."""
+    return _alone(call, checks=True)
+
+
+def closing_call(call: _Method[_Owner, _Given, _Answer]) -> _Method[_Owner, _Given, _Answer]:
     """The same of a method that closes its object: it may be called after one that was broken off."""
     return _alone(call, closes=True)
 
 
 def _alone(
-    call: Callable[Concatenate[_Owner, _Given], _Answer], *, closes: bool
-) -> Callable[Concatenate[_Owner, _Given], _Answer]:
+    call: _Method[_Owner, _Given, _Answer], *, checks: bool = False, closes: bool = False
+) -> _Method[_Owner, _Given, _Answer]:
     name = call.__name__
 
     @wraps(call)
     def alone(self: _Owner, /, *args: _Given.args, **options: _Given.kwargs) -> _Answer:
         calls = self._calls
-        if calls.under_way is not None or calls.death is not None:
+        if calls.under_way is not None or calls.death is not None or calls.watches_thread:
             calls.refuse(self, name, closes=closes)
         try:
-            calls.under_way = name
+            calls.under_way, calls.is_half_done = name, not checks
             return call(self, *args, **options)
-        except Exception:
-            raise
         except BaseException as error:
-            if not calls.is_waiting:
+            if calls.is_half_done or isinstance(error, ConnectorError | PolicyError):
                 calls.broken_off(name, error)
             raise
         finally:
             calls.under_way = None
-            calls.is_waiting = False
 
     return alone
 

@@ -9,7 +9,7 @@ import msgspec
 
 from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.request import Request
-from tokenyard.core.sched.outcomes import Outcome
+from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
@@ -104,6 +104,15 @@ class Candidate:
         """Multi-modal items whose encoder runs in this step."""
         self.num_encoder_tokens = 0
         """Of these, embeddings that cross-attention layers keep."""
+
+    def skipped(self, reason: Reason, budget: StepBudget) -> Outcome:
+        """It is passed over, for this reason; others are tried."""
+        return Outcome(OutcomeKind.SKIPPED, reason, self.request.request_id, 1, budget_left=budget.tokens)
+
+    def stopped(self, reason: Reason, budget_left: int, room: WaitingQueues, wanted_tokens: int) -> Outcome:
+        """Admission ends with it, for this reason."""
+        kind, name = OutcomeKind.STOPPED, self.request.request_id
+        return Outcome(kind, reason, name, len(room), wanted_tokens=wanted_tokens, budget_left=budget_left)
 
     @property
     def num_local_hit_tokens(self) -> int:

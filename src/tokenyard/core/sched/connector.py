@@ -18,7 +18,7 @@ from tokenyard.core.kv.events import KVEvent
 from tokenyard.core.request import Request
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
-from tokenyard.errors import ConfigError, shown
+from tokenyard.errors import ConfigError, ConnectorError, shown
 
 __all__ = ["ConnectorContext", "KVConnector", "Match", "checked_end", "checked_match"]
 
@@ -42,7 +42,7 @@ class ConnectorContext(NamedTuple):
 
 
 def checked_match(connector: KVConnector, answer: object) -> Match:
-    """What ``get_num_new_matched_tokens`` has answered. ValueError if it cannot be, which names the connector."""
+    """What ``get_num_new_matched_tokens`` has answered; ConnectorError if it cannot be."""
     if isinstance(answer, Match) and isinstance(answer.is_async, bool):
         count = answer.num_tokens
         if count is None:
@@ -50,17 +50,17 @@ def checked_match(connector: KVConnector, answer: object) -> Match:
         if isinstance(count, Integral) and not isinstance(count, bool) and count >= 0:
             return Match(int(count), answer.is_async)
     fix = "return a Match with a whole number of tokens from 0 on, or with None for not known yet"
-    raise ValueError(f"{type(connector).__name__}.get_num_new_matched_tokens returned {shown(answer)}: {fix}")
+    raise ConnectorError(connector, "get_num_new_matched_tokens", f"returned {shown(answer)}: {fix}")
 
 
 def checked_end(connector: KVConnector, answer: object) -> tuple[bool, Mapping[str, object] | None]:
-    """What ``request_finished`` has answered. ValueError if it cannot be, which names the connector."""
+    """What ``request_finished`` has answered; ConnectorError if it cannot be."""
     if isinstance(answer, tuple) and len(answer) == 2:
         needed, params = answer
         if isinstance(needed, bool) and (params is None or isinstance(params, Mapping)):
             return needed, params
     fix = "return (whether its blocks are still needed, parameters for the client or None)"
-    raise ValueError(f"{type(connector).__name__}.request_finished returned {shown(answer)}: {fix}")
+    raise ConnectorError(connector, "request_finished", f"returned {shown(answer)}: {fix}")
 
 
 class KVConnector:
@@ -105,7 +105,7 @@ class KVConnector:
         """The workers have reported."""
 
     def on_new_request(self, request: Request) -> None:
-        """A request was added."""
+        """A request is about to be added; RequestError refuses it."""
 
     def reset_cache(self) -> bool:
         """Forget everything kept; False if that cannot be done now."""

@@ -14,7 +14,7 @@ from tokenyard.core.sched.candidate import StepHooks
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
-from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.policy import PolicyGate
 from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
     cache_config: CacheConfig
     kv: KVCacheManager
     table: RequestTable
-    policy: Policy
+    policy: PolicyGate
     running: RunningList
     waiting_queues: WaitingQueues
     features: Features

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.features.encoder import EncoderInputs
-from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, StepOutcomes
-from tokenyard.core.sched.queues import RunningList, WaitingQueues
-from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.errors import StuckError
 from tokenyard.vocabulary import is_for_good
 
@@ -35,10 +31,10 @@ __all__ = ["STUCK_AFTER", "EncoderStalemate", "Stalemate", "Standstill"]
 class EncoderStalemate:
     """Remembers who was refused in a step for want of room, and says who has to give way."""
 
-    def __init__(self, encoder: EncoderInputs, waiting_queues: WaitingQueues, in_flight: StepsInFlight) -> None:
+    def __init__(self, parts: Parts, encoder: EncoderInputs) -> None:
         self._encoder = encoder
-        self._waiting_queues = waiting_queues
-        self._in_flight = in_flight
+        self._waiting_queues = parts.waiting_queues
+        self._in_flight = parts.in_flight
         self._refused: list[Request] = []
         self._room = 0
         """Embeddings that could be had when the first of them was refused, or fewer later on."""
@@ -116,12 +112,12 @@ class _Attempt(NamedTuple):
 class Stalemate:
     """Looks at waiting requests that hold blocks; asked only where memory has refused somebody and nothing runs."""
 
-    def __init__(self, kv: KVCacheManager, room: WaitingQueues, running: RunningList, features: Features) -> None:
-        self._kv = kv
-        self._waiting_queues = room
-        self._running = running
-        self._encoder = features.encoder
-        self._transfers = features.transfers
+    def __init__(self, parts: Parts) -> None:
+        self._kv = parts.kv
+        self._waiting_queues = parts.waiting_queues
+        self._running = parts.running
+        self._encoder = parts.features.encoder
+        self._transfers = parts.features.transfers
         self._attempts: dict[str, _Attempt] = {}
         """Waiting requests that preempted themselves while waiting ones held blocks; the last time of each."""
 

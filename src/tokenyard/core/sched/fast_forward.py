@@ -43,11 +43,12 @@ _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 class Repeats:
     """Knows for how many further steps a scheduler would decide what it has just decided, and has them happen."""
 
-    def __init__(self, parts: Parts, policy: Policy, stamp_first_tokens: Callable[[float], None]) -> None:
+    def __init__(self, parts: Parts, stamp_first_tokens: Callable[[float], None]) -> None:
         """``stamp_first_tokens`` notes the moment, in seconds, of those who have got their first token."""
         self._parts = parts
         self._kv, self._table, self._running = parts.kv, parts.table, parts.running
         self._stamp_first_tokens = stamp_first_tokens
+        policy = parts.policy.policy
         self._is_possible = parts.kv.grows_in_steps and _has_plain_steps(parts) and _stands_by(policy, "step_begins")
         asked = ("next_queue", "passes_over", "free_for_waiting")
         self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
@@ -197,7 +198,7 @@ def _has_plain_steps(parts: Parts) -> bool:
 def _stands_by(policy: Policy, method: str) -> bool:
     """Whether the policy does in this what those of vLLM do."""
     plain = (getattr(each, method) for each in (Policy, FCFS, Priority))
-    return getattr(type(policy), method) in plain and method not in vars(policy)
+    return getattr(getattr(policy, method), "__func__", None) in plain
 
 
 def _shares_last_block(head: Request, running: Sequence[Request]) -> bool:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tokenyard.core.config import SchedulerConfig
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.context import Parts
-from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelAuxOutput
-from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
 __all__ = ["Lifecycle", "Recovery", "failed_requests"]
@@ -132,17 +128,10 @@ class Lifecycle:
         if self._features.encoder is not None:
             self._features.encoder.request_ended(request)
         ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
-        if ended_by_itself and request.slot >= 0 and request.job_id and self._is_kept(request, now):
+        if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
             self.pins.pin(request)
         elif not wanted:
             self._kv.free(request)
-
-    def _is_kept(self, request: Request, now: float) -> bool:
-        try:
-            return self._policy.keeps_blocks(now, request)
-        except Exception as error:  # noqa: BLE001 - it has ended: its blocks are freed
-            self._kv.failures.note(error, "Policy.keeps_blocks")
-            return False
 
     def release(self, request: Request) -> None:
         """Free the blocks of an ended request, unless a pin or a connector still holds them."""
@@ -170,40 +159,14 @@ def failed_requests(step: StepInFlight, extras: ModelAuxOutput) -> list[Request]
 class Recovery:
     """Rewinds requests whose external KV failed to load."""
 
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        running: RunningList,
-        room: WaitingQueues,
-        endings: Lifecycle,
-        transfers: Transfers,
-        *,
-        is_async: bool,
-    ) -> None:
-        self._fails = config.kv_load_failure_policy == "fail"
-        self._kv = kv
-        self._running = running
-        self._waiting_queues = room
-        self._lifecycle = endings
+    def __init__(self, parts: Parts, lifecycle: Lifecycle, transfers: Transfers) -> None:
+        self._fails = parts.config.kv_load_failure_policy == "fail"
+        self._kv = parts.kv
+        self._running = parts.running
+        self._waiting_queues = parts.waiting_queues
+        self._lifecycle = lifecycle
         self._transfers = transfers
-        self._is_async = is_async
-
-    @classmethod
-    def of(
-        cls,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        running: RunningList,
-        room: WaitingQueues,
-        lifecycle: Lifecycle,
-        features: Features,
-    ) -> Recovery | None:
-        """One for a scheduler with a connector; others have nothing to lose."""
-        if features.transfers is None:
-            return None
-        is_async = features.placeholders is not None
-        return cls(config, kv, running, room, lifecycle, features.transfers, is_async=is_async)
+        self._is_async = parts.features.placeholders is not None
 
     def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> list[Request]:
         """Requests whose output in this step is void, because their KV was not there."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.config import PauseState
@@ -165,6 +165,11 @@ class StepObserver:
         super().__init_subclass__(**options)
         check_hook_names(cls, "observer")
 
+    @property
+    def sees_repeats(self) -> bool:
+        """Whether it need not be told of every step apart: ``steps_repeated`` tells it enough of steps alike."""
+        return _wants(self, "steps_repeated") or not any(_wants(self, event) for event in _STEP_EVENTS)
+
     def request_arrived(self, ts: float, request: Request) -> None:
         """``add_request`` accepted it."""
 
@@ -212,14 +217,11 @@ class ObserverWarning(RuntimeWarning):
 class ObserverGate(StepObserver):
     """Between the scheduler and its observers: one that raises is reported once and left out from then on.
 
-    ConfigError for what is no observer. Calls are looked up once: an event that nobody wants to know of costs a call
-    that does nothing.
+    ConfigError for what is no observer. An event that nobody wants to know of costs a call that does nothing.
     """
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
         self._observers: list[StepObserver] = []
-        self.sees_repeats = True
-        """Nobody has to be told of every step apart."""
         self.reads_tokens = any(each.reads_tokens for each in observers if isinstance(each, StepObserver))
         for each in observers:
             if not isinstance(each, StepObserver):
@@ -233,35 +235,56 @@ class ObserverGate(StepObserver):
         """Those that are told, in order."""
         return tuple(self._observers)
 
+    @property
+    def sees_repeats(self) -> bool:
+        """Whether nobody has to be told of every step apart."""
+        return self._sees_repeats
+
     def _look_up(self) -> None:
-        for event in _EVENTS:
-            setattr(self, event, self._guarded(event))
-        self.sees_repeats = all(_wants(each, "steps_repeated") or not _sees_steps(each) for each in self._observers)
+        self._told = {event: [each for each in self._observers if _wants(each, event)] for event in _EVENTS}
+        """Who wants to know of an event."""
+        self._sees_repeats = all(each.sees_repeats for each in self._observers)
 
-    def _guarded(self, event: str) -> Callable[..., None]:
-        """Tells those who want to know, one after the other."""
-        calls = [(each, getattr(each, event)) for each in self._observers if _wants(each, event)]
-        if not calls:
-            return _nothing
-        if len(calls) == 1:
-            observer, call = calls[0]
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self._tell("request_arrived", ts, request)
 
-            def tell(*args: Any, **options: Any) -> None:
-                try:
-                    call(*args, **options)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the step goes on
-                    self._detach(observer, event, error)
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self._tell("step_started", ts, step, state)
 
-            return tell
+    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+        self._tell("prefix_looked_up", ts, step, request, local, external)
 
-        def tell_all(*args: Any, **options: Any) -> None:
-            for observer, call in calls:
-                try:
-                    call(*args, **options)
-                except Exception as error:  # noqa: BLE001 - as above
-                    self._detach(observer, event, error)
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        self._tell("step_decided", ts, output, outcomes, state)
 
-        return tell_all
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self._tell("step_completed", ts, output, outputs)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        self._tell("steps_repeated", steps)
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        self._tell("request_finished", ts, request)
+
+    def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
+        self._tell("cache_reset", ts, cache, done=done)
+
+    def pause_changed(self, ts: float, state: PauseState) -> None:
+        self._tell("pause_changed", ts, state)
+
+    def kv_transferred(self, ts: float, step: int, report: ConnectorOutput) -> None:
+        self._tell("kv_transferred", ts, step, report)
+
+    def kv_events_taken(self, ts: float, batch: KVEventBatch) -> None:
+        self._tell("kv_events_taken", ts, batch)
+
+    def _tell(self, event: str, *args: object, **options: object) -> None:
+        """Those who want to know, one after the other."""
+        for observer in self._told[event]:
+            try:
+                getattr(observer, event)(*args, **options)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the step goes on
+                self._detach(observer, event, error)
 
     def _detach(self, observer: StepObserver, event: str, error: Exception) -> None:
         # By identity: observers may be equal.
@@ -270,26 +293,19 @@ class ObserverGate(StepObserver):
         name, kind = type(observer).__name__, type(error).__name__
         text = f"observer {name} raised {kind} in {event}: {text_of(error)}; it is detached, the scheduler goes on"
         try:
-            warnings.warn(text, ObserverWarning, stacklevel=4)
+            warnings.warn(text, ObserverWarning, stacklevel=5)
         except Exception:  # noqa: BLE001 - where warnings are errors: the scheduler is in the middle of a call
             _log.warning("%s", text)
 
 
-def _nothing(*args: object, **options: object) -> None:
-    """Of an event that nobody wants to know of."""
-
-
 _EVENTS = tuple(name for name, each in vars(StepObserver).items() if callable(each) and not name.startswith("_"))
+_STEP_EVENTS = ("step_started", "step_decided", "step_completed")
 
 
 def _wants(observer: StepObserver, event: str) -> bool:
     """Whether the observer does anything at ``event``: in its class, or set on the object."""
     own = getattr(observer, "__dict__", {})
     return event in own or getattr(type(observer), event, None) not in (None, getattr(StepObserver, event))
-
-
-def _sees_steps(observer: StepObserver) -> bool:
-    return any(_wants(observer, event) for event in ("step_started", "step_decided", "step_completed"))
 
 
 class Observers(ObserverGate):

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tokenyard.core.basics import IntArray
-from tokenyard.core.kv.allocation import KVShortage, PrefixCacheStats
+from tokenyard.core.kv.allocation import KVLimit, KVShortage, PrefixCacheStats
+from tokenyard.core.request import RequestStatus
 from tokenyard.vocabulary import OutcomeKind, Reason
 
-__all__ = ["Outcome", "OutcomeKind", "Preemption", "Reason", "SchedulerStats", "SpecDecodingStats", "StepOutcomes"]
+__all__ = [
+    "BLOCKED_REASONS",
+    "KV_REASONS",
+    "Outcome",
+    "OutcomeKind",
+    "Preemption",
+    "Reason",
+    "SchedulerStats",
+    "SpecDecodingStats",
+    "StepOutcomes",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -43,6 +54,22 @@ class Outcome(NamedTuple):
     ``kv.needed``."""
 
 
+BLOCKED_REASONS = {
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,
+    RequestStatus.WAITING_FOR_REMOTE_KVS: Reason.WAITING_REMOTE_KV,
+    RequestStatus.WAITING_FOR_STREAMING_REQ: Reason.WAITING_STREAM_INPUT,
+}
+"""Why a request of this status is not looked at."""
+
+KV_REASONS = {
+    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
+    KVLimit.BLOCKS: Reason.KV_BLOCKS,
+    KVLimit.WATERMARK: Reason.KV_WATERMARK,
+    KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
+}
+"""Why memory refused, by the check that did."""
+
+
 class Preemption(NamedTuple):
     """A running request lost its blocks so that another could grow."""
 
@@ -69,6 +96,10 @@ class StepOutcomes(msgspec.Struct, eq=False):
     """Running requests that got no tokens."""
     preemptions: list[Preemption] = []
     """Running requests that lost their blocks, in order."""
+
+    def left_out(self, reason: Reason, request_id: str, **numbers: Any) -> None:
+        """A running request gets no tokens."""
+        self.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request_id, 1, **numbers))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
@@ -13,13 +13,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import Failures, IntArray, anywhere, as_whole_numbers
+from tokenyard.core.basics import IntArray, anywhere, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.candidate import Candidate, StepHook
 from tokenyard.core.sched.outcomes import SchedulerStats
-from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
-from tokenyard.errors import shown
+from tokenyard.errors import GrammarError, shown
 
 __all__ = [
     "NO_AUX",
@@ -29,7 +28,6 @@ __all__ = [
     "EngineOutputs",
     "EventType",
     "ExpertIds",
-    "Held",
     "ModelAuxOutput",
     "ModelOutput",
     "RequestAuxOutput",
@@ -307,6 +305,8 @@ class RequestOutput(msgspec.Struct, frozen=True, gc=False):  # made by the dozen
     """What there is beside tokens."""
     kv_transfer_params: Mapping[str, object] | None = None
     """What the client has to hand to the engine that goes on with the request."""
+    error: GrammarError | None = None
+    """What its grammar has done that ended it; None: it has not, or was ended by something else."""
 
 
 class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
@@ -328,6 +328,8 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
     """Row -> what there is beside tokens, for the few requests that have any."""
     kv_transfer_params: Mapping[str, Mapping[str, object]] = {}
     """Request id -> a connector's parameters for the client, for requests that have ended."""
+    errors: Mapping[str, GrammarError] = {}
+    """Request id -> what its grammar has done, for requests that have ended by it."""
 
     def by_client(self) -> dict[int, list[RequestOutput]]:
         """The records per ``client_index``, for hosts with several front ends."""
@@ -336,26 +338,20 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
             clients.setdefault(request.client_index, []).append(news)
         return clients
 
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the step brought."""
+        if self.tokens.shape[1] > 1:
+            return int(self.num_tokens.sum())
+        return len(self.requests)  # a request is there because it has at least one token
+
     def apart(self) -> EngineOutputs:
         """The same with dictionaries of its own, for those who may look and not change."""
-        own = {name: dict(getattr(self, name)) for name in ("finish_reasons", "stop_reasons", "kv_transfer_params")}
+        own = {
+            name: dict(getattr(self, name))
+            for name in ("finish_reasons", "stop_reasons", "kv_transfer_params", "errors")
+        }
         return msgspec.structs.replace(self, **own)
-
-    def without_aborted(self) -> EngineOutputs:
-        """The same without news of requests that were ended from outside since."""
-        rows = [i for i, each in enumerate(self.requests) if i in self.finish_reasons or not each.status.is_finished]
-        if len(rows) == len(self.requests):
-            return self
-        return msgspec.structs.replace(
-            self,
-            requests=[self.requests[i] for i in rows],
-            req_ids=[self.req_ids[i] for i in rows],
-            tokens=self.tokens[rows],
-            num_tokens=self.num_tokens[rows],
-            finish_reasons={i: self.finish_reasons[row] for i, row in enumerate(rows) if row in self.finish_reasons},
-            stop_reasons={i: self.stop_reasons[row] for i, row in enumerate(rows) if row in self.stop_reasons},
-            extras={i: self.extras[row] for i, row in enumerate(rows) if row in self.extras},
-        )
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -378,58 +374,5 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
                 self.stop_reasons.get(i),
                 self.extras.get(i, NO_AUX_OUTPUT),
                 self.kv_transfer_params.get(request.request_id),
+                self.errors.get(request.request_id),
             )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a call had decided when it raised, because a hook did: handed out by the next call.
-
-
-class Held:
-    """Nothing, nearly always."""
-
-    __slots__ = ("_hooks", "failures", "outputs", "step")
-
-    def __init__(self, failures: Failures) -> None:
-        self.failures = failures
-        self.step: StepInFlight | None = None
-        """A step that nobody has been given."""
-        self.outputs: EngineOutputs | None = None
-        """Those of the step that was taken in last, if nobody has been given them."""
-        self._hooks: list[Callable[[StepInFlight], None]] = []
-        """What has still to be added to ``step``."""
-
-    def missing(self, hook: Callable[[StepInFlight], None], error: Exception) -> None:
-        """What adds to the plan that is being made has raised; it is asked again before the plan is handed out."""
-        self.failures.note(error, "what is added to a plan (KVConnector.build_connector_meta)")
-        self._hooks.append(hook)
-
-    def hold_step(self, step: StepInFlight) -> None:
-        """Raise what was noted while ``step`` was decided."""
-        self.step = step
-        self.failures.raise_first("the step is decided all the same, and the next schedule() hands it out")
-
-    def take_plan(self, step: StepInFlight) -> SchedulerOutput:
-        """The plan of the step that is held; raises again where what has to be added to it does."""
-        while self._hooks:
-            self._hooks[0](step)
-            del self._hooks[0]
-        self.step = None
-        return step.plan
-
-    def hold_outputs(self, outputs: EngineOutputs) -> None:
-        """Raise what was noted while ``outputs`` were made."""
-        self.outputs = outputs
-        self.failures.raise_first(
-            "the output is taken in all the same: make the same call once more to get the outputs"
-        )
-
-    def take_outputs(self, outputs: EngineOutputs) -> EngineOutputs:
-        """The outputs that are held are given out."""
-        self.outputs = None
-        return outputs
-
-    def forget_aborted(self) -> None:
-        """Outputs that are held name nobody who was ended from outside meanwhile."""
-        if self.outputs is not None:
-            self.outputs = self.outputs.without_aborted()

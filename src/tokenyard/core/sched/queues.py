@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import Failures, IntArray
+from tokenyard.core.basics import IntArray
 from tokenyard.core.request import Request, RequestStatus
 
 __all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "RunningList", "WaitingQueues"]
@@ -87,8 +87,7 @@ class RunningList:
 class RequestQueue(Protocol):
     """Requests in the order in which they are tried.
 
-    The methods that ask for an order (``add``, ``prepend``, ``prepend_all``, ``peek``, ``pop``) may raise, and nobody
-    is lost; the others must not.
+    One that raises closes the scheduler, as its policy would.
     """
 
     def add(self, request: Request) -> None:
@@ -243,17 +242,13 @@ class QueueOrder(Protocol):
 class WaitingQueues:
     """Everything that waits: the queue, the requests passed over earlier, and the smallest of their needs."""
 
-    __slots__ = ("_aside", "_block_size", "_failures", "_needs", "new_queue", "occupied", "skipped", "waiting")
+    __slots__ = ("_block_size", "_needs", "_new_queue", "occupied", "skipped", "waiting")
 
-    def __init__(
-        self, new_queue: Callable[[], RequestQueue], block_size: int, failures: Failures | None = None
-    ) -> None:
-        self.new_queue = new_queue
-        self._failures = failures or Failures()
-        self._aside: dict[str, Request] = {}
-        """Requests that their queue raised about when they came back: it is asked again at the next step."""
+    def __init__(self, new_queue: Callable[..., RequestQueue], block_size: int) -> None:
+        """``new_queue`` makes an empty queue, which is none of those that it is given."""
+        self._new_queue = new_queue
         self.waiting = new_queue()
-        self.skipped = new_queue()
+        self.skipped = new_queue(self.waiting)
         self.occupied = False
         """Somebody may wait; False: nobody does, which is asked several times a step and mostly so."""
         self._block_size = block_size
@@ -262,90 +257,52 @@ class WaitingQueues:
     def __len__(self) -> int:
         if not self.occupied:
             return 0
-        count = len(self.waiting) + len(self.skipped) + len(self._aside)
+        count = len(self.waiting) + len(self.skipped)
         self.occupied = count > 0
         return count
 
     def __iter__(self) -> Iterator[Request]:
         yield from self.waiting
         yield from self.skipped
-        yield from self._aside.values()
 
     def get(self, request_id: str) -> Request | None:
         """The waiting request of that id."""
-        return self.waiting.get(request_id) or self.skipped.get(request_id) or self._aside.get(request_id)
+        return self.waiting.get(request_id) or self.skipped.get(request_id)
 
     def add(self, request: Request) -> None:
-        """A new request: it joins ``skipped`` at once if it has to wait for something other than its turn."""
+        """A request that comes, or a session that ran and waits again.
+
+        It joins ``skipped`` at once if it has to wait for something other than its turn.
+        """
         self.occupied = True
-        queue = self._queue_of(request)
-        try:
-            queue.add(request)
-        except Exception:
-            queue.discard(request)
-            raise
+        self._queue_of(request).add(request)
         self._note_need(request)
 
     def _queue_of(self, request: Request) -> RequestQueue:
         """Where a request waits that nobody has looked at."""
         return self.skipped if request.status.is_blocked else self.waiting
 
-    def add_again(self, session: Request) -> None:
-        """A session that ran waits again."""
-        try:
-            self.add(session)
-        except Exception as error:  # noqa: BLE001 - it has nowhere else to go
-            self._failures.note(error, "RequestQueue.add")
-            self._aside[session.request_id] = session
-            self._note_need(session)
-
     def arrived_anew(self, session: Request) -> None:
         """A session that waits has got its next input, and with it another time of arrival."""
         queue = self.waiting if self.waiting.get(session.request_id) is session else self.skipped
         if isinstance(queue, PriorityQueue) and queue.get(session.request_id) is session:
-            try:
-                queue.rekey(session)
-            except Exception as error:  # noqa: BLE001 - it keeps the key it had
-                self._failures.note(error, "PriorityQueue.rekey")
+            queue.rekey(session)
 
     def put_back(self, request: Request) -> None:
         """A preempted request returns to the front."""
         self.occupied = True
-        self._prepend(self.waiting, request)
+        self.waiting.prepend(request)
         self._note_need(request)
 
-    def take(self, queue: RequestQueue, head: Request, into: RequestQueue | None = None) -> None:
+    def take(self, queue: RequestQueue, into: RequestQueue | None = None) -> None:
         """Take the head of one of the queues out, to be admitted or to wait ``into`` another queue meanwhile."""
-        try:
-            queue.pop()
-        except Exception as error:  # noqa: BLE001 - it is decided already
-            self._failures.note(error, "RequestQueue.pop")
-            queue.discard(head)
+        head = queue.pop()
         if into is not None:
-            self._prepend(into, head)
-
-    def _prepend(self, queue: RequestQueue, request: Request) -> None:
-        try:
-            queue.prepend(request)
-        except Exception as error:  # noqa: BLE001 - as for add_again
-            self._failures.note(error, "RequestQueue.prepend")
-            queue.discard(request)
-            self._aside[request.request_id] = request
+            into.prepend(head)
 
     def holding_queue(self) -> RequestQueue:
         """A queue for those who are taken out to try others."""
-        try:
-            return self.new_queue()
-        except Exception as error:  # noqa: BLE001 - they keep the order in which they were tried
-            self._failures.note(error, "Policy.new_queue")
-            return FCFSQueue()
-
-    def step_begins(self) -> None:
-        """Those whom a queue has raised about are given to it once more."""
-        if self._aside:
-            again, self._aside = self._aside, {}
-            for request in again.values():
-                self._prepend(self._queue_of(request), request)
+        return self._new_queue(self.waiting, self.skipped)
 
     def pass_over(self, requests: RequestQueue) -> None:
         """Requests that were taken out to try others come back; the next step tries them again."""
@@ -354,20 +311,12 @@ class WaitingQueues:
 
     def _return_all(self, queue: RequestQueue, requests: Iterable[Request]) -> None:
         """They come back to the front of ``queue``."""
-        try:
-            queue.prepend_all(requests)
-        except Exception as error:  # noqa: BLE001 - as for add_again
-            self._failures.note(error, "RequestQueue.prepend_all")
-            for request in requests:
-                if queue.get(request.request_id) is None:
-                    self._aside[request.request_id] = request
+        queue.prepend_all(requests)
         for request in requests:
             self._note_need(request)
 
     def discard(self, request: Request) -> bool:
         """Take a request out of whichever queue it is in."""
-        if self._aside.pop(request.request_id, None) is not None:
-            return True
         return self.waiting.discard(request) or self.skipped.discard(request)
 
     def next_queue(self, policy: QueueOrder) -> RequestQueue:
@@ -417,10 +366,8 @@ class HoldersFirstQueues(WaitingQueues):
 
     __slots__ = ("_deferred",)
 
-    def __init__(
-        self, new_queue: Callable[[], RequestQueue], block_size: int, failures: Failures | None = None
-    ) -> None:
-        super().__init__(new_queue, block_size, failures)
+    def __init__(self, new_queue: Callable[..., RequestQueue], block_size: int) -> None:
+        super().__init__(new_queue, block_size)
         self._deferred: set[str] = set()
         """Requests that were passed over in the last pass, or came waiting for something."""
 
@@ -437,10 +384,10 @@ class HoldersFirstQueues(WaitingQueues):
             self._deferred.add(request.request_id)
         return self.skipped if self._holds_blocks(request) else self.waiting
 
-    def take(self, queue: RequestQueue, head: Request, into: RequestQueue | None = None) -> None:
-        super().take(queue, head, into)
-        if into is None:
-            self._deferred.discard(head.request_id)
+    def take(self, queue: RequestQueue, into: RequestQueue | None = None) -> None:
+        if into is None and self._deferred:
+            self._deferred.discard(queue.peek().request_id)
+        super().take(queue, into)
 
     def pass_over(self, requests: RequestQueue) -> None:
         self.occupied = True

@@ -7,18 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from tokenyard.core.basics import IntArray, all_ones, constant, counting, total
-from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.allocation import KVShortage
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
 from tokenyard.core.sched.features.encoder import EncoderInputs
-from tokenyard.core.sched.features.feature_set import Features
-from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
-from tokenyard.core.sched.policy import Policy
-from tokenyard.core.sched.queues import RunningList
-from tokenyard.core.table import RequestTable
+from tokenyard.core.sched.outcomes import Preemption, Reason, StepOutcomes
 
 __all__ = ["Rows", "RunningPass"]
 
@@ -129,25 +124,20 @@ class RunningPass:
 
     def __init__(
         self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        table: RequestTable,
-        running: RunningList,
-        policy: Policy,
-        features: Features,
-        *,
+        parts: Parts,
         preempt: Callable[[Request], None],
         stalemate: Stalemate,
-        encoder_stalemate: EncoderStalemate | None = None,
+        encoder_stalemate: EncoderStalemate | None,
     ) -> None:
-        self._config = config
-        self._table = table
-        self._kv = kv
-        self._running = running
-        self._policy = policy
+        self._config = config = parts.config
+        self._table = parts.table
+        self._kv = parts.kv
+        self._running = parts.running
+        self._policy = parts.policy
         self._preempt = preempt
         self._stalemate = stalemate
         self._encoder_stalemate = encoder_stalemate
+        features = parts.features
         self._placeholders = features.placeholders
         self._decode_round = features.decode_round
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
@@ -170,14 +160,10 @@ class RunningPass:
         """What ends a run of rows early, in order."""
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
-        self._failures = kv.failures
-        self.has_failed = False
-        """Somebody raised in the last pass, which ended there."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes, budget.longest_prefill)
-        self.has_failed = False
         done = self._grant(rows, budget, outcomes)
         self._planned.clear()
         if done < len(rows.requests):
@@ -210,12 +196,7 @@ class RunningPass:
             budget.spend(int(ask[:served].sum()), served)
             # Whatever the victims give back, this request asks for no more than it has asked for.
             rows.want[done] = ask[served]
-            try:
-                done, itself = self._make_room(rows, done, budget, outcomes)
-            except Exception as error:  # noqa: BLE001 - nobody was preempted: the step ends here, with what was decided
-                self._failures.note(error, "the choice of a victim")
-                self.has_failed = True
-                break
+            done, itself = self._make_room(rows, done, budget, outcomes)
             if itself and self._ends_with_itself:
                 break
         return done
@@ -246,19 +227,13 @@ class RunningPass:
                 reason = Reason.NO_NEW_TOKENS
                 if covered is not None and covered[row]:
                     reason = Reason.PLACEHOLDERS_COVER_LIMIT
-                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
+                outcomes.left_out(reason, requests[row].request_id)
             requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
             slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
         return Rows(requests, slots, computed, want, ends)
 
     def _up_to_encoder_input(
-        self,
-        rows: Rows,
-        done: int,
-        end: int,
-        asked: int,
-        budget: StepBudget,
-        outcomes: StepOutcomes,
+        self, rows: Rows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
 
@@ -283,15 +258,7 @@ class RunningPass:
             rows.drop(done)
             if self._encoder_stalemate is not None:
                 self._encoder_stalemate.refused(request, budget)
-            outcomes.not_scheduled.append(
-                Outcome(
-                    OutcomeKind.NOT_SCHEDULED,
-                    Reason.ENCODER_BUDGET,
-                    request.request_id,
-                    1,
-                    budget_left=budget.encoder,
-                )
-            )
+            outcomes.left_out(Reason.ENCODER_BUDGET, request.request_id, budget_left=budget.encoder)
             return done, 0
         rows.ask_only(done, wanted)
         return done + 1, wanted
@@ -304,13 +271,7 @@ class RunningPass:
         encoder.commit(request, items, budget)
 
     def _aligned(
-        self,
-        rows: Rows,
-        done: int,
-        end: int,
-        asked: int,
-        budget: StepBudget,
-        outcomes: StepOutcomes,
+        self, rows: Rows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
         assert self._alignment is not None
@@ -321,8 +282,7 @@ class RunningPass:
         if end == done:
             self._planned.pop(request_id, None)
             rows.drop(done)
-            kind, reason, left = OutcomeKind.NOT_SCHEDULED, Reason.MAMBA_ALIGNMENT, budget.tokens
-            outcomes.not_scheduled.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
+            outcomes.left_out(Reason.MAMBA_ALIGNMENT, request_id, wanted_tokens=wanted, budget_left=budget.tokens)
         return end, asked
 
     def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
@@ -370,7 +330,7 @@ class RunningPass:
             if request in rows.requests:
                 rows.drop(rows.requests.index(request))
                 reason = Reason.RUNNING_INDEX_DRIFT
-                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request.request_id, 1))
+                outcomes.left_out(reason, request.request_id)
         self._drift = 0
 
     @staticmethod
@@ -381,26 +341,12 @@ class RunningPass:
             Preemption(victim.request_id, request.request_id, victim.num_computed_tokens, rolled_back, shortage)
         )
         if victim is request:
-            outcomes.not_scheduled.append(
-                Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, request.request_id, 1, shortage)
-            )
+            outcomes.left_out(Reason.SELF_PREEMPTED, request.request_id, kv=shortage)
 
     def _note_left_out(self, rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
+        reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         if budget.max_tokens == 0:
             reason = Reason.PAUSED
-        elif self.has_failed:
-            reason = Reason.HOOK_FAILED
-        else:
-            reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
-            outcomes.not_scheduled.append(
-                Outcome(
-                    OutcomeKind.NOT_SCHEDULED,
-                    reason,
-                    request.request_id,
-                    1,
-                    wanted_tokens=wanted,
-                    budget_left=budget.tokens,
-                )
-            )
+            outcomes.left_out(reason, request.request_id, wanted_tokens=wanted, budget_left=budget.tokens)

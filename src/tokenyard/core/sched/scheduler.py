@@ -7,24 +7,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from tokenyard.core.basics import IntArray
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.kv.encoder_cache import EncoderCache
 from tokenyard.core.kv.events import KVEventBatch
 from tokenyard.core.kv.hashing import RequestHasher
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts
-from tokenyard.core.sched.calls import CallState, OneThread, closing_call, one_call
+from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.context import Parts, check_queues, make_kv_manager
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
 from tokenyard.core.sched.fast_forward import Repeats
+from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.feature_set import Features
-from tokenyard.core.sched.features.grammars import GrammarGate
+from tokenyard.core.sched.features.grammars import GrammarGate, GrammarOutput
+from tokenyard.core.sched.features.sessions import PinBoard, SessionInput
 from tokenyard.core.sched.lifecycle import Lifecycle, Recovery, failed_requests
-from tokenyard.core.sched.observer import ObserverGate, StepObserver
+from tokenyard.core.sched.observer import ObserverGate, QueueView, StepObserver
 from tokenyard.core.sched.outcomes import SchedulerStats, StepOutcomes
-from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, Held, ModelOutput, with_events
+from tokenyard.core.sched.outputs import DraftTokens, EngineOutputs, ModelOutput, with_events
 from tokenyard.core.sched.policy import Policy, PolicyContext, PolicyGate, make_policy
 from tokenyard.core.sched.queues import HoldersFirstQueues, RunningList, WaitingQueues
 from tokenyard.core.sched.request_checks import (
@@ -36,21 +40,14 @@ from tokenyard.core.sched.request_checks import (
 )
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepsInFlight
 from tokenyard.core.sched.step import StepPlanner
-from tokenyard.core.sched.update import Acceptance, OutputUpdate
-from tokenyard.core.sched.views import SchedulerView, StateView
+from tokenyard.core.sched.update import OutputUpdate
+from tokenyard.core.sched.views import StateView
 from tokenyard.errors import ConfigError, RequestError, StuckError
 
 __all__ = ["Scheduler"]
 
-_CHANGING = (
-    *("add_request", "finish_requests", "schedule", "update_from_output", "update_draft_token_ids"),
-    *("update_draft_token_ids_in_output", "set_pause_state", "reset_prefix_cache", "reset_connector_cache"),
-    *("reset_encoder_cache", "take_kv_events", "make_stats", "attach_observer", "num_repeats", "repeat"),
-)
-"""Calls that belong to one thread."""
 
-
-class Scheduler(SchedulerView):
+class Scheduler:
     """Decides, step by step, which requests run and how many tokens each computes.
 
         output = scheduler.schedule()
@@ -61,8 +58,9 @@ class Scheduler(SchedulerView):
     ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``log_stats`` has
     outputs carry their requests' events (queued, scheduled, preempted).
 
-    A hook must not call back: what changes the scheduler raises NestedCallError within another such call, and
-    EngineDeadError after one that ``KeyboardInterrupt`` or ``SystemExit`` has left in its middle (docs/hooks.md).
+    A hook must not call back: what changes the scheduler raises NestedCallError within another such call. A hook that
+    raises, ``KeyboardInterrupt`` and ``SystemExit`` end the call in its middle and close the scheduler: from then on
+    such calls raise EngineDeadError (docs/hooks.md).
 
     Not thread-safe: all calls belong to one thread, and :class:`~tokenyard.core.engine.EngineCore` takes requests and
     aborts from others. With ``debug`` (None: in Python's development mode, ``-X dev``) a call in a second thread is a
@@ -91,70 +89,54 @@ class Scheduler(SchedulerView):
         self.config = config
         self.cache_config = cache_config
         self.clock = clock
-        self.observer: ObserverGate | None = None
+        self.observer = _gate(observer)
         """Tells the observer, and survives it."""
-        self._observe(observer)
         self.policy = make_policy(config.policy) if policy is None else policy
-        self._policy_gate = gate = PolicyGate(self.policy)
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
-        self._in_flight = StepsInFlight()
+        self._calls = CallState(watches_thread=sys.flags.dev_mode if debug is None else debug)
+        self._in_flight = in_flight = StepsInFlight()
         self.kv = kv = make_kv_manager(
             config,
             cache_config,
             speculative_config,
-            self._in_flight,
+            in_flight,
             has_connector=kv_connector is not None,
             hasher=block_hasher,
         )
-        table = kv.table
-        self._grammars = grammars = GrammarGate(kv.failures)
+        self._policy_gate = gate = PolicyGate(self.policy)
+        self._grammars = grammars = GrammarGate()
         self._features = features = Features.of(
-            config, speculative_config, kv, table, kv_connector, self._in_flight, grammars, log_stats=log_stats
+            config, speculative_config, kv, kv.table, kv_connector, in_flight, grammars, log_stats=log_stats
         )
         self._hooks = features.hooks
-        self._held = Held(kv.failures)
         tokens_per_block = cache_config.tokens_per_block
         make_queues = HoldersFirstQueues if profile.requests_with_blocks_first else WaitingQueues
-        self._waiting_queues = room = make_queues(gate.new_queue, tokens_per_block, kv.failures)
+        self._waiting_queues = room = make_queues(gate.new_queue, tokens_per_block)
         self._running = running = RunningList(config.max_num_seqs)
         parts = Parts(
-            config, cache_config, kv, table, gate, running, room, features, self._hooks, self._in_flight, grammars
+            config, cache_config, kv, kv.table, gate, running, room, features, self._hooks, in_flight, grammars
         )
         self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
         self._sessions = lifecycle.sessions
         gate.bind(PolicyContext(lifecycle.pins, kv.num_usable_blocks * tokens_per_block, prefill_seconds))
-        acceptance = Acceptance(table, config.max_model_len, kv.on_seal, profile)
-        self._recovery = Recovery.of(config, kv, running, room, lifecycle, features)
-        self._answers = AnswerChecks(
-            features.transfers,
-            lifecycle.requests,
-            cache_config.num_gpu_blocks,
-            verifies_drafts=features.speculation is not None,
-        )
-        self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, grammars, profile)
-        self._planner = StepPlanner(parts, gate, lifecycle, self._update.expect_first_token)
-        self._repeats = Repeats(parts, self.policy, self._update.stamp_first_tokens)
+        self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
+        """Every unfinished request, by id."""
+        self._recovery = None if features.transfers is None else Recovery(parts, lifecycle, features.transfers)
+        self._answers = AnswerChecks(parts, self.requests)
+        self._update = OutputUpdate(parts, lifecycle.stop)
+        self._planner = StepPlanner(parts, lifecycle, self._update.expect_first_token)
+        self._repeats = Repeats(parts, self._update.stamp_first_tokens)
         self._standstill = Standstill(parts, lifecycle, clock)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
-        self._watch_calls(debug=sys.flags.dev_mode if debug is None else debug)
 
-    def _watch_calls(self, *, debug: bool) -> None:
-        """From now on one call at a time; with ``debug`` have each that changes anything check its thread."""
-        self._calls = CallState()
-        watch = OneThread()
-        for name in _CHANGING if debug else ():
-            setattr(self, name, watch.guard(getattr(self, name)))
-
+    @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
         """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
-        self._observe(observer)
+        self.observer = _gate(observer)
         self._repeats.forget()
-
-    def _observe(self, observer: StepObserver | None) -> None:
-        self.observer = None if observer is None else ObserverGate([observer])
 
     def __repr__(self) -> str:
         running, waiting = self.get_request_counts()
@@ -167,46 +149,47 @@ class Scheduler(SchedulerView):
 
     # ---- arrivals
 
-    @one_call
+    @checked_call
     def add_request(self, request: Request) -> None:
         """Queue a request; RequestError, and nothing changes, if it can never be served.
 
         A request with the id of a streaming-input session continues it, or ends it if it is not resumable.
         """
         check_is_request(request)
-        self._something_changed()
         if request.arrives_when_added:
             request.arrival_time = self.clock()
         if request.request_id in self._sessions:
-            session = self.requests[request.request_id]
-            check_encodable(request, self._features.encoder)
-            goes_on = self._sessions.feed(session, request)
-            self._note_items(request)
-            if not goes_on:
-                self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
-            self.kv.failures.raise_first(f"the session has {'got its input' if goes_on else 'ended'} all the same")
+            self._feed(self.requests[request.request_id], request)
             return
-        check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         features = self._features
+        check_servable(request, self.requests, self.config, self.kv, features.num_lookahead_tokens)
         check_padded(request, features.padded_admission, self.config, self.kv, features.num_lookahead_tokens)
         check_encodable(request, features.encoder)
         self._sessions.check_request(request)
         for check in self._hooks.check_request:
             check(request)
+        self._begins()
         now = self.clock()
         self._waiting_queues.add(request)
-        try:
-            self._policy_gate.request_arrived(now, request)
-        except Exception:
-            self._waiting_queues.discard(request)
-            raise
-        self.requests[request.request_id] = request
+        self._policy_gate.request_arrived(now, request)
+        self._lifecycle.requests[request.request_id] = request
         self._note_items(request)
         if request.resumable:
             self._sessions.open(request)
         self._queued(request)
         if self.observer is not None:
             self.observer.request_arrived(now, request)
+
+    def _feed(self, session: Request, request: Request) -> None:
+        """``request`` continues or ends a session."""
+        check_encodable(request, self._features.encoder)
+        update = SessionInput.of(request)
+        self._sessions.check_input(session, update)
+        self._begins()
+        goes_on = self._sessions.feed(session, update)
+        self._note_items(request)
+        if not goes_on:
+            self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
 
     def _note_items(self, request: Request) -> None:
         if self._features.encoder is not None:
@@ -221,30 +204,18 @@ class Scheduler(SchedulerView):
 
     @one_call
     def schedule(self) -> SchedulerOutput:
-        """Decide one step.
-
-        If a policy, a connector or a grammar raises, the step is decided without its answer, and the error leaves this
-        call; the next call hands the step out. Nobody is lost (docs/hooks.md).
-        """
-        if self._held.step is not None:
-            return self._held.take_plan(self._held.step)
+        """Decide one step."""
         observer = self.observer
         now = self.clock()
         if observer is not None:
             observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
-        self._waiting_queues.step_begins()
-        try:
+        if self._policy_gate.acts_each_step:
             self._policy_gate.step_begins(now, self._waiting_queues)
-        except Exception as error:  # noqa: BLE001 - the step is decided without
-            self.kv.failures.note(error, "Policy.step_begins")
         outcomes = StepOutcomes()
         step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer)
         for planned in self._hooks.step_planned:
-            try:
-                planned(step)
-            except Exception as error:  # noqa: BLE001 - it is asked again when the step is handed out
-                self._held.missing(planned, error)
+            planned(step)
         self._in_flight.add(step)
         self._repeats.note(step, outcomes)
         if step.plan.total_num_scheduled_tokens:
@@ -254,8 +225,6 @@ class Scheduler(SchedulerView):
         self.step += 1
         if observer is not None:
             observer.step_decided(now, step.plan, outcomes, self.state)
-        if self.kv.failures.first is not None:
-            self._held.hold_step(step)
         return step.plan
 
     def standstill(self, after: int = STUCK_AFTER) -> StuckError | None:
@@ -267,11 +236,13 @@ class Scheduler(SchedulerView):
             return None
         return self._standstill.error()
 
-    def _something_changed(self) -> None:
-        """What the last step decided says nothing of the next one."""
+    def _begins(self) -> None:
+        """A call begins to work: what the last step decided says nothing of the next one."""
+        self._calls.is_half_done = True
         self._repeats.forget()
         self._standstill.num_steps = 0
 
+    @one_call
     def num_repeats(self) -> int:
         """How many further steps would decide what the last one did: a token for each of the same requests.
 
@@ -298,34 +269,32 @@ class Scheduler(SchedulerView):
 
     # ---- after the model
 
-    @one_call
+    @checked_call
     def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
         """Take in the sampled tokens of a step: append, stop, finish, free.
 
         Requests that finished or were aborted since the step was made are passed over. A step's output is taken in
         once, and after those of earlier steps; ValueError, and nothing changes, for any other, and for an answer that
         does not belong to the step.
-
-        If a policy, a connector or a grammar raises, the output is taken in without its answer, and the error leaves
-        this call; the same call once more, before the next step is taken in, returns the outputs (docs/hooks.md).
         """
-        if self._held.outputs is not None and self._in_flight.is_last_taken(output):
-            return self._held.take_outputs(self._held.outputs)
         step = self._in_flight.oldest(output)
         output = step.plan
         self._answers.check(step, model_output)
+        self._calls.is_half_done = True
         now, events = self.clock(), self._features.events
         transfers, extras = self._features.transfers, model_output.extras
         lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
         failed = failed_requests(step, extras) if extras is not None else []
-        failed += [request for request in self._grammars.take_condemned() if request not in failed]
+        errors = self._grammars.take_failed()
+        failed += [each for each in errors if each not in failed and not each.status.is_finished]
         # From here the step is no longer in flight: a session that goes on below must discard only those after it.
         self._in_flight.remove(step)
         accepted = self._update.run(step, model_output, now, lost + failed)
+        errors |= self._grammars.take_failed()
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
         if failed:
-            self._something_changed()
+            self._begins()
             self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
             accepted = accepted.with_failed(failed)
         params: Mapping[str, Mapping[str, object]] = {}
@@ -345,48 +314,60 @@ class Scheduler(SchedulerView):
             finish_reasons=accepted.finish_reasons,
             stop_reasons=accepted.stop_reasons,
             extras=accepted.extras if events is None else with_events(accepted.requests, accepted.extras, events),
-            scheduler_stats=self.make_stats(),
+            scheduler_stats=self._stats(),
             kv_transfer_params=params,
+            errors={
+                each.request_id: error for each, error in errors.items() if each.status is RequestStatus.FINISHED_ERROR
+            },
         )
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs.apart())
-        self._held.outputs = None
-        if self.kv.failures.first is not None:
-            self._held.hold_outputs(outputs)
         return outputs
 
-    @one_call
+    @checked_call
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async).
 
-        ValueError unless ``output`` is the step whose output was taken in last. GrammarError for a grammar that fails:
-        the drafts of others are taken over, and its request will end as an error.
+        ValueError unless ``output`` is the step whose output was taken in last.
         """
-        if self._features.speculation is None:
-            raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
+        speculation = self._speculation()
         step = self._in_flight.last_taken(output)
         drafts = checked_drafts(step, drafts, self.num_speculative_tokens)
-        self._features.speculation.update(step, drafts)
-        self.kv.failures.raise_first("the drafts of others are taken over all the same")
+        self._calls.is_half_done = True
+        speculation.update(step, drafts)
 
-    @one_call
+    @checked_call
     def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> SchedulerOutput:
         """The step with the drafts that stand behind its -1, before it is executed (async scheduling with grammars).
 
         Workers need them to know which tokens their grammars allow. Drafts that a grammar forbids are replaced by -1.
-        ``output`` itself stays as it is; ValueError if it is not in flight. GrammarError for a grammar that fails: its
-        request will end as an error, and the same call once more returns the step.
+        ``output`` itself stays as it is; ValueError if it is not in flight.
         """
-        if self._features.speculation is None:
-            raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
+        speculation = self._speculation()
         step = self._in_flight.of(output)
         drafts = checked_drafts(step, drafts, self.num_speculative_tokens)
-        step.plan = self._features.speculation.drafts_known(step, drafts)
-        self.kv.failures.raise_first("the same call once more returns the step")
+        self._calls.is_half_done = True
+        step.plan = speculation.drafts_known(step, drafts)
         return step.plan
 
+    def _speculation(self) -> Speculation:
+        if self._features.speculation is None:
+            raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
+        return self._features.speculation
+
+    def get_grammar_bitmask(self, output: SchedulerOutput) -> GrammarOutput | None:
+        """Tokens that grammars allow in a step; None if nobody samples by one.
+
+        Ask while the step is in flight (else ValueError), when no earlier one is whose tokens advance its grammars.
+        """
+        return self._grammars.bitmask(self._in_flight.of(output)) if output.has_structured_output_requests else None
+
+    @one_call
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
+        return self._stats()
+
+    def _stats(self) -> SchedulerStats:
         transfers = self._features.transfers
         waiting, skipped = self._waiting_queues.counts
         return SchedulerStats(
@@ -397,12 +378,12 @@ class Scheduler(SchedulerView):
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,
             transfers.take_stats() if transfers is not None else None,
-            transfers.connector_stats() if transfers is not None else None,
+            transfers.ask("take_stats", transfers.connector.take_stats) if transfers is not None else None,
         )
 
     # ---- the end of requests
 
-    @one_call
+    @checked_call
     def finish_requests(
         self,
         request_ids: str | Iterable[str] | None,
@@ -427,24 +408,22 @@ class Scheduler(SchedulerView):
                 "no unfinished request has this id: leave it out, or say missing_ok=True",
             )
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
-        self._something_changed()
-        now = self.clock()
-        self._lifecycle.finish([(request, status) for request in ended], now)
-        self._held.forget_aborted()
+        self._begins()
+        self._lifecycle.finish([(request, status) for request in ended], self.clock())
         for aborted in self._hooks.request_aborted:
             for request in ended:
                 aborted(request)
-        self.kv.failures.raise_first("the requests have ended all the same")
         return ended
 
     def _tell_finished(self, now: float, request: Request) -> None:
         if self.observer is not None:
             self.observer.request_finished(now, request)
 
+    @one_call
     def take_kv_events(self) -> KVEventBatch | None:
         """What entered and left the prefix cache since the last call; None if nothing did (or it is not recorded)."""
-        # The connector first: if it raises, nothing is lost.
-        theirs = self._features.transfers.connector.take_events() if self._features.transfers is not None else ()
+        transfers = self._features.transfers
+        theirs = () if transfers is None else transfers.ask("take_events", transfers.connector.take_events)
         events = [*self.kv.take_events(), *theirs]
         if not events:
             return None
@@ -453,7 +432,16 @@ class Scheduler(SchedulerView):
             self.observer.kv_events_taken(self.clock(), batch)
         return batch
 
-    # ---- resets
+    # ---- pauses and resets
+
+    @checked_call
+    def set_pause_state(self, state: PauseState) -> None:
+        """Pause or resume; takes effect with the next step. Raises ConfigError for what is no ``PauseState``."""
+        if state not in tuple(PauseState):
+            raise ConfigError("pause_state", state, f"give one of: {', '.join(each.name for each in PauseState)}")
+        self.pause_state = PauseState(state)
+        if self.observer is not None:
+            self.observer.pause_changed(self.clock(), self.pause_state)
 
     @one_call
     def reset_prefix_cache(self, *, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
@@ -462,12 +450,11 @@ class Scheduler(SchedulerView):
         Refused (False) while blocks are in use, unless ``reset_running_requests``: then every running request is
         preempted first and starts again.
         """
-        self._something_changed()
+        self._begins()
         if reset_running_requests:
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
         done = self._told("prefix", done=self.kv.reset_prefix_cache())
-        self.kv.failures.raise_first(f"the prefix cache was {'' if done else 'not '}reset all the same")
         return (self._reset_connector_cache() and done) if reset_connector else done
 
     def _told(self, cache: str, *, done: bool) -> bool:
@@ -483,7 +470,7 @@ class Scheduler(SchedulerView):
 
     def _reset_connector_cache(self) -> bool:
         transfers = self._features.transfers
-        done = transfers is not None and transfers.connector.reset_cache()
+        done = transfers is not None and transfers.ask("reset_cache", transfers.connector.reset_cache)
         if done and transfers is not None:
             transfers.stats.reset = True
         return self._told("connector", done=done)
@@ -499,7 +486,98 @@ class Scheduler(SchedulerView):
     def shutdown(self) -> None:
         """Let go of what the connector holds; the scheduler is not used afterwards."""
         if self._features.transfers is not None:
-            self._features.transfers.connector.shutdown()
+            self._features.transfers.ask("shutdown", self._features.transfers.connector.shutdown)
+
+    # ---- what hosts may read
+
+    @property
+    def calls(self) -> CallState:
+        """The call that is under way, and what has closed the scheduler."""
+        return self._calls
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """Requests in the running list, in running order."""
+        return self._running.rows()[0]
+
+    @property
+    def waiting(self) -> QueueView:
+        """Those who wait for their turn, in queue order."""
+        return self.state.waiting
+
+    @property
+    def skipped_waiting(self) -> QueueView:
+        """Those who were passed over or wait for something else, in queue order."""
+        return self.state.skipped_waiting
+
+    @property
+    def pins(self) -> PinBoard:
+        """Finished turns whose blocks the policy keeps."""
+        return self._lifecycle.pins
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks in the free queue, cached evictable ones included."""
+        return self.kv.num_free_blocks
+
+    @property
+    def num_total_blocks(self) -> int:
+        """Blocks in the pool, the null block included."""
+        return self.kv.num_total_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Distinct hashes in the prefix index."""
+        return self.kv.num_cached_blocks
+
+    @property
+    def encoder_cache(self) -> EncoderCache | None:
+        """Outputs of multi-modal encoders; None for a text model."""
+        return self._features.encoder.cache if self._features.encoder is not None else None
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """Most draft tokens per request and step; 0 without speculative decoding."""
+        return self._features.speculation.max_drafts if self._features.speculation is not None else 0
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds."""
+        return self.kv.num_blocks_of(request)
+
+    def next_moment(self, now: float) -> float | None:
+        """When, after ``now``, the policy changes something by itself, in seconds; None: nothing does."""
+        return self._policy_gate.next_moment(now)
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """(running, waiting)."""
+        return len(self._running), len(self._waiting_queues)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Requests that the next steps may serve: a pause leaves some or all of them out."""
+        if self.pause_state is PauseState.PAUSED_ALL:
+            return 0
+        if self.pause_state is PauseState.PAUSED_NEW:
+            return len(self._running) + self._waiting_queues.num_going_on
+        return len(self._running) + len(self._waiting_queues) - self._sessions.num_waiting
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether the next steps may serve anybody."""
+        if self._running.requests and self.pause_state is not PauseState.PAUSED_ALL:
+            return True  # they are part of every other sum
+        return self.get_num_unfinished_requests() > 0
+
+    def has_finished_requests(self) -> bool:
+        """Finished ids have not been reported to the workers, or a connector still reads a finished one's blocks."""
+        transfers = self._features.transfers
+        return bool(self._lifecycle.finished_req_ids) or (transfers is not None and bool(transfers.delayed))
+
+    def has_requests(self) -> bool:
+        """Whether another step has anything to do or to report."""
+        return self.has_unfinished_requests() or self.has_finished_requests()
+
+    def get_kv_connector(self) -> KVConnector | None:
+        """The scheduler's half of the KV connector."""
+        return self._features.transfers.connector if self._features.transfers is not None else None
 
     def check_invariants(self) -> None:
         """Raise AssertionError if queues, table and blocks disagree (tests call it after every step)."""
@@ -507,6 +585,10 @@ class Scheduler(SchedulerView):
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
         check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)
+
+
+def _gate(observer: StepObserver | None) -> ObserverGate | None:
+    return None if observer is None else ObserverGate([observer])
 
 
 def _check_kinds(config: object, cache_config: object, speculative_config: object, clock: object) -> None:

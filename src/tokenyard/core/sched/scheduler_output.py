@@ -365,15 +365,11 @@ class StepsInFlight:
         del self._by_number[step.plan.step]
         self._last_taken = step
 
-    def is_last_taken(self, plan: SchedulerOutput) -> bool:
-        """Whether the output of ``plan`` is the last that was taken in."""
-        return self._last_taken is not None and _same(self._last_taken.plan, plan)
-
     def last_taken(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, if its output is the last that was taken in; else ValueError."""
         _check_plan(plan)
         step = self._last_taken
-        if step is None or not self.is_last_taken(plan):
+        if step is None or not _same(step.plan, plan):
             raise ValueError(f"drafts of step {plan.step}: give them right after its output is taken in")
         return step
 

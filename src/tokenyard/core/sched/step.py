@@ -9,25 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.basics import IntArray, anywhere, same
-from tokenyard.core.config import PauseState, SchedulerConfig
-from tokenyard.core.kv.manager import KVCacheManager
+from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.admission_limits import AdmissionUndo, limits_in_order
 from tokenyard.core.sched.candidate import Candidate, StepBudget
 from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
-from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import grammar_rows
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
-from tokenyard.core.sched.policy import PolicyGate
-from tokenyard.core.sched.queues import RunningList
 from tokenyard.core.sched.running import Rows, RunningPass
 from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
-from tokenyard.core.table import RequestTable
 
 __all__ = ["OutputBuilder", "StepPlanner"]
 
@@ -42,21 +36,15 @@ __all__ = ["OutputBuilder", "StepPlanner"]
 class OutputBuilder:
     """Puts the two passes together."""
 
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        table: RequestTable,
-        running: RunningList,
-        features: Features,
-    ) -> None:
-        self._kv = kv
-        self._table = table
-        self._running = running
+    def __init__(self, parts: Parts) -> None:
+        features = parts.features
+        self._kv = parts.kv
+        self._table = parts.table
+        self._running = parts.running
         self._speculation = features.speculation
         self._encoder = features.encoder
-        self._zeroes_blocks = kv.zeroes_blocks
-        self._counts_common_prefix = config.count_common_prefix_blocks
+        self._zeroes_blocks = parts.kv.zeroes_blocks
+        self._counts_common_prefix = parts.config.count_common_prefix_blocks
         self._says_more = features.encoder is not None or self._zeroes_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
@@ -228,47 +216,22 @@ def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int,
 class StepPlanner:
     """Owns the passes; what they need of each other goes through here."""
 
-    def __init__(
-        self, parts: Parts, gate: PolicyGate, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]
-    ) -> None:
+    def __init__(self, parts: Parts, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]) -> None:
         """``expect_first_token`` is told of every admitted request."""
-        self._config = config = parts.config
+        self._config = parts.config
         self._features = features = parts.features
         self._hooks = parts.hooks
-        self._gate = gate
+        self._policy = parts.policy
         self._lifecycle = lifecycle
         self._expect_first_token = expect_first_token
         self._table = parts.table
-        self._waiting_queues = room = parts.waiting_queues
-        self._running = running = parts.running
-        self._failures = parts.kv.failures
-        kv, profile = parts.kv, config.profile
-        stalemate = Stalemate(kv, room, running, features)
-        self._encoder_stalemate = None
-        if features.encoder is not None:
-            self._encoder_stalemate = EncoderStalemate(features.encoder, room, parts.in_flight)
-        self._running_pass = RunningPass(
-            config,
-            kv,
-            parts.table,
-            running,
-            gate,
-            features,
-            preempt=lifecycle.preempt,
-            stalemate=stalemate,
-            encoder_stalemate=self._encoder_stalemate,
-        )
-        self._admission_pass = AdmissionPass(
-            gate,
-            room,
-            running,
-            limits_in_order(config, kv, running, features, lifecycle.pins, parts.grammars),
-            config.max_num_seqs,
-            stalemate,
-            AdmissionUndo(kv, features),
-            sessions=lifecycle.sessions if profile.paused_sessions_hold_slots else None,
-        )
-        self._output_builder = OutputBuilder(config, kv, parts.table, running, features)
+        self._waiting_queues = parts.waiting_queues
+        self._running = parts.running
+        stalemate = Stalemate(parts)
+        self._encoder_stalemate = None if features.encoder is None else EncoderStalemate(parts, features.encoder)
+        self._running_pass = RunningPass(parts, lifecycle.preempt, stalemate, self._encoder_stalemate)
+        self._admission_pass = AdmissionPass(parts, lifecycle, stalemate)
+        self._output_builder = OutputBuilder(parts)
 
     def plan(
         self, step: int, now: float, outcomes: StepOutcomes, pause_state: PauseState, observer: ObserverGate | None
@@ -337,9 +300,6 @@ class StepPlanner:
         if pause_state is not PauseState.UNPAUSED and not only_holders:
             outcomes.admission = _not_entered(Reason.PAUSED, len(waiting))
             return []
-        if self._running_pass.has_failed:
-            outcomes.admission = _not_entered(Reason.HOOK_FAILED, len(waiting), budget.tokens)
-            return []
         admitted = self._admission_pass.run(budget, outcomes, only_holders=only_holders)
         for candidate in admitted:
             self._start(step, candidate, now, observer)
@@ -353,10 +313,7 @@ class StepPlanner:
         if candidate.is_padded and features.speculation is not None:
             features.speculation.pad(request)
         self._expect_first_token(request)
-        try:
-            self._gate.request_admitted(now, request)
-        except Exception as error:  # noqa: BLE001 - it has joined
-            self._failures.note(error, "Policy.request_admitted")
+        self._policy.request_admitted(now, request)
         for joined in self._hooks.request_admitted:
             joined(now, candidate)
         if request.times.first_scheduled is None:

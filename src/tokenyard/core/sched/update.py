@@ -9,16 +9,13 @@ import msgspec
 import numpy as np
 
 from tokenyard.core.basics import IntArray, all_ones, anywhere, counting
-from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.params import RepetitionDetectionParams
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.core.request import FinishReason, Request, RequestStatus
-from tokenyard.core.sched.features.feature_set import Features
-from tokenyard.core.sched.features.grammars import GrammarGate
+from tokenyard.core.sched.context import Parts
 from tokenyard.core.sched.features.per_slot import RoutedExperts
 from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import StepInFlight
-from tokenyard.core.table import NO_TOKEN, RequestTable
+from tokenyard.core.table import NO_TOKEN
 
 __all__ = ["Acceptance", "Accepted", "AuxUpdate", "OutputUpdate", "repeats", "stop_status"]
 
@@ -84,18 +81,14 @@ def stop_status(
 class Acceptance:
     """Writes tokens into the request table."""
 
-    def __init__(
-        self,
-        table: RequestTable,
-        max_model_len: int,
-        on_seal: Callable[[list[tuple[Request, bytes]]], None],
-        profile: DecisionProfile = VLLM_0_22,
-    ) -> None:
-        self._table = table
+    def __init__(self, parts: Parts) -> None:
+        self._table = parts.table
         self._stop_status = partial(
-            stop_status, max_model_len=max_model_len, min_tokens_bar_stops=profile.min_tokens_bar_stops
+            stop_status,
+            max_model_len=parts.config.max_model_len,
+            min_tokens_bar_stops=parts.config.profile.min_tokens_bar_stops,
         )
-        self._on_seal = on_seal
+        self._on_seal = parts.kv.on_seal
         """Told about blocks that have just become full, with their tokens (to hash them)."""
 
     def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
@@ -230,21 +223,13 @@ class Accepted(msgspec.Struct, frozen=True):
 class OutputUpdate:
     """Takes in model outputs."""
 
-    def __init__(
-        self,
-        kv: KVCacheManager,
-        table: RequestTable,
-        acceptance: Acceptance,
-        features: Features,
-        finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
-        grammars: GrammarGate,
-        profile: DecisionProfile = VLLM_0_22,
-    ) -> None:
-        self._kv = kv
-        self._table = table
-        self._acceptance = acceptance
+    def __init__(self, parts: Parts, finish: Callable[[list[tuple[Request, RequestStatus]], float], None]) -> None:
+        self._kv = parts.kv
+        self._table = parts.table
+        self._acceptance = Acceptance(parts)
         self._finish = finish
-        self._grammars = grammars
+        self._grammars = parts.grammars
+        features, profile = parts.features, parts.config.profile
         self._speculation = features.speculation
         self._placeholders = features.placeholders
         self._encoder = features.encoder
@@ -350,8 +335,7 @@ class OutputUpdate:
                 break
             whole = active.size == slots.size
             stopped = self._acceptance.stroke(
-                slots if whole else slots[active],
-                model.sampled[:, column] if whole else model.sampled[active, column],
+                slots if whole else slots[active], model.sampled[:, column] if whole else model.sampled[active, column]
             )
             if stopped:
                 accepted = accepted.copy() if accepted is counts else accepted

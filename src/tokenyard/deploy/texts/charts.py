@@ -7,12 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.deploy.texts.commands import ContainerCommand, Found, Said, script_started, version_of_image
+from tokenyard.deploy.texts.commands import (
+    ContainerCommand,
+    Found,
+    Said,
+    device_of_image,
+    script_started,
+    version_of_image,
+)
 from tokenyard.deploy.texts.manifests import (
     containers_started,
     environment_of,
     gpu_named,
     gpu_of_labels,
+    gpu_of_resources,
     is_word,
     labels_of_pod,
     labels_of_terms,
@@ -49,7 +57,8 @@ def predictors_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
         return []
     model = predictor.get("model") or predictor.get("huggingface")
     found = [_of_runtime(model)] if isinstance(model, Mapping) else containers_started(predictor)
-    gpu, replicas = gpu_of_labels(labels_of_pod(predictor)), _replicas(predictor)
+    gpu = gpu_of_resources(model.get("resources")) if isinstance(model, Mapping) else None
+    gpu, replicas = gpu or gpu_of_labels(labels_of_pod(predictor)), _replicas(predictor)
     return [replace(each, gpu=each.gpu or gpu, replicas=replicas or each.replicas) for each in found]
 
 
@@ -129,7 +138,9 @@ def _started(spec: Mapping[str, Any]) -> ContainerCommand:
         words=[str(spec.get("modelURL", "")), *_words(spec)],
         environment=environment_of(spec.get("env")),
         version=version_of_image(image),
-        gpu=gpu_of_labels(labels),
+        gpu=device_of_image(image)
+        or gpu_of_resources({"limits": {str(spec.get("requestGPUType")): 1}})
+        or gpu_of_labels(labels),
         replicas=Said(str(replicas), "replicaCount of the values") if has_replicas else None,
         notes=tuple(_notes(spec)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, Piece, ShellError, Word, commands, expanded, split_words
@@ -13,11 +14,13 @@ from tokenyard.redaction import hidden_beginning
 
 __all__ = [
     "NO_GPU",
+    "SEVERAL",
     "ContainerCommand",
     "Expander",
     "Found",
     "MeasuredKV",
     "Said",
+    "device_of_image",
     "is_unit",
     "is_vllm_image",
     "script_started",
@@ -90,9 +93,25 @@ _VERSION = re.compile(r"v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Versions of vLLM begin with 0; other tags (25.11-py3, 3.0) count something else."""
 _AMONG_OTHERS = re.compile(r"vllm[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9.])")
 """Within a tag that counts something else first: ``rocm6.4.1_vllm_0.9.1_20250715``."""
-_INSTALLED = re.compile(r"(?<![\w.-])vllm(?:\[[\w,-]{1,60}\])?(?:==|@)v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])")
+_INSTALLED = re.compile(
+    r"(?<![\w.-])vllm(?:\.git)?(?:\[[\w,-]{1,60}\])?[ \t]?"
+    r"((?:(?:(?:===?|~=|>=|<=|!=|<|>)[ \t]?v?(?:[0-9][0-9.]{0,12}\*?|\$\w{1,60}|\$\{[^\s{}]{1,90}\})"
+    r"|[=@/]v?0\.[0-9][0-9.]{0,12})(?:,[ \t]?)?){1,4})"
+)
+"""What an installation asks for: ``vllm==0.22.1``, ``vllm>=0.22,<0.23``, ``vllm@v0.22.1``, ``vllm==$VERSION``."""
+_BOUND = re.compile(r"(===?|~=|>=|<=|!=|<|>|=|@|/)[ \t]?v?([^,]+)")
+_IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-9]{1,4})?)(?![0-9])")
+"""Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
+_OTHER_DEVICE = re.compile(
+    r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
+)
+"""In the name or the tag of an image."""
+SEVERAL = "several"
+"""In the place of a version, where a text names more than one."""
+_MOST_NAMED = 3
+_MOST_READ = 20
 
 
 def is_vllm_image(image: str) -> bool:
@@ -102,20 +121,59 @@ def is_vllm_image(image: str) -> bool:
     return _NAME.fullmatch(parts[-1]) is not None or (len(parts) > 1 and parts[-2] in _ENTRY)
 
 
+def device_of_image(image: str) -> Said | None:
+    """What an image of vLLM runs on, where that is no GPU of NVIDIA's: ``vllm-cpu-release-repo``."""
+    found = _OTHER_DEVICE.search(image.lower()) if "vllm" in image else None
+    return None if found is None else Said(found[1], f"the image {_short(image)}")
+
+
 def version_of_image(image: str) -> Said | None:
     """What the image's tag says; None without a tag, or where the image is not called after vLLM."""
     name, tag = _parts(image)
     if not tag or "vllm" not in name:
         return None
     found = _VERSION.match(tag) or _AMONG_OTHERS.search(tag)
-    short = image if len(image) <= 100 else f"{image[:100]}..."
-    return Said(found[1] if found else tag, f"the tag of the image {short}")
+    return Said(found[1] if found else tag, f"the tag of the image {_short(image)}")
+
+
+def _short(image: str) -> str:
+    return image if len(image) <= 100 else f"{image[:100]}..."
 
 
 def version_installed(text: str) -> Said | None:
-    """What a script installs, ``vllm==0.22.1``; None where it names none, or several."""
-    versions = {found[1] for found in _INSTALLED.finditer(text)}
-    return Said(version := versions.pop(), f"vllm=={version} in the text") if len(versions) == 1 else None
+    """What a text installs, ``vllm==0.22.1``, or has in a path; None where it names no version at all."""
+    asked = dict.fromkeys(each.groups() for each in islice(_INSTALLED.finditer(text), _MOST_READ))
+    found = {f"vllm{each[0]}".strip(" \t,"): _newest(each[0], text) for each in asked}
+    if not any(found.values()):
+        found |= {each[0]: each[1] for each in _IN_A_PATH.finditer(text)}
+    versions = dict.fromkeys(version for version in found.values() if version)
+    if not found:
+        return None
+    value = next(iter(versions)) if len(versions) == 1 else SEVERAL if versions else "none"
+    return Said(value, f"{', '.join(list(found)[:_MOST_NAMED])} in the text")
+
+
+def _newest(bounds: str, text: str) -> str | None:
+    """The newest version that bounds let in; None where nothing bounds it from above."""
+    newest: str | None = None
+    for sign, bound in _BOUND.findall(bounds):
+        version = _set_in(text, bound.strip("${} \t").partition(":")[0]) if "$" in bound else bound.strip(" \t")
+        parts = [int(part) for part in (version or "").rstrip("*").strip(".").split(".") if part]
+        if len(parts) < 2 or parts[0] != 0 or (sign == "~=" and len(parts) == 2):
+            continue
+        if sign == "<" and not any(parts[2:]):
+            parts = [0, parts[1] - 1]
+        elif sign in ("~=", "<"):
+            parts = parts[:2]
+        if sign not in (">", ">=", "!=") and parts[1] >= 0:
+            newest = ".".join(map(str, parts))
+    return newest
+
+
+def _set_in(text: str, name: str) -> str | None:
+    """A version that a variable is set to."""
+    found = re.search(rf"(?<!\w){name}(?:=|:[ \t]?|:-)[\"']?v?(0\.[0-9]{{1,4}}(?:\.[0-9]{{1,4}})?)(?![0-9.])", text)
+    return None if found is None else found[1]
 
 
 def _parts(image: str) -> tuple[str, str]:
@@ -142,6 +200,8 @@ _SPEAKS_OF = frozenset(
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.openai.run_server")
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
+_OF_CLUSTERS = ("apptainer", "singularity")
+_PASSED_ON = re.compile(r"(?:APPTAINER|SINGULARITY)ENV_")
 _SETS_VARIABLE = ("-e", "--env")
 _SHORT_SWITCHES = "ditP"
 _SWITCHES = frozenset(
@@ -250,7 +310,11 @@ def words_started(
 def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | None:
     found: list[ContainerCommand] = []
     depth, tested = 0, False
+    cut: int | None = None
     for command in commands(text):
+        if cut is not None and found:
+            found[-1] = replace(found[-1], notes=(*found[-1].notes, _cut_off(cut, command)))
+        cut = None
         first = _text(command[0])
         depth += (first in _OPENS) - (first in _CLOSES)
         bare = _bare(command)
@@ -262,9 +326,17 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
         if not any(started.words == each.words for each in found):
             kept = dict(started.environment)  # what the script sets afterwards does not hold for it
             found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
+            cut = command.cut_at
     if len(found) > 1:
         raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
     return found[0] if found else None
+
+
+def _cut_off(line: int, behind: list[Word]) -> Found:
+    """What is to be said of the words that stand below the comment that ends a command."""
+    flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
+    what = ", ".join(flags) or "what stands below it"
+    return Found("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
 
 
 def _bare(command: list[Word]) -> list[Word]:
@@ -313,9 +385,19 @@ def _command(words: list[str], expander: Expander, levels: int) -> ContainerComm
 
 
 def _started(before: Sequence[str], words: list[str], expander: Expander) -> ContainerCommand:
-    """With the assignments that stand in front of the command, as ``env`` has them."""
+    """With the assignments that stand in front of the command, as ``env`` has them, and the image it runs in."""
     _set(before, expander)
-    return ContainerCommand(words=words, environment=expander.environment)
+    image = next((image for word in before if (image := _image_in(word))), "")
+    version, gpu = version_of_image(image), device_of_image(image)
+    return ContainerCommand(words=words, environment=expander.environment, version=version, gpu=gpu)
+
+
+def _image_in(word: str) -> str | None:
+    """The image that a word names: ``docker://vllm/vllm-openai:v0.22.1``, ``--container-image=...``."""
+    image = word.rpartition("=")[2] if word.startswith("--") else word
+    for scheme in ("docker://", "docker:"):
+        image = image.removeprefix(scheme)
+    return image if ":" in image and "/" in image and is_vllm_image(image) else None
 
 
 def _set(words: Sequence[str], expander: Expander) -> None:
@@ -327,6 +409,8 @@ def _set(words: Sequence[str], expander: Expander) -> None:
 
 def _container(words: list[str], expander: Expander, levels: int) -> ContainerCommand | None:
     """What ``docker run`` of an image starts: the words behind the image follow its entry point, ``vllm serve``."""
+    if any(word.rsplit("/", 1)[-1] in _OF_CLUSTERS for word in words[: len(words) - 1]):
+        return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
     environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
@@ -341,7 +425,20 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         found = ContainerCommand(words=behind, environment=environment)
     if found is None:
         return None
-    return replace(found, version=found.version or version_of_image(image), notes=(*notes, *found.notes))
+    version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
+    return replace(found, version=version, gpu=gpu, notes=(*notes, *found.notes))
+
+
+def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | None:
+    """What ``apptainer run IMAGE`` starts; what ``exec`` does stands behind the image, as a command of its own."""
+    for name, value in list(expander.environment.items()):
+        passed_on = _PASSED_ON.match(name)
+        if passed_on is not None:
+            expander.environment.setdefault(name[passed_on.end() :], value)
+    at = next((i for i, word in enumerate(words) if word.endswith(".sif") or _image_in(word)), None)
+    if at is None or "run" not in words[:at] or words[at + 1 : at + 2] == ["vllm"] or "vllm" not in words[at]:
+        return None
+    return _started(words[: at + 1], words[at + 1 :], expander)
 
 
 def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:

@@ -17,6 +17,7 @@ from tokenyard.deploy.texts.charts import (
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Found,
+    Said,
     is_unit,
     script_started,
     unit_started,
@@ -39,6 +40,7 @@ MOST_OF_A_LOG = 1 << 22
 _MANIFEST = frozenset(("apiVersion", "kind", "services"))
 _AROUND = Found("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
 _MANIFEST_STARTS = ("[", "{")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
 class _TextKind(NamedTuple):
@@ -78,6 +80,10 @@ def started_by(text: str, source: str = "serve") -> ContainerCommand:
     started = _started_by(text, source)
     if started.version is None:
         started = replace(started, version=version_installed(text[:MOST_OF_A_LOG]))
+    for name in _VISIBLE:
+        devices = started.environment.get(name, "")
+        if devices.startswith("MIG-"):
+            started = replace(started, gpu=Said("MIG", f"{name} in the text: a slice of a GPU"))
     return started
 
 

@@ -12,6 +12,7 @@ from tokenyard.deploy.texts.commands import (
     Expander,
     Found,
     Said,
+    device_of_image,
     script_started,
     version_of_image,
     words_started,
@@ -26,6 +27,7 @@ __all__ = [
     "environment_of",
     "gpu_named",
     "gpu_of_labels",
+    "gpu_of_resources",
     "interpolated",
     "is_compose",
     "is_word",
@@ -68,6 +70,14 @@ _INSTANCES = (
 """What clouds call machines that have them (2026)."""
 _OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
 _ANY = ("gpu", "accelerator")
+_SLICE_LABELS = ("cloud.google.com/gke-gpu-partition-size", "nvidia.com/mig.config")
+_SLICE = re.compile(r"nvidia\.com/(mig-[0-9]{1,2}g\.[0-9]{1,4}gb[\w.]{0,20})")
+_OTHER_DEVICES = re.compile(
+    r"amd\.com/gpu|google\.com/tpu|aws\.amazon\.com/neuron|habana\.ai/|gpu\.intel\.com/|huawei\.com/"
+)
+_SHARED_LABELS = ("cloud.google.com/gke-gpu-sharing-strategy", "cloud.google.com/gke-max-shared-clients-per-gpu")
+_SHARED = Found("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
+_WHOLE = ("", "all-disabled")
 _MOST = 200
 
 
@@ -88,6 +98,8 @@ def gpu_of_labels(labels: Iterable[tuple[str, str]]) -> Said | None:
     found: dict[str, str] = {}
     for label, value in labels:
         where = f"{label}={value[:_MOST]}"
+        if label in _SLICE_LABELS and value not in _WHOLE:
+            return Said(f"MIG {value[:_MOST]}", f"{where}: a slice of a GPU")
         if label in _PRODUCT:
             found.setdefault(gpu_named(value) or value[:_MOST], where)
         elif label in _INSTANCE:
@@ -101,6 +113,30 @@ def gpu_of_labels(labels: Iterable[tuple[str, str]]) -> Said | None:
     if not found:
         return None
     return Said(" or ".join(found), ", ".join(found.values()))
+
+
+def gpu_of_resources(resources: Any) -> Said | None:
+    """What ``limits`` or ``requests`` ask for that no label tells: a slice of a GPU, or a device of another kind."""
+    for name in _resources(resources):
+        is_slice = _SLICE.fullmatch(name)
+        if is_slice is not None:
+            return Said(is_slice[1], f"{name} of the resources: a slice of a GPU")
+        if _OTHER_DEVICES.match(name):
+            return Said(name[:_MOST], "the resources")
+    return None
+
+
+def is_gpu_shared(labels: Iterable[tuple[str, str]], resources: Any) -> bool:
+    """Whether several containers take turns on a GPU."""
+    return any(
+        label in _SHARED_LABELS or (label in _PRODUCT and value.endswith("-SHARED")) for label, value in labels
+    ) or any(name.startswith("nvidia.com/gpu.shared") for name in _resources(resources))
+
+
+def _resources(resources: Any) -> Iterator[str]:
+    for each in ("limits", "requests"):
+        asked = resources.get(each) if isinstance(resources, Mapping) else None
+        yield from (str(name) for name, count in asked.items() if count) if isinstance(asked, Mapping) else ()
 
 
 def _of_instance(kind: str) -> str | None:
@@ -379,13 +415,15 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     found = _run(words, environment, image, says_nothing="image" not in container)
     if found is None:
         return None
-    gpu = None if around.pod is None else gpu_of_labels(labels_of_pod(around.pod))
+    labels, resources = [] if around.pod is None else labels_of_pod(around.pod), container.get("resources")
+    gpu = device_of_image(image) or gpu_of_resources(resources) or found.gpu or gpu_of_labels(labels)
+    shared = (_SHARED,) if is_gpu_shared(labels, resources) else ()
     return replace(
         found,
         version=found.version or version_of_image(image),
-        gpu=found.gpu or gpu,
+        gpu=gpu,
         replicas=around.replicas,
-        notes=(*found.notes, *notes, *_notes(container)),
+        notes=(*found.notes, *notes, *_notes(container), *shared),
     )
 
 

@@ -10,7 +10,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-__all__ = ["MOST_CHARACTERS", "Piece", "ShellError", "Word", "commands", "expanded", "is_unresolved", "split_words"]
+__all__ = [
+    "MOST_CHARACTERS",
+    "Command",
+    "Piece",
+    "ShellError",
+    "Word",
+    "commands",
+    "expanded",
+    "is_unresolved",
+    "split_words",
+]
 
 MOST_CHARACTERS = 1 << 16
 """Most characters of a command line, a script, or what variables make of one."""
@@ -56,12 +66,20 @@ class Piece(NamedTuple):
 Word = list[Piece]
 
 
-def commands(text: str) -> Iterator[list[Word]]:
+class Command(list[Word]):
+    """The words of one command."""
+
+    cut_at: int | None = None
+    """Line of a comment that ends it, though a backslash says that it goes on below."""
+
+
+def commands(text: str) -> Iterator[Command]:
     """The commands of a script, one after the other. Raises ShellError.
 
     They end at ``;``, ``&``, ``|`` and at lines that nothing continues. A line is continued by a backslash, by an open
     quotation, and by a line below that begins with a flag: no command begins with a dash, so the user who pasted it
-    has lost the backslashes. Comments, redirections and prompts (``$``, ``>``, ``%``) are left out.
+    has lost the backslashes. Comments, redirections and prompts (``$``, ``>``, ``%``) are left out. A comment below a
+    backslash, or one that ends with a backslash, ends a command, as in a shell.
     """
     if len(text) > MOST_CHARACTERS:
         problem = f"has {len(text):,} characters, and no more than {MOST_CHARACTERS:,} are read: give the command alone"
@@ -126,20 +144,28 @@ class _Lexer:
         self._text = text
         self._at = 0
         self._has_arrays = has_arrays
+        self._below = -1
+        """Where a line begins that a backslash continues."""
 
-    def commands(self) -> Iterator[list[Word]]:
+    def commands(self) -> Iterator[Command]:
         text = self._text
         self._begin_line()
-        command: list[Word] = []
+        command = Command()
         while self._at < len(text):
             if self._skip(_BLANK) or self._skip_continued():
                 continue
             if text[self._at] == "#":
+                begun, is_below = self._at, self._at == self._below
                 self._to_line_end()
+                if command and (is_below or text.endswith("\\", begun, self._at)):
+                    command.cut_at = text.count("\n", 0, begun) + 1
+                    yield command
+                    command = Command()
+                    self._begin_line()
             elif self._ends_command(has_words=bool(command)):
                 if command:
                     yield command
-                command = []
+                command = Command()
             elif not self._skip(_REDIRECTION):
                 array = _ARRAY.match(text, self._at) if self._has_arrays else None
                 command.append(self._word() if array is None else [self._array(array)])
@@ -175,15 +201,12 @@ class _Lexer:
         return True
 
     def _skip_continued(self) -> bool:
-        """A backslash at the end of a line, and comments that stand below it."""
+        """A backslash at the end of a line."""
         if not self._skip(_END_OF_LINE):
             return False
         self._skip(_BLANK)
-        while self._text.startswith("#", self._at):
-            self._to_line_end()
-            self._at += 1
-            self._skip(_BLANK)
         self._skip(_PROMPT_BELOW)
+        self._below = self._at
         return True
 
     def _to_line_end(self) -> None:

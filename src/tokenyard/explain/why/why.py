@@ -325,14 +325,11 @@ def phases_of(timeline: RequestTimeline) -> Phases:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A trace drawn for Perfetto or Chrome: every engine below its own name, with the life of every request.
-
 _Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
 
 
 def draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
-    """Draw the traces of the engines of one run; ``writer_of`` makes the writer, given the first engine's name.
+    """Draw the traces of one run's engines for Perfetto or Chrome; ``writer_of`` makes the writer of the first's name.
 
     An engine without steps is its name alone. Raises TraceError if a trace cannot be read.
     """

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from tokenyard.core.kv.hashing import BlockHasher
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.sim.routers import Router
 
 __all__ = ["Balance", "RoutedPrompt", "as_request", "prompt_of"]
@@ -111,7 +111,7 @@ class Balance:
         self._clock = clock
         self._hasher = BlockHasher(_BLOCK_BYTES)
         self._replicas: dict[str, _Seen] = {}
-        self._holders: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._holders: OrderedDict[tuple[str, BlockHash], None] = OrderedDict()
         """Replica and hash of a block that it was sent, the newest last."""
         self._running: dict[str, str] = {}
         """Request -> replica."""

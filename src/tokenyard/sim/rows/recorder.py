@@ -18,7 +18,7 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.explain.held_back import Cause, HeldBack
 from tokenyard.explain.why.waits import until_seen
-from tokenyard.record.facts import num_sampled_tokens, outcome_record
+from tokenyard.record.facts import outcome_record
 from tokenyard.trace.facts import PreemptionMoment, micros
 from tokenyard.trace.reader import Ingress, ingress_of
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
@@ -313,7 +313,7 @@ class RowRecorder(StepObserver):
             self._end(moment, sampled)
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        self._end(float(ts), num_sampled_tokens(outputs))
+        self._end(float(ts), outputs.num_sampled)
 
     def _end(self, ts: float, sampled: int) -> None:
         """The oldest step in flight is over."""

@@ -16,7 +16,7 @@ from tokenyard.core.params import (
     SamplingParams,
     StructuredOutput,
 )
-from tokenyard.core.request import Request
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput
 from tokenyard.vllm import versions
 from tokenyard.vllm.job_of_request import turn_of
@@ -159,7 +159,7 @@ class VllmHashes:
         self._hash_size = hash_size
         self._num_ahead = num_ahead
 
-    def extend(self, request: Request) -> list[bytes]:
+    def extend(self, request: Request) -> list[BlockHash]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
         hashes = request.block_hashes
         if len(hashes) < (request.num_tokens - self._num_ahead) // self._hash_size:
@@ -180,11 +180,6 @@ class VllmHashes:
                 theirs.append_output_token_ids(np.frombuffer(tokens, np.int32)[-missing:].tolist())
             else:
                 self.extend(request)
-
-    def hash_again(self, request: Request) -> None:
-        """:meth:`append_n` raised: begin anew."""
-        request.block_hashes.clear()
-        self.extend(request)
 
     def forget_beyond(self, request: Request, num_tokens: int) -> None:
         """Forget the hashes that depend on tokens behind the first ``num_tokens``."""

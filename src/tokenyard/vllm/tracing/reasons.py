@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenyard.core.kv.allocation import KVLimit, KVShortage
-from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.core.sched.outcomes import (
+    BLOCKED_REASONS,
+    KV_REASONS,
+    Outcome,
+    OutcomeKind,
+    Preemption,
+    Reason,
+    StepOutcomes,
+)
 from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
 from tokenyard.vllm.versions import (
     draft_slots,
@@ -23,16 +31,7 @@ from tokenyard.vllm.versions import (
 
 __all__ = ["Reasons"]
 
-_STATUS_REASONS = {
-    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": Reason.WAITING_GRAMMAR,
-    "WAITING_FOR_REMOTE_KVS": Reason.WAITING_REMOTE_KV,
-    "WAITING_FOR_STREAMING_REQ": Reason.WAITING_STREAM_INPUT,
-}
-_KV_REASONS = {
-    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
-    KVLimit.BLOCKS: Reason.KV_BLOCKS,
-    KVLimit.WATERMARK: Reason.KV_WATERMARK,
-}
+_STATUS_REASONS = {status.name: reason for status, reason in BLOCKED_REASONS.items()}
 
 
 class Reasons:
@@ -196,7 +195,7 @@ class Reasons:
             limit = KVLimit.WATERMARK
             watermark = int(getattr(self._scheduler.kv_cache_manager, "watermark_blocks", 0))
         shortage = KVShortage(limit, needed, refused.free, refused.hits, reserved, watermark)
-        return shortage, _KV_REASONS[limit]
+        return shortage, KV_REASONS[limit]
 
     # ---- those that run
 

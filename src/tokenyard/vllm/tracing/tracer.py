@@ -10,12 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, Concatenate, ParamSpec
 
 from tokenyard.core.config import PauseState
-from tokenyard.core.request import Request
-from tokenyard.core.sched.outputs import EngineOutputs
-from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.config import TraceConfig
@@ -40,14 +37,14 @@ def _harmless(
     """Whatever the method raises is the tracer's own affair."""
 
     @wraps(method)
-    def guarded(self: Tracer, *args: _Given.args, **options: _Given.kwargs) -> None:
+    def guarded(self: Tracer, /, *args: _Given.args, **options: _Given.kwargs) -> None:
         if self.is_open:
             try:
                 method(self, *args, **options)
             except Exception as error:  # noqa: BLE001 - vLLM goes on
                 self.detach(error)
 
-    return cast("Callable[Concatenate[Tracer, _Given], None]", guarded)
+    return guarded
 
 
 class Tracer:
@@ -114,7 +111,7 @@ class Tracer:
         if request.request_id in self._known or request.request_id not in self._scheduler.requests:
             return
         traced = self._known[request.request_id] = TracedRequest(request)
-        self._recorder.request_arrived(self._clock(), cast("Request", traced))
+        self._recorder.request_arrived(self._clock(), traced)
 
     @_harmless
     def requests_ended(self) -> None:
@@ -133,7 +130,7 @@ class Tracer:
             if traced is not None:
                 self._without_token.discard(request_id)
                 traced.times.finished = ts
-                self._recorder.request_finished(ts, cast("Request", traced))
+                self._recorder.request_finished(ts, traced)
 
     # ---- steps
 
@@ -180,8 +177,8 @@ class Tracer:
         self._in_flight.append(decided)
         self._demand.step_decided(output)
         ts = self._began
-        self._recorder.step_decided(ts, cast("SchedulerOutput", decided), outcomes, self._state)
-        self._lost.step_decided(ts, self._recorder.refusals(ts, cast("SchedulerOutput", decided), outcomes))
+        self._recorder.step_decided(ts, decided, outcomes, self._state)
+        self._lost.step_decided(ts, self._recorder.refusals(ts, decided, outcomes))
 
     def _decided(self, output: Any, preempted: list[str]) -> Decided:
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
@@ -202,7 +199,7 @@ class Tracer:
             if is_new:
                 self._without_token.add(request_id)
                 local, external = traced.first_scheduled(self._began, admitted[request_id])
-                self._recorder.prefix_looked_up(self._began, self._step, cast("Request", traced), local, external)
+                self._recorder.prefix_looked_up(self._began, self._step, traced, local, external)
         return decided
 
     @_harmless
@@ -219,7 +216,7 @@ class Tracer:
         drafts = None if stats is None else stats.spec_decoding_stats
         running, waiting = len(self._scheduler.running), self._state.num_waiting
         taken = TakenIn(num_sampled(outputs), running, waiting, drafts)
-        self._recorder.step_completed(ts, cast("SchedulerOutput", decided), cast("EngineOutputs", taken))
+        self._recorder.step_completed(ts, decided, taken)
 
     def _oldest(self, scheduler_output: Any) -> Decided | None:
         """The step of this output: the first in, unless the host has dropped some."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tokenyard.core.basics import IntArray
-from tokenyard.core.request import Request, RequestStatus, RequestTimes
+from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
 from tokenyard.vllm.job_of_request import JobTurn, job_of, turn_of
@@ -111,6 +111,17 @@ class TracedRequest:
         "this_func_call",
         "times",
     )
+
+    arrival_time: float
+    block_hashes: list[BlockHash]
+    cache_salt: str | None
+    is_prefill_chunk: bool
+    max_tokens: int
+    num_computed_tokens: int
+    num_preemptions: int
+    num_prompt_tokens: int
+    num_tokens: int
+    priority: int
 
     def __init__(self, theirs: Any) -> None:
         self.theirs = theirs
@@ -242,24 +253,14 @@ class _Stats:
         self.spec_decoding_stats = drafts
 
 
-class _Size:
-    """Stands for the matrix of tokens, of which a trace wants to know the size."""
-
-    __slots__ = ("size",)
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-
 class TakenIn:
     """What a step brought."""
 
-    __slots__ = ("requests", "scheduler_stats", "tokens")
+    __slots__ = ("num_sampled", "scheduler_stats")
 
     def __init__(self, sampled: int, running: int, waiting: int, stats: Any) -> None:
         """``stats``: vLLM's ``SpecDecodingStats`` of the step, or None."""
-        self.requests = range(sampled)
-        self.tokens = _Size(sampled)
+        self.num_sampled = sampled
         drafts = None
         if stats is not None and stats.num_drafts:
             accepted = np.asarray(stats.num_accepted_tokens_per_pos, np.int64)
@@ -292,11 +293,11 @@ class _Queue:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[TracedRequest]:
         for request in self._queue:
             traced = self._known.get(request.request_id)
             if traced is not None:
-                yield cast("Request", traced)
+                yield traced
 
 
 class EngineState:
@@ -338,14 +339,14 @@ class EngineState:
         self.waiting_reorders = False
 
     @property
-    def running(self) -> Sequence[Request]:
+    def running(self) -> Sequence[TracedRequest]:
         """In running order."""
         known = self._known
         found = [known.get(request.request_id) for request in self._scheduler.running]
-        return cast("list[Request]", [request for request in found if request is not None])
+        return [request for request in found if request is not None]
 
     @property
-    def pinned(self) -> Sequence[Request]:
+    def pinned(self) -> Sequence[TracedRequest]:
         """Nobody: vLLM pins nothing."""
         return ()
 
@@ -388,7 +389,7 @@ class EngineState:
             None,
         )
 
-    def num_blocks_of(self, request: Request) -> int:
+    def num_blocks_of(self, request: TracedRequest) -> int:
         """Blocks the request holds, all groups together."""
         blocks = self._manager.get_blocks(request.request_id).blocks
         return sum(map(len, blocks))

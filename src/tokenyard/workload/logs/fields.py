@@ -9,7 +9,16 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.redaction import hidden_identity
-from tokenyard.workload.logs.logged import Found, LoggedRequest, LogReading, TimeUnit, View, is_absent, normal
+from tokenyard.workload.logs.logged import (
+    Found,
+    LoggedRequest,
+    LogReading,
+    TimeUnit,
+    View,
+    is_absent,
+    normal,
+    path_of,
+)
 from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
 
 __all__ = ["request_from", "tokens_of"]
@@ -21,6 +30,12 @@ _FAILED = frozenset({"failure", "failed", "error", "errored", "fail", "timeout",
 _LEAST_ERROR = 400
 """HTTP's codes from here on are errors."""
 _NO_GENERATION = ("embed", "rerank", "moderation", "transcription", "speech", "image_generation", "score", "classif")
+_NO_GENERATION_PATH = re.compile(
+    r"/(?:embeddings?|rerank|moderations|audio/\w+|images/\w+|scores?|classify|pooling|tokenize|detokenize)(?=[\s?/\"]|$)"
+)
+_CHOICES = (path_of("n"), path_of("request.n"), path_of("body.n"), path_of("model_parameters.n"), path_of("params.n"))
+_MOST_CHOICES = 16
+"""Answers to one prompt, above which ``n`` is hardly their number."""
 _BESIDE_CACHED = re.compile(r"(?:response|body|message)*(?:usage)?inputtokens|(?:input)?inputtokencount")
 """Names under which a prompt is counted without what the cache held, where that is called cache_read_input_tokens."""
 
@@ -124,6 +139,9 @@ def request_from(
             fix = f"the column {where!r} is not there" if where else f"name its column: --columns {field}=NAME"
             raise ValueError(f"says nothing of {field}: {fix}")
     _look_for_sums(view, reading)
+    choices = view.first(_CHOICES).value
+    if isinstance(choices, int | str) and str(choices).isdecimal() and 1 < int(choices) <= _MOST_CHOICES:
+        reading.with_choices += 1
     moment, duration, says_unit = _times(fields, reading, default)
     prompt_tokens, cached = _prompt(view, fields, reading, prompt)
     total = fields.find("total_tokens").value
@@ -294,6 +312,9 @@ def _why_not_served(view: View, prompt: object, output: object) -> str | None:
         return "answered by a cache in front of the model"
     kind = view.find("call_type").value
     if isinstance(kind, str) and any(each in kind.casefold() for each in _NO_GENERATION):
+        return "that generate nothing (embeddings and the like)"
+    path = view.find("path").value
+    if isinstance(path, str) and _NO_GENERATION_PATH.search(path.casefold()):
         return "that generate nothing (embeddings and the like)"
     is_said = not (is_absent(prompt) and is_absent(output))
     if is_said and _is_zero(output) and (_is_zero(prompt) or _has_failed(view)):

@@ -160,6 +160,20 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
     ),
     "span": ("span_id", "context.span_id", "id", "run_id"),
     "parent": ("parent_run_id", "parent_span_id", "parent_id", "parent_observation_id"),
+    "path": (
+        *(
+            "path",
+            "url",
+            "uri",
+            "request_uri",
+            "request_path",
+            "request.path",
+            "request.url",
+            "request.uri",
+            "http.route",
+        ),
+        *("http.target", "url.path", "http_path", "endpoint", "route", "request"),
+    ),
     "call_type": ("call_type", "endpoint_type", "operation", "gen_ai.operation.name", "object", "response.body.object"),
 }
 """Our field -> what services call it, dotted where it is nested; the first one that is there counts."""
@@ -299,6 +313,8 @@ class LogReading:
         """Our field -> what the log calls it, and in how many requests."""
         self.left_out: Counter[str] = Counter()
         """Why requests were left out, and how many."""
+        self.with_choices = 0
+        """Requests that asked for several answers."""
         self.passed_over = 0
         """Records that are about no request."""
         self.sum: str | None = None

@@ -262,7 +262,7 @@ def arrivals_of(
         notes.append(Remark("completions", "arrivals are completions less durations"))
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
-    slow = _slow_tokens(timed) if options.stamped is Stamp.COMPLETION else None
+    slow = _slow_tokens(timed)
     if slow is not None:
         text = (
             f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
@@ -382,9 +382,35 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         raise WorkloadError(source.path, 0, "; ".join(["holds no request", *(each for each in why if each)]))
     if reading.sum is not None:
         raise WorkloadError(source.path, 0, reading.sum)
+    back = _clock_put_back(logged) if reading.clock.without_offset else None
+    if back is not None:
+        reading.note("clock_put_back", back, warning=True)
+    if reading.with_choices * _FEWEST_CHOICES > len(logged):
+        text = (
+            f"{reading.with_choices:,} requests asked for several answers (n): their outputs count as one, end to end"
+        )
+        reading.note("choices", text, warning=True)
     logged = without_outer(without_copies(logged, reading), reading)
     return LogRead(
         source.path, kind, logged, list(_remarks(reading, kind)), reading.rounded or reading.clock.no_seconds
+    )
+
+
+_FEWEST_CHOICES = 4
+"""A field called ``n`` is a number of answers where every fourth request has several."""
+_HOUR, _AROUND_AN_HOUR, _OUT_OF_ORDER = 3600.0, 600.0, 300.0
+
+
+def _clock_put_back(logged: Sequence[LoggedRequest]) -> str | None:
+    """A sentence if local times jump back once, by about an hour, in a log that is in order; None if not."""
+    moments = [each.moment for each in logged if each.moment is not None]
+    jumps = sorted(earlier - later for earlier, later in pairwise(moments))
+    if not jumps or not _HOUR - _AROUND_AN_HOUR <= jumps[-1] <= _HOUR or (len(jumps) > 1 and jumps[-2] > _OUT_OF_ORDER):
+        return None
+    minutes = round(jumps[-1] / 60)
+    return (
+        f"times jump back by {minutes} minutes once: local times over the end of summer time? The requests of that "
+        "hour are mixed: write times in UTC, or with their zone"
     )
 
 

@@ -185,3 +185,44 @@ def test_what_says_no_tokens_is_refused_by_name(tmp_path: Path, line: str, what:
 def test_a_prompt_that_quotes_such_a_log_is_no_such_log(tmp_path: Path) -> None:
     quoted = {**_TIME, "prompt_tokens": 9, "completion_tokens": 4, "prompt": "prompt eval time = 2 ms / 12 tokens"}
     assert len(_read(tmp_path, _lines(quoted))) == 1
+
+
+def test_embeddings_are_told_by_their_path(tmp_path: Path) -> None:
+    lengths = {**_TIME, "prompt_tokens": 9, "completion_tokens": 4}
+    paths = (
+        "/v1/chat/completions",
+        "POST /v1/embeddings HTTP/1.1",
+        "https://llm.example/v1/rerank?x=1",
+        "/v1/scoreboard",
+    )
+    requests = _read(tmp_path, _lines(*({**lengths, "path": path} for path in paths)))
+    assert len(list(requests)) == 2
+
+
+def _warned(workload: Workload) -> list[str]:
+    return [each.code for each in workload.remarks if each.warning]
+
+
+def test_milliseconds_that_are_read_as_seconds_are_doubted_wherever_arrivals_come_from_them(tmp_path: Path) -> None:
+    lengths = {"prompt_tokens": 9, "completion_tokens": 70}
+    lines = [{"completed_at": f"2026-11-20T14:00:{i}0Z", "latency": 2000 + 100 * i, **lengths} for i in range(5)]
+    assert "slow_tokens" in _warned(_read(tmp_path, _lines(*lines)))
+    assert "slow_tokens" not in _warned(_read(tmp_path, _lines(*({**each, "latency": 2} for each in lines))))
+
+
+def test_local_times_over_the_end_of_summer_time_are_doubted(tmp_path: Path) -> None:
+    lengths = {"prompt_tokens": 9, "completion_tokens": 4}
+    times = ["02:59:30.125", "02:59:59.411", "02:00:02.509", "02:00:40.000"]
+    local = [{"timestamp": f"2026-10-25 {each}", **lengths} for each in times]
+    assert "clock_put_back" in _warned(_read(tmp_path, _lines(*local)))
+    in_utc = [{**each, "timestamp": f"{each['timestamp']}Z"} for each in local]
+    assert "clock_put_back" not in _warned(_read(tmp_path, _lines(*in_utc)))
+    assert "clock_put_back" not in _warned(_read(tmp_path, _lines(*local[:2])))
+
+
+def test_several_answers_to_one_prompt_are_named(tmp_path: Path) -> None:
+    lengths = {"prompt_tokens": 9, "completion_tokens": 40}
+    times = [f"2026-11-20T14:00:0{i}Z" for i in range(5)]
+    assert "choices" in _warned(_read(tmp_path, _lines(*({"timestamp": each, "n": 2, **lengths} for each in times))))
+    numbered = [{"timestamp": each, "n": i + 100, **lengths} for i, each in enumerate(times)]
+    assert "choices" not in _warned(_read(tmp_path, _lines(*numbered)))

@@ -1,7 +1,7 @@
 """Grammars, as a scheduler asks them: what one answers is checked, and one that raises costs its own request alone.
 
-Whoever's grammar raises, or answers what cannot be, is *condemned*: the grammar is not asked again, what is sampled for
-the request is void, and the next output that is taken in ends it as an error.
+Whoever's grammar raises, or answers what cannot be, has *failed*: the grammar is not asked again, what is sampled for
+the request is void, and the next output that is taken in ends it as an error, and says why.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import Failures
 from tokenyard.core.params import StructuredOutput
 from tokenyard.core.request import Request
 from tokenyard.core.sched.scheduler_output import StepInFlight
@@ -46,75 +45,63 @@ def grammar_rows(
 class GrammarGate:
     """Between a scheduler and the grammars of its requests."""
 
-    def __init__(self, failures: Failures) -> None:
-        self._failures = failures
-        self._condemned: dict[str, Request] = {}
+    def __init__(self) -> None:
+        self._failed: dict[Request, GrammarError] = {}
 
-    def is_condemned(self, request: Request) -> bool:
+    def has_failed(self, request: Request) -> bool:
         """Whether the request will be ended, because of its grammar."""
-        return self._condemned.get(request.request_id) is request
+        return request in self._failed
 
-    def take_condemned(self) -> list[Request]:
-        """Those to end now."""
-        if not self._condemned:
-            return []
-        condemned, self._condemned = self._condemned, {}
-        return [request for request in condemned.values() if not request.status.is_finished]
+    def take_failed(self) -> dict[Request, GrammarError]:
+        """Those to end now, and those that have just ended, each with what its grammar has done."""
+        failed, self._failed = self._failed, {}
+        return failed
 
     # ---- what is asked
 
     def is_ready(self, request: Request) -> bool:
-        """Whether the grammar has been compiled. Raises GrammarError, and then the request is condemned."""
-        return self._asked(request, "is_ready", lambda grammar: grammar.is_ready, _flag)
+        """Whether the grammar has been compiled."""
+        return not self.has_failed(request) and bool(
+            self._asked(request, "is_ready", lambda grammar: grammar.is_ready, _flag)
+        )
 
     def accepts(self, request: Request, tokens: list[int]) -> bool:
         """Whether sampled tokens are allowed, which advances the grammar; a request without one may do anything."""
         if request.structured_output is None:
             return True
-        try:
-            return self._asked(request, "accept_tokens", lambda grammar: grammar.accept_tokens(tokens), _flag)
-        except GrammarError as error:
-            self._failures.note(error, "accept_tokens")
-            del self._condemned[request.request_id]  # it ends at once
-            return False
+        return bool(self._asked(request, "accept_tokens", lambda grammar: grammar.accept_tokens(tokens), _flag))
 
     def num_valid(self, request: Request, drafts: list[int]) -> int:
         """How many of the leading drafts the grammar allows; none if it fails, or if the request has ended."""
-        if request.status.is_finished or self.is_condemned(request):
+        if request.status.is_finished or self.has_failed(request):
             return 0
 
         def prefix(answer: Any) -> list[int] | None:
             fits = isinstance(answer, Sequence) and list(answer) == drafts[: len(answer)]
             return list(answer) if fits else None
 
-        try:
-            return len(self._asked(request, "validate_tokens", lambda grammar: grammar.validate_tokens(drafts), prefix))
-        except GrammarError as error:
-            self._failures.note(error, "validate_tokens")
-            return 0
+        allowed = self._asked(request, "validate_tokens", lambda grammar: grammar.validate_tokens(drafts), prefix)
+        return len(allowed or ())
 
     def bitmask(self, step: StepInFlight) -> GrammarOutput | None:
         """Tokens that grammars allow in this step; None if nobody samples by one.
 
-        Who is condemned, or has ended meanwhile, is left out. A mask that is narrower than another one of the step
+        Who has failed, or has ended meanwhile, is left out. A mask that is narrower than another one of the step
         allows nothing beyond its own words.
         """
         ids, masks = [], []
         drafts = step.plan.scheduled_spec_decode_tokens
         for row, _ in grammar_rows(step.requests, step.plan.is_prefill_chunk):
             request = step.requests[row]
-            if request.status.is_finished or self.is_condemned(request):
+            if request.status.is_finished or self.has_failed(request):
                 continue
-            try:
-                mask = self._mask(request, drafts.get(request.request_id, []))
-            except GrammarError as error:
-                self._failures.note(error, "bitmask")
-                continue
-            ids.append(request.request_id)
-            masks.append(mask)
+            mask = self._mask(request, drafts.get(request.request_id, []))
+            if mask is not None:
+                ids.append(request.request_id)
+                masks.append(mask)
         return GrammarOutput(ids, np.concatenate(_as_wide(masks))) if ids else None
 
-    def _mask(self, request: Request, drafts: list[int]) -> npt.NDArray[np.int32]:
+    def _mask(self, request: Request, drafts: list[int]) -> npt.NDArray[np.int32] | None:
         def rows(answer: Any) -> npt.NDArray[np.int32] | None:
             fits = isinstance(answer, np.ndarray) and answer.dtype == np.int32 and answer.ndim == 2
             return answer if fits and len(answer) == 1 + len(drafts) else None
@@ -123,20 +110,20 @@ class GrammarGate:
 
     def _asked(
         self, request: Request, method: str, ask: Callable[[Any], object], checked: Callable[[Any], _Answer | None]
-    ) -> _Answer:
-        """What the grammar answers. GrammarError if it raises, or if it answers what cannot be."""
-        problem, cause = "", None
+    ) -> _Answer | None:
+        """What the grammar answers; None, and it has failed, if it raises or answers what cannot be."""
+        cause = None
         try:
             given = ask(request.structured_output)
             answer = checked(given)
-            if answer is None:
-                problem = f"returned {shown(given)}: {_FIXES[method]}"
+            if answer is not None:
+                return answer
+            problem = f"returned {shown(given)}: {_FIXES[method]}"
         except Exception as error:  # noqa: BLE001 - whatever it is, it is its request's alone
-            problem, cause, answer = f"raised {type(error).__name__}: {text_of(error)}", error, None
-        if answer is None:
-            self._condemned[request.request_id] = request
-            raise GrammarError(request.request_id, method, problem) from cause
-        return answer
+            problem, cause = f"raised {type(error).__name__}: {text_of(error)}", error
+        self._failed[request] = failure = GrammarError(request.request_id, method, problem)
+        failure.__cause__ = cause
+        return None
 
 
 _FIXES = {

@@ -147,11 +147,8 @@ class Sessions:
         if self._queues.pop(request.request_id, None) is not None:
             self.num_waiting -= request.status is RequestStatus.WAITING_FOR_STREAMING_REQ
 
-    def feed(self, session: Request, request: Request) -> bool:
-        """``request`` continues ``session``; False if it ends a session that has nothing left to do."""
-        update = SessionInput.of(request)
-        if update is not None:
-            self._check_length(session, update)
+    def feed(self, session: Request, update: SessionInput | None) -> bool:
+        """``update`` continues ``session``; False if it ends a session that has nothing left to do."""
         if session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ:
             self._queues[session.request_id].append(update)
             return True
@@ -175,10 +172,13 @@ class Sessions:
         else:
             session.status = RequestStatus.WAITING_FOR_STREAMING_REQ
             self.num_waiting += 1
-        self._waiting_queues.add_again(session)
+        self._waiting_queues.add(session)
         return True
 
-    def _check_length(self, session: Request, update: SessionInput) -> None:
+    def check_input(self, session: Request, update: SessionInput | None) -> None:
+        """RequestError for an input with which the session could become too long."""
+        if update is None:
+            return
         pieces = [each for each in self._queues[session.request_id] if each is not None] + [update]
         answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
         length = session.num_tokens + session.max_tokens * answering

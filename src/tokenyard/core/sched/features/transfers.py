@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from tokenyard.core.config import GroupKind
-from tokenyard.core.kv.allocation import PrefixCacheStats
+from tokenyard.core.kv.allocation import Blocks, PrefixCacheStats
 from tokenyard.core.kv.block_pool import NULL_BLOCK
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
+from tokenyard.core.sched.calls import asked
 from tokenyard.core.sched.candidate import StepHook
-from tokenyard.core.sched.connector import ConnectorContext, KVConnector, checked_end
+from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match, checked_end, checked_match
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
-from tokenyard.errors import ConfigError, RequestError
+from tokenyard.errors import ConfigError, ConnectorError, RequestError
 
 __all__ = ["Lost", "Transfers"]
+
+_Given = TypeVarTuple("_Given")
+_Answer = TypeVar("_Answer")
 
 
 class Lost(NamedTuple):
@@ -47,8 +51,8 @@ class Transfers(StepHook):
         self.delayed: dict[str, Request] = {}
         """Ended requests whose blocks are still being read or written."""
         self._unheard: set[str] = set()
-        """Ended requests of which a further report may come: the connector raised when it was told, and may believe
-        that their blocks are kept; or they waited for a load, and it keeps them all the same."""
+        """Ended requests of which a further report may come: they waited for a load, and the connector keeps their
+        blocks all the same."""
         self.local_hits: dict[str, int] = {}
         """Local prefix hit, in tokens, of requests that wait for a load or have just got it."""
         self._params: dict[str, Mapping[str, object]] = {}
@@ -62,9 +66,22 @@ class Transfers(StepHook):
         connector, field = self.connector, "kv_connector"
         if not isinstance(connector, KVConnector):
             raise ConfigError(field, connector, "give an object of a class derived from tokenyard.KVConnector")
-        connector.bind(context)
+        self.ask("bind", connector.bind, context)
         if connector.context is not context:
             raise ConfigError(field, type(connector).__name__, "its bind must call super().bind(context)")
+
+    def ask(self, method: str, call: Callable[[*_Given], _Answer], *given: *_Given) -> _Answer:
+        """What a method of the connector answers; ConnectorError if it raises."""
+        return asked(ConnectorError, self.connector, method, call, *given)
+
+    def match(self, request: Request, num_local: int) -> Match:
+        """What the connector can bring beyond the local hit."""
+        answer = self.ask("get_num_new_matched_tokens", self.connector.get_num_new_matched_tokens, request, num_local)
+        return checked_match(self.connector, answer)
+
+    def allocated(self, request: Request, blocks: Blocks, num_external: int) -> None:
+        """The request has got these blocks, and external tokens belong into some of them."""
+        self.ask("update_state_after_alloc", self.connector.update_state_after_alloc, request, blocks, num_external)
 
     def take_stats(self) -> PrefixCacheStats:
         """Hits since the last call."""
@@ -85,14 +102,15 @@ class Transfers(StepHook):
     # ---- loads
 
     def step_planned(self, step: StepInFlight) -> None:
-        step.plan = step.plan.replace(kv_connector_metadata=self.connector.build_connector_meta(step.plan))
+        metadata = self.ask("build_connector_meta", self.connector.build_connector_meta, step.plan)
+        step.plan = step.plan.replace(kv_connector_metadata=metadata)
 
     def check_request(self, request: Request) -> None:
-        """RequestError if blocks of an earlier request with its id are still in use."""
+        """RequestError if blocks of an earlier request with its id are still in use, or the connector refuses it."""
         if request.request_id in self.delayed:
             fix = "its blocks are still being transferred: use another id, or wait until they are freed"
             raise RequestError(request.request_id, "request_id", request.request_id, fix)
-        self.connector.on_new_request(request)
+        self.ask("on_new_request", self.connector.on_new_request, request)
 
     def has_received(self, request: Request) -> bool:
         """The request's load is complete, and nobody has looked at it since."""
@@ -123,10 +141,7 @@ class Transfers(StepHook):
 
     def report(self, output: ConnectorOutput, requests: Mapping[str, Request]) -> list[Request]:
         """Take in what the workers report; returns ended requests whose blocks they do not need any more."""
-        try:
-            self.connector.update_connector_output(output)
-        except Exception as error:  # noqa: BLE001 - what the workers have done is done
-            self._kv.failures.note(error, "KVConnector.update_connector_output")
+        self.ask("update_connector_output", self.connector.update_connector_output, output)
         over = []
         if self._unheard:
             reported = output.finished_receiving | output.finished_sending
@@ -156,7 +171,8 @@ class Transfers(StepHook):
         self._failed.discard(request_id)
         self.local_hits.pop(request_id, None)
         request.status = status
-        needed, params = self._told_of_end(request)
+        answer = self.ask("request_finished", self.connector.request_finished, request, self._kv.get_block_ids(request))
+        needed, params = checked_end(self.connector, answer)
         if params is not None:
             self._params[request_id] = params
         if loading or needed:
@@ -164,32 +180,6 @@ class Transfers(StepHook):
         if loading and needed:
             self._unheard.add(request_id)
         return loading or needed
-
-    def _told_of_end(self, request: Request) -> tuple[bool, Mapping[str, object] | None]:
-        try:
-            answer = self.connector.request_finished(request, self._kv.get_block_ids(request))
-            return checked_end(self.connector, answer)
-        except Exception as error:  # noqa: BLE001 - it has ended: its blocks are freed
-            self._kv.failures.note(error, "KVConnector.request_finished")
-            self._unheard.add(request.request_id)
-            return False, None
-
-    def connector_stats(self) -> Mapping[str, int] | None:
-        """The connector's own counts since the last call."""
-        try:
-            return self.connector.take_stats()
-        except Exception as error:  # noqa: BLE001 - counts are no reason to lose outputs
-            self._kv.failures.note(error, "KVConnector.take_stats")
-            return None
-
-    @property
-    def cpu_blocks(self) -> tuple[int, int] | None:
-        """The connector's, as observers are told."""
-        try:
-            return self.connector.cpu_blocks
-        except Exception as error:  # noqa: BLE001 - it is not the observer's fault
-            self._kv.failures.note(error, "KVConnector.cpu_blocks")
-            return None
 
     # ---- failures
 
