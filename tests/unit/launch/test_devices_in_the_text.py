@@ -46,7 +46,7 @@ def pod(labels: str, resources: str) -> str:
         (pod("{}", "{requests: {nvidia.com/mig-1g.10gb.me: 1}}"), "mig-1g.10gb.me"),
         (
             pod(
-                "{cloud.google.com/gke-accelerator: nvidia-tesla-a100, cloud.google.com/gke-gpu-partition-size: 3g.20gb}",
+                "{cloud.google.com/gke-accelerator: nvidia-l4, cloud.google.com/gke-gpu-partition-size: 3g.20gb}",
                 "{limits: {nvidia.com/gpu: 1}}",
             ),
             "MIG 3g.20gb",

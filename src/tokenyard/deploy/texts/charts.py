@@ -10,6 +10,7 @@ from typing import Any
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Found,
+    Nodes,
     Said,
     device_of_image,
     script_started,
@@ -17,6 +18,7 @@ from tokenyard.deploy.texts.commands import (
 )
 from tokenyard.deploy.texts.manifests import (
     containers_started,
+    count_of,
     environment_of,
     gpu_named,
     gpu_of_labels,
@@ -197,8 +199,8 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     """What a task starts, if that is vLLM. Raises ConfigError."""
     asked = list(_accelerators(task.get("resources")))
     counts = {count for _name, count in asked}
-    nodes = task.get("num_nodes")
-    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes or 1), "SKYPILOT_NODE_RANK": "0"}
+    nodes = _number(task.get("num_nodes")) or 1
+    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0"}
     if len(counts) == 1:
         environment[_GPUS_PER_NODE] = counts.pop()
     found = script_started(task["run"], "serve", environment)
@@ -206,7 +208,14 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
         return []
     names = dict.fromkeys(_BY_NAME.get(name) or gpu_named(name) or name for name, _count in asked)
     gpu = Said(" or ".join(names), "accelerators of the task") if names else None
-    return [replace(found, gpu=found.gpu or gpu, replicas=_skypilot_replicas(task.get("service")))]
+    machines = Nodes(nodes, _number(environment.get(_GPUS_PER_NODE)), "num_nodes of the task") if nodes > 1 else None
+    replicas = _skypilot_replicas(task.get("service"))
+    return [replace(found, gpu=found.gpu or gpu, replicas=replicas, nodes=machines)]
+
+
+def _number(value: Any) -> int | None:
+    text = count_of(value)
+    return None if text is None else int(text)
 
 
 def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:

@@ -19,6 +19,7 @@ __all__ = [
     "Expander",
     "Found",
     "MeasuredKV",
+    "Nodes",
     "Said",
     "device_of_image",
     "is_unit",
@@ -65,6 +66,15 @@ class MeasuredKV(NamedTuple):
     """The length by which the size is counted, in tokens."""
 
 
+class Nodes(NamedTuple):
+    """Machines that a text asks for."""
+
+    count: int
+    gpus: int | None
+    """On each of them, where the text says so."""
+    where: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
     """How one server is started."""
@@ -79,6 +89,7 @@ class ContainerCommand:
     """As the text names it: ``NVIDIA-H100-80GB-HBM3``."""
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
+    nodes: Nodes | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
