@@ -1,4 +1,4 @@
-"""Machines that a text asks for are those of the deployment."""
+"""Machines and replicas that a text asks for are those of the deployment."""
 
 from __future__ import annotations
 
@@ -72,3 +72,61 @@ def test_what_is_typed_counts_more() -> None:
     given = given_by(read_serve_text(TASK), typed=["nnodes"], has=names_of(DeploymentSettings))
     assert "nnodes" not in given.values
     assert "nnodes" not in {each.name for each in given.asked.found}
+
+
+SERVED = """
+kind: Deployment
+metadata: {name: a}
+spec:
+  replicas: 4
+  template: {spec: {containers: [{image: vllm/vllm-openai:v0.22.1, args: [m]}]}}
+"""
+JOB = SERVED.replace("Deployment", "Job").replace("replicas: 4", "parallelism: 3")
+HPA = "kind: HorizontalPodAutoscaler\nspec: {minReplicas: 2, maxReplicas: 8, scaleTargetRef: {name: a}}"
+KEDA = "kind: ScaledObject\nspec: {minReplicaCount: 3, maxReplicaCount: 9, scaleTargetRef: {name: a}}"
+VALUES = """
+servingEngineSpec:
+  modelSpec:
+  - {modelURL: m, replicaCount: 2, keda: {enabled: true, minReplicaCount: 3, maxReplicaCount: 6}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "replicas"),
+    [
+        (f"{SERVED}---\n{HPA}", "2..8"),
+        (f"{HPA}\n---{SERVED}", "2..8"),
+        (f"{SERVED}---\n{KEDA}".replace("  replicas: 4\n", ""), "3..9"),
+        (f"{SERVED}---\n{KEDA}".replace(", maxReplicaCount: 9", ""), "3..100"),
+        (f"{SERVED}---\n{KEDA}".replace("minReplicaCount: 3", "minReplicaCount: 0"), "1..9"),
+        (JOB, "3"),
+        (VALUES, "3..6"),
+        (VALUES.replace("true", "false"), "2"),
+    ],
+)
+def test_replicas(text: str, replicas: str) -> None:
+    line = read_serve_text(text)
+    assert line.replicas is not None
+    assert line.replicas.value == replicas
+    assert not [each for each in line.notes if each.name != "prefix caching"]
+
+
+def test_documents_of_a_list_are_scaled_too() -> None:
+    served = "{kind: Deployment, metadata: {name: a}, spec: {containers: [{image: vllm/vllm-openai, args: [m]}]}}"
+    scaler = "{kind: HorizontalPodAutoscaler, spec: {maxReplicas: 5, scaleTargetRef: {name: a}}}"
+    line = read_serve_text(f"kind: List\nitems: [{served}, {scaler}]")
+    assert line.replicas is not None
+    assert line.replicas.value == "1..5"
+
+
+def test_what_scales_something_else_is_named() -> None:
+    line = read_serve_text(f"{SERVED}---\n{HPA.replace('name: a', 'name: b')}")
+    assert line.replicas is not None
+    assert line.replicas.value == "4"
+    assert [each[:2] for each in line.notes] == [("HorizontalPodAutoscaler", "b")]
+
+
+def test_a_daemon_set_says_not_how_many_there_are() -> None:
+    line = read_serve_text(SERVED.replace("Deployment", "DaemonSet").replace("  replicas: 4\n", ""))
+    assert line.replicas is None
+    assert [each.name for each in line.notes] == ["DaemonSet"]

@@ -344,6 +344,7 @@ _CONTAINERS_WORDS = ("entrypoint", "command", "args")
 _REPLICAS = {
     "replicas": "replicas of the manifest",
     "replicaCount": "replicaCount of the values",
+    "parallelism": "parallelism of the Job",
 }
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
@@ -436,7 +437,9 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     around = _scaled(around, container)
     environment = environment_of(container.get("env") or container.get("environment"))
     image = _image(container)
-    words = _resolved([word for name in _CONTAINERS_WORDS for word in words_of(container.get(name))], environment)
+    said = [word for name in _CONTAINERS_WORDS for word in words_of(container.get(name))]
+    words, written = _resolved(said, environment), " ".join(said)
+    environment = {name: value for name, value in environment.items() if f"$({name})" not in written}
     found = _run(words, environment, image, says_nothing="image" not in container)
     if found is None:
         return None
