@@ -159,7 +159,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     names = outer.items("architectures")
     if not names:
         raise outer.missing(
-            "architectures", f"name one of the {len(ROWS)} that docs/models.md lists, as LlamaForCausalLM"
+            "architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM"
         )
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
