@@ -257,8 +257,8 @@ def _version(said: Said) -> tuple[str, str]:
 
 def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool) -> Pasted:
     """With the machines over which ``num_gpus``, those of all engines, are spread, or why that is not taken."""
-    least = -(-num_gpus // nodes.gpus) if nodes.gpus else nodes.count
-    number = next((each for each in (least, nodes.count) if each <= nodes.count and num_gpus % each == 0), None)
+    least = -(-num_gpus // nodes.gpus) if nodes.gpus else nodes.machines
+    number = next((each for each in (least, nodes.machines) if each <= nodes.machines and num_gpus % each == 0), None)
     if number is not None and number > 1 and one_deployment:
         found = Found("nnodes", number, nodes.where)
         return pasted._replace(values={**pasted.values, "nnodes": number}, found=(*pasted.found, found))
@@ -267,7 +267,7 @@ def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool
         problem = f"its GPUs, {num_gpus}, fit on one of them, and what the others run is not read"
     elif one_deployment:
         problem = f"not taken: {num_gpus} GPUs do not divide by it (--nnodes)"
-    return pasted._replace(found=(*pasted.found, Found("nnodes", nodes.count, f"{nodes.where}; {problem}")))
+    return pasted._replace(found=(*pasted.found, Found("nnodes", nodes.machines, f"{nodes.where}; {problem}")))
 
 
 def _known_gpu(said: Said) -> str:

@@ -69,7 +69,7 @@ class MeasuredKV(NamedTuple):
 class Nodes(NamedTuple):
     """Machines that a text asks for."""
 
-    count: int
+    machines: int
     gpus: int | None
     """On each of them, where the text says so."""
     where: str

@@ -63,7 +63,7 @@ class RowTable:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Row by row, as dictionaries; None for what is missing, as JSON has no NaN."""
         columns = [
-            np.where(np.isnan(column), None, column).tolist() if column.dtype == np.float64 else column.tolist()
+            [None if value != value else value for value in column.tolist()]  # noqa: PLR0124  # NaN is not itself
             for column in self._columns.values()
         ]
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True))

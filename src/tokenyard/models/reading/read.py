@@ -165,7 +165,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     if architecture is None:
         near = get_close_matches(str(names[0]), ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
-        raise outer.error("architectures", f"is not one of the {len(ROWS)} that docs/models.md lists{instead}")
+        raise outer.error("architectures", f"is not known: docs/models.md lists the {len(ROWS)} that are{instead}")
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
         raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
         outer = Fields(f"{where}: thinker_config", raw)

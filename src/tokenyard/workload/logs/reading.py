@@ -236,7 +236,8 @@ def arrivals_of(
 ) -> tuple[list[tuple[float, LoggedRequest]], list[Remark]]:
     """The requests with their arrivals in seconds since the first one, in order; and what was assumed for it.
 
-    ``drawn``: arrivals are drawn anyway, so that the log need not say any. ``from_ends``: moments are ends less durations.
+    ``drawn``: arrivals are drawn anyway, so that the log need not say any. ``from_ends``: moments are ends less
+    durations.
     """
     timed = [each for each in logged if each.moment is not None]
     if drawn or not timed:
