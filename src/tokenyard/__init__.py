@@ -56,6 +56,7 @@ __all__ = [
     "__version__",
     "compare",
     "compare_traces",
+    "core_is_compiled",
     "decision_profile",
     "describe_run",
     "load_latency",
@@ -149,6 +150,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Version": {
         "tokenyard.version": ("__version__",),
+        "tokenyard.compiled": ("core_is_compiled",),
     },
 }
 """Purpose -> module -> names, in the order of ``docs/api.md``."""
@@ -166,6 +168,7 @@ NAMESPACES = {
 """Packages with names of their own that programs may rely on -> what for."""
 
 if TYPE_CHECKING:
+    from tokenyard.compiled import core_is_compiled
     from tokenyard.connectors.config import KVTransferConfig
     from tokenyard.core.config import CacheConfig, KVCacheGroup, SchedulerConfig, SpeculativeConfig
     from tokenyard.core.engine import EngineCore, Executor

@@ -17,12 +17,13 @@ import pytest
 from tests.integration.command import call, environment, tokenyard
 
 from tokenyard.cli.main import main
+from tokenyard.compiled import which_core
 
 COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
 
 
 def test_version_and_help(tmp_path: Path) -> None:
-    assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\n", "")
+    assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\ncore: {which_core()}\n", "")
     outcome = tokenyard("--help", cwd=tmp_path)
     assert outcome.code == 0
     assert tokenyard("help", cwd=tmp_path) == outcome
