@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
 def test_python_m_is_the_command(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "tokenyard", "--version"]
     shown = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    assert shown == f"tokenyard {version('tokenyard')}\n"
+    assert shown == f"tokenyard {version('tokenyard')}\ncore: {which_core()}\n"
 
 
 def test_version_and_help(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def modules() -> dict[str, Module]:
 
 def _exported(tree: ast.Module) -> list[str] | None:
     for node in tree.body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and "__all__" in map(ast.unparse, filter(None, targets)):
+            assert node.value is not None
             names: list[str] = ast.literal_eval(node.value)
             return names
     return None

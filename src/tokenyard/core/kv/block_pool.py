@@ -254,10 +254,10 @@ class PoolListener:
     One that raises closes the scheduler.
     """
 
-    def block_evicted(self, block_hash: BlockHash, group_id: int, block: int) -> None:
+    def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
         """A cached block is handed out for other content: until its new owner writes, it still holds the old one."""
 
-    def block_forgotten(self, block_hash: BlockHash, group_id: int) -> None:
+    def block_forgotten(self, block_hash: bytes, group_id: int) -> None:
         """A block's content turned out to be worthless."""
 
     def all_forgotten(self) -> None:
