@@ -28,7 +28,7 @@ from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.scenario import Say, Scenario
 from tokenyard.questions.subjects import RecordedSubject, WorkloadSubject, is_trace
-from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, words_of
 from tokenyard.questions.sweeping.variants import Grid, read_grid
 from tokenyard.questions.variants import check_split, is_load, read_shapes
@@ -72,9 +72,9 @@ def subject_of(scenario: Scenario) -> Subject:
 
 def measuring_for(
     scenario: Scenario, subject: Subject, prices: Mapping[str, float], traces: Path | None = None
-) -> Measuring:
+) -> VariantWorker:
     """The worker. Raises ConfigError for a bound that is none."""
-    return Measuring(
+    return VariantWorker(
         subject=subject,
         slos=read_slos(scenario.slo),
         prices=prices,

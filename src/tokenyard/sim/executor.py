@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.core.basics import ONE, anywhere, constant, counting
+from tokenyard.core.basics import ONE, any_true, constant, counting
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture
 from tokenyard.core.sched.features.grammars import GrammarOutput
@@ -170,7 +170,7 @@ class SimulatedModel:
         """The streams' tokens, one per slot."""
         window = positions >> _WINDOW_BITS
         stale = self._window[slots] != window
-        if anywhere(stale):
+        if any_true(stale):
             self._draw(slots[stale], window[stale])
         tokens: Int64s = self._flat[positions + self._shift[slots]]
         return tokens

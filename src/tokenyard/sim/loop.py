@@ -36,7 +36,7 @@ from tokenyard.sim.extent import Extent
 from tokenyard.sim.numbering import blank_tokens
 from tokenyard.sim.replicas import Autoscaling, Replicas
 from tokenyard.sim.routers import EngineReport, Router
-from tokenyard.sim.traffic import Traffic
+from tokenyard.sim.traffic import ClientSessions
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
@@ -227,7 +227,9 @@ class EngineGroup:
 class Loop:
     """Runs ``traffic`` through ``groups``: each request through all of them, one after the other."""
 
-    def __init__(self, traffic: Traffic, groups: Sequence[EngineGroup], clock: VirtualClock, extent: Extent) -> None:
+    def __init__(
+        self, traffic: ClientSessions, groups: Sequence[EngineGroup], clock: VirtualClock, extent: Extent
+    ) -> None:
         self._traffic = traffic
         self._groups = groups
         self._clock = clock

@@ -19,12 +19,12 @@ import numpy as np
 from tokenyard.core.request import BlockHash, Request, TokenIds
 from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
 
-__all__ = ["NumberedBlocks", "blank_tokens"]
+__all__ = ["SymbolicHasher", "blank_tokens"]
 
 _Key = tuple[object, ...]
 
 
-class NumberedBlocks:
+class SymbolicHasher:
     """A ``RequestHasher`` that numbers the blocks of a workload's requests; their token ids may be anything."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:

@@ -34,12 +34,19 @@ from tokenyard.sim.engines import RankUse
 from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
 from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
-from tokenyard.sim.numbering import NumberedBlocks
+from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings
-from tokenyard.sim.traffic import OnProgress, Progress, RefusedRequest, Traffic, require_patience, require_settled
+from tokenyard.sim.traffic import (
+    ClientSessions,
+    OnProgress,
+    Progress,
+    RefusedRequest,
+    require_patience,
+    require_settled,
+)
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
 from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
@@ -394,7 +401,7 @@ class _Making:
         router = None if alone else router_of(engines.router, engines.fleet)
         transfer = connector_of(engines.kv_transfer)
         speculation = engines.speculation
-        blocks: NumberedBlocks | None = None
+        blocks: SymbolicHasher | None = None
         parts: list[EngineParts] = []
         for rank in range(engines.fleet.num_engines):
             own = None if policies is None else policies[rank]
@@ -444,7 +451,7 @@ class _Making:
             watching.insert(0, self._recorded[-1].observer)
         return together(watching)
 
-    def _blocks(self, engines: ReplaySettings, observer: StepObserver | None, policy: Policy) -> NumberedBlocks | None:
+    def _blocks(self, engines: ReplaySettings, observer: StepObserver | None, policy: Policy) -> SymbolicHasher | None:
         """Numbers in place of hashes, if token ids and hashes decide nothing but which blocks are equal."""
         watched = observer is not None and observer.reads_tokens
         if (
@@ -455,7 +462,7 @@ class _Making:
         ):
             return None
         size = hash_block_size(engines.cache)
-        return NumberedBlocks(self._how.workload, size) if NumberedBlocks.knows(self._how.workload, size) else None
+        return SymbolicHasher(self._how.workload, size) if SymbolicHasher.knows(self._how.workload, size) else None
 
     def replayed(self, groups: Sequence[EngineGroup], wires: Sequence[Link] = ()) -> ReplayResult:
         """Run the workload; ``wires`` lead from the first group to the second."""
@@ -467,13 +474,13 @@ class _Making:
                     each.request_id, len(each.prompt), each.max_tokens, config=scheduler.config, kv=scheduler.kv
                 )
         with shown_progress(how.on_progress, len(workload), shown=how.progress) as told:
-            traffic = Traffic(workload, skip_refused=how.skip_refused, on_progress=told)
+            traffic = ClientSessions(workload, skip_refused=how.skip_refused, on_progress=told)
             loop = Loop(traffic, groups, self._clock, how.extent)
             loop.run()
             return self._result(traffic, loop, groups, wires)
 
     def _result(
-        self, traffic: Traffic, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
+        self, traffic: ClientSessions, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
     ) -> ReplayResult:
         now, warmup = self._clock.now(), self._how.extent.warmup
         is_cut = loop.is_out_of_time or traffic.is_stopped

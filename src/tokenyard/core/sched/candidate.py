@@ -13,7 +13,7 @@ from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
-__all__ = ["Candidate", "Limit", "StepBudget", "StepHook", "StepHooks"]
+__all__ = ["Candidate", "FeatureHook", "Limit", "StepBudget", "StepHooks"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Candidate:
         self.is_padded = False
         """Its one token is computed with placeholder drafts behind it."""
         self.must_fit = 0
-        """Tokens that need room even if fewer are computed in this step: the way out of a stalemate."""
+        """Tokens that need room even if fewer are computed in this step: the way out of a deadlock."""
         self.loads_async = False
         """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
         self.encoder_items: tuple[int, ...] = ()
@@ -134,7 +134,7 @@ class Limit(Protocol):
 # that concern it, and a moment that concerns no configured feature costs nothing.
 
 
-class StepHook:
+class FeatureHook:
     """A feature's part in the life of requests and steps: override what concerns it."""
 
     def check_request(self, request: Request) -> None:
@@ -172,7 +172,7 @@ class StepHooks:
         "step_planned",
     )
 
-    def __init__(self, features: Sequence[StepHook]) -> None:
+    def __init__(self, features: Sequence[FeatureHook]) -> None:
         self.check_request: Sequence[Callable[[Request], None]] = _calls(features, "check_request")
         self.request_added: Sequence[Callable[[float, Request], None]] = _calls(features, "request_added")
         self.request_admitted: Sequence[Callable[[float, Candidate], None]] = _calls(features, "request_admitted")
@@ -184,6 +184,6 @@ class StepHooks:
         self.step_planned: Sequence[Callable[[StepInFlight], None]] = _calls(features, "step_planned")
 
 
-def _calls(features: Sequence[StepHook], moment: str) -> Sequence[Callable[..., Any]]:
-    default = getattr(StepHook, moment)
+def _calls(features: Sequence[FeatureHook], moment: str) -> Sequence[Callable[..., Any]]:
+    default = getattr(FeatureHook, moment)
     return tuple(getattr(each, moment) for each in features if getattr(type(each), moment) is not default)

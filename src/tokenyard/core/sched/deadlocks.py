@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import StepBudget
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, StepOutcomes
 from tokenyard.errors import StuckError
 from tokenyard.vocabulary import is_for_good
 
-__all__ = ["STUCK_AFTER", "EncoderStalemate", "Stalemate", "Standstill"]
+__all__ = ["STUCK_AFTER", "AdmissionDeadlock", "EncoderDeadlock", "Standstill"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -28,13 +28,13 @@ __all__ = ["STUCK_AFTER", "EncoderStalemate", "Stalemate", "Standstill"]
 # others start over before the next step.
 
 
-class EncoderStalemate:
+class EncoderDeadlock:
     """Remembers who was refused in a step for want of room, and says who has to give way."""
 
-    def __init__(self, parts: Parts, encoder: EncoderInputs) -> None:
+    def __init__(self, context: SchedulerContext, encoder: EncoderInputs) -> None:
         self._encoder = encoder
-        self._waiting_queues = parts.waiting_queues
-        self._in_flight = parts.in_flight
+        self._waiting_queues = context.waiting_queues
+        self._in_flight = context.in_flight
         self._refused: list[Request] = []
         self._room = 0
         """Embeddings that could be had when the first of them was refused, or fewer later on."""
@@ -109,19 +109,19 @@ class _Attempt(NamedTuple):
     """The time before was the same: so will the next one be."""
 
 
-class Stalemate:
+class AdmissionDeadlock:
     """Looks at waiting requests that hold blocks; asked only where memory has refused somebody and nothing runs."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._kv = parts.kv
-        self._waiting_queues = parts.waiting_queues
-        self._running = parts.running
-        self._encoder = parts.features.encoder
-        self._transfers = parts.features.transfers
+    def __init__(self, context: SchedulerContext) -> None:
+        self._kv = context.kv
+        self._waiting_queues = context.waiting_queues
+        self._running = context.running
+        self._encoder = context.features.encoder
+        self._transfers = context.features.transfers
         self._attempts: dict[str, _Attempt] = {}
         """Waiting requests that preempted themselves while waiting ones held blocks; the last time of each."""
 
-    def threatens(self, refused: Request) -> bool:
+    def is_possible(self, refused: Request) -> bool:
         """Nothing runs, and another request that could go on holds blocks: try it before stopping at ``refused``."""
         return not len(self._running) and any(request is not refused for request in self._holders())
 
@@ -139,7 +139,7 @@ class Stalemate:
     def must_fit(self, candidate: Request) -> int:
         """Tokens that need room before it is admitted, after an attempt in vain; 0 if this step's tokens will do."""
         attempt = self._attempts.get(candidate.request_id)
-        if attempt is None or not attempt.in_vain or not self.threatens(candidate):
+        if attempt is None or not attempt.in_vain or not self.is_possible(candidate):
             return 0
         return max(attempt.reach, candidate.num_tokens)
 
@@ -191,11 +191,11 @@ STUCK_AFTER = 1000
 class Standstill:
     """Counts steps in which nobody gets on; costs a comparison in all others."""
 
-    __slots__ = ("_clock", "_lifecycle", "_outcome", "_parts", "_since", "num_steps")
+    __slots__ = ("_clock", "_context", "_lifecycle", "_outcome", "_since", "num_steps")
 
-    def __init__(self, parts: Parts, lifecycle: Lifecycle, clock: Callable[[], float]) -> None:
+    def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, clock: Callable[[], float]) -> None:
         """``clock`` gives seconds."""
-        self._parts = parts
+        self._context = context
         self._lifecycle = lifecycle
         self._clock = clock
         self._outcome: Outcome | None = None
@@ -214,7 +214,7 @@ class Standstill:
     def error(self) -> StuckError | None:
         """What to raise; None while a step is in flight that is none of these, and may change something."""
         outcome = self._outcome
-        if outcome is None or len(self._parts.in_flight) > self.num_steps:
+        if outcome is None or len(self._context.in_flight) > self.num_steps:
             return None
         request_id, left = self._first_of(outcome), len(self._lifecycle.requests)
         return StuckError(request_id, outcome.reason, self.num_steps, left, _numbers(outcome)) if request_id else None
@@ -231,21 +231,21 @@ class Standstill:
 
     def _first_of(self, outcome: Outcome) -> str:
         """The request at which it stops; empty if nobody is left."""
-        parts = self._parts
+        context = self._context
         if outcome.request_id in self._lifecycle.requests:
             return str(outcome.request_id)
-        queue = parts.running.requests if outcome.kind is OutcomeKind.NOT_SCHEDULED else parts.waiting_queues
+        queue = context.running.requests if outcome.kind is OutcomeKind.NOT_SCHEDULED else context.waiting_queues
         return next((request.request_id for request in queue), "")
 
     def _somebody_will_let_go(self) -> bool:
         """Whether blocks, encoder outputs, adapters or places are held by those whom an event will wake."""
-        transfers, now = self._parts.features.transfers, self._clock()
-        if transfers is not None and transfers.blocks_will_come(self._parts.waiting_queues):
+        transfers, now = self._context.features.transfers, self._clock()
+        if transfers is not None and transfers.blocks_will_come(self._context.waiting_queues):
             return True
         if self._lifecycle.sessions.num_waiting:
             return True
         # A policy that decides by time; where the clock stands still, its moment never comes.
-        return now > self._since and self._parts.policy.next_moment(now) is not None
+        return now > self._since and self._context.policy.next_moment(now) is not None
 
 
 def _numbers(outcome: Outcome) -> str:

@@ -22,16 +22,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tokenyard.core.basics import IntArray, same
-from tokenyard.core.kv.coordinator import GrownSteps
+from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.observer import RepeatedSteps
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import FCFS, Policy, Priority
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 
-__all__ = ["Repeats"]
+__all__ = ["FastForward"]
 
 _MOST = 256
 """Steps in one stroke."""
@@ -40,20 +40,22 @@ _FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}
 _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 
 
-class Repeats:
+class FastForward:
     """Knows for how many further steps a scheduler would decide what it has just decided, and has them happen."""
 
-    def __init__(self, parts: Parts, stamp_first_tokens: Callable[[float], None]) -> None:
+    def __init__(self, context: SchedulerContext, stamp_first_tokens: Callable[[float], None]) -> None:
         """``stamp_first_tokens`` notes the moment, in seconds, of those who have got their first token."""
-        self._parts = parts
-        self._kv, self._table, self._running = parts.kv, parts.table, parts.running
+        self._context = context
+        self._kv, self._table, self._running = context.kv, context.table, context.running
         self._stamp_first_tokens = stamp_first_tokens
-        policy = parts.policy.policy
-        self._is_possible = parts.kv.grows_in_steps and _has_plain_steps(parts) and _stands_by(policy, "step_begins")
+        policy = context.policy.policy
+        self._is_possible = (
+            context.kv.grows_in_steps and _has_plain_steps(context) and _stands_by(policy, "step_begins")
+        )
         asked = ("next_queue", "passes_over", "free_for_waiting")
         self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
-        self._counts_lookups = not parts.config.profile.lookups_count_at_admission
-        self._ahead = int(parts.features.placeholders is not None)
+        self._counts_lookups = not context.config.profile.lookups_count_at_admission
+        self._ahead = int(context.features.placeholders is not None)
         """Steps that a request is in flight in while another is decided."""
         self._last: tuple[StepInFlight, StepOutcomes] | None = None
 
@@ -88,12 +90,12 @@ class Repeats:
         most = self._kv.steps_that_fit(slots, reach, most)
         if most > 0 and head is not None and tells:
             hits = set(self._kv.get_computed_blocks(head).blocks[0])
-            most = self._kv.steps_that_spare(hits, slots, reach, most)
+            most = self._kv.steps_before_evicting(hits, slots, reach, most)
         return max(most, 0)
 
     def _stays_short(self, outcomes: StepOutcomes) -> bool:
         """Whether the check of memory that refused the head is the first one made, so that it goes on refusing it."""
-        reserves = self._parts.config.scheduler_reserve_full_isl
+        reserves = self._context.config.scheduler_reserve_full_isl
         first = Reason.KV_FULL_SEQUENCE if reserves else Reason.KV_BLOCKS
         return outcomes.admission is not None and outcomes.admission.reason is first
 
@@ -109,7 +111,7 @@ class Repeats:
             return False
         if newest.table_version != table.version:
             return False
-        in_flight = self._parts.in_flight
+        in_flight = self._context.in_flight
         return len(in_flight) == 1 + self._ahead and all(_brings_token_each(step, newest) for step in in_flight)
 
     def _nobody_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
@@ -131,7 +133,7 @@ class Repeats:
         ended = outcomes.admission
         if ended is None or ended.kv is None or ended.request_id is None:
             return None
-        return self._parts.waiting_queues.get(ended.request_id)
+        return self._context.waiting_queues.get(ended.request_id)
 
     def repeat(self, step: int, tokens: IntArray, moments: Sequence[float], *, tells: bool) -> RepeatedSteps | None:
         """Take the oldest output in and decide a step alike, several times: ``tokens[:, i]`` are those of the i-th.
@@ -140,7 +142,7 @@ class Repeats:
         them; None unless it ``tells`` one.
         """
         assert self._last is not None
-        kv, table, in_flight, steps = self._kv, self._table, self._parts.in_flight, len(moments)
+        kv, table, in_flight, steps = self._kv, self._table, self._context.in_flight, len(moments)
         newest, outcomes = self._last[0].plan, self._last[1]
         slots, free = newest.slots, kv.num_free_blocks
         reach = table.num_computed[slots]
@@ -160,13 +162,13 @@ def _brings_token_each(step: StepInFlight, newest: StepInFlight) -> bool:
     It may have admitted some of them, or passed over others that have ended since.
     """
     if step is newest:
-        return step.void is None
-    if step.plan.is_prefill_chunk is not None or step.void is not None:
+        return step.discarded is None
+    if step.plan.is_prefill_chunk is not None or step.discarded is not None:
         return False
     return step.requests == newest.requests and same(step.plan.slots, newest.plan.slots)
 
 
-def _repeated(plan: SchedulerOutput, grown: GrownSteps, number: int) -> SchedulerOutput:
+def _repeated(plan: SchedulerOutput, grown: PerStepBlocks, number: int) -> SchedulerOutput:
     """The plan of the step so many after that of ``plan``."""
     if not number:
         return plan
@@ -185,13 +187,13 @@ def _frozen(column: IntArray) -> IntArray:
     return column
 
 
-def _has_plain_steps(parts: Parts) -> bool:
+def _has_plain_steps(context: SchedulerContext) -> bool:
     """Whether no feature looks into steps or changes what a decode is."""
-    config = parts.config
-    return not config.count_common_prefix_blocks and parts.features == Features(
-        placeholders=parts.features.placeholders,
-        late_outputs=parts.features.late_outputs,
-        reset_outputs=parts.features.reset_outputs,
+    config = context.config
+    return not config.count_common_prefix_blocks and context.features == Features(
+        placeholders=context.features.placeholders,
+        late_outputs=context.features.late_outputs,
+        reset_outputs=context.features.reset_outputs,
     )
 
 

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, anywhere, as_whole_numbers
+from tokenyard.core.basics import IntArray, any_true, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.candidate import Candidate, StepHook
+from tokenyard.core.sched.candidate import Candidate, FeatureHook
 from tokenyard.core.sched.outcomes import SchedulerStats
 from tokenyard.errors import GrammarError, shown
 
@@ -61,7 +61,7 @@ class RequestEvent(NamedTuple):
     timestamp: float
 
 
-class RequestEvents(StepHook):
+class RequestEvents(FeatureHook):
     """Events that no client has been told yet."""
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ class ModelOutput:
         if is_prefill_chunk is None:
             return
         sampled = is_prefill_chunk & (self.num_sampled > 0)
-        if anywhere(sampled):
+        if any_true(sampled):
             row = int(sampled.argmax())
             fix = "its prompt is not computed to its end in this step: give no token for it"
             raise ValueError(f"row {row} holds {self.num_sampled[row]} tokens for request {req_ids[row]!r}, but {fix}")
@@ -281,7 +281,7 @@ def _check_ids(tokens: IntArray, counts: IntArray) -> None:
     if not tokens.size or 0 <= tokens.item(tokens.view(np.uint64).argmax()) <= MAX_COUNT:
         return
     wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
-    if anywhere(wrong):
+    if any_true(wrong):
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")
 

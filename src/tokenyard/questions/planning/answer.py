@@ -14,13 +14,13 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLO
-from tokenyard.questions.sweeping.measuring import Rival
+from tokenyard.questions.sweeping.measuring import Incumbent
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = [
     "PLAN_VERSION",
-    "Floor",
+    "AchievableBound",
     "Goal",
     "LargestLoad",
     "LoadSearch",
@@ -30,6 +30,7 @@ __all__ = [
     "few_requests",
     "floors_of",
     "front_of",
+    "incumbent_of",
     "is_feasible",
     "largest_load",
     "limits_of",
@@ -37,7 +38,6 @@ __all__ = [
     "nearest",
     "next_best",
     "price_of",
-    "rival_of",
     "sentence_of",
     "value_of",
 ]
@@ -112,12 +112,12 @@ def _slowness(row: Row) -> float:
     return inf if value is None else value
 
 
-def rival_of(row: Row, goal: Goal) -> Rival | None:
+def incumbent_of(row: Row, goal: Goal) -> Incumbent | None:
     """What others have to beat; None where a row says nothing of that."""
     value = value_of(row, goal)
     if not is_feasible(row) or value is None or goal is Goal.LOAD:
         return None
-    return Rival(goal.value, value, row.cost_per_hour, row.gpus)
+    return Incumbent(goal.value, value, row.cost_per_hour, row.gpus)
 
 
 def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
@@ -151,7 +151,7 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 # step has one request's tokens. A bound below it is held at no load; one above it is missed because of the load.
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class AchievableBound(msgspec.Struct, frozen=True, kw_only=True):
     """One bound that the nearest variant misses."""
 
     bound: str
@@ -165,19 +165,19 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """``queueing``, ``prefill``, ``decode``: means at the workload's own load, as far as the figure has them."""
 
 
-def floors_of(slos: Sequence[SLO], row: Row, alone: Row) -> list[Floor]:
+def floors_of(slos: Sequence[SLO], row: Row, alone: Row) -> list[AchievableBound]:
     """Bounds on statistics that ``row`` misses; ``alone`` is the same variant, serving one request at a time."""
     return list(_missed(slos, row, alone))
 
 
-def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[Floor]:
+def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[AchievableBound]:
     for slo in slos:
         if slo.statistic is None:
             continue
         name = f"{slo.figure}_ms.{slo.statistic}"
         reached = row.figures.get(name)
         if reached is not None and reached > slo.bound_ms:
-            yield Floor(
+            yield AchievableBound(
                 bound=str(slo),
                 bound_ms=slo.bound_ms,
                 reached_ms=reached,
@@ -201,12 +201,12 @@ def _parts(figure: str, row: Row) -> dict[str, float]:
     return parts
 
 
-def meets_alone(floors: Sequence[Floor]) -> bool:
+def meets_alone(floors: Sequence[AchievableBound]) -> bool:
     """Whether every bound that is missed would hold for one request at a time: it is the load that is too much."""
     return bool(floors) and all(each.alone_ms is not None and each.alone_ms <= each.bound_ms for each in floors)
 
 
-def sentence_of(floor: Floor) -> str:
+def sentence_of(floor: AchievableBound) -> str:
     """The same in words."""
     said = f"{floor.bound}: {_time(floor.reached_ms)} here"
     if len(floor.parts_ms) > 1:
@@ -410,7 +410,7 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """None where it was not looked for."""
     limits: str | None = None
     """What would be short next; None where a bound is missed already."""
-    floors: list[Floor] = []
+    floors: list[AchievableBound] = []
     """Of the bounds that are missed: what they would have to be."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""

@@ -42,12 +42,12 @@ class EncoderReleases:
         self._passed: deque[tuple[Request, list[MultiModalItem]]] = deque()
         """Of the rows that have not let go, the first row first."""
 
-    def begin(self, requests: Sequence[Request], void: Collection[Request]) -> None:
-        """Note what the rows of a step have passed; the output of those in ``void`` changes nothing."""
+    def begin(self, requests: Sequence[Request], discarded: Collection[Request]) -> None:
+        """Note what the rows of a step have passed; the output of those in ``discarded`` changes nothing."""
         self._passed = deque(
             (request, self._cache.passed_items(request))
             for request in requests
-            if request.mm_features and not request.status.is_finished and request not in void
+            if request.mm_features and not request.status.is_finished and request not in discarded
         )
 
     def free(self, request: Request) -> None:

@@ -11,7 +11,7 @@ from tokenyard.core.kv.block_pool import NULL_BLOCK
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
-from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match, checked_end, checked_match
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
@@ -36,7 +36,7 @@ class Lost(NamedTuple):
     """Blocks of running requests that hold nothing valid."""
 
 
-class Transfers(StepHook):
+class Transfers(FeatureHook):
     """Book-keeping of one connector."""
 
     def __init__(self, connector: KVConnector, kv: KVCacheManager) -> None:
