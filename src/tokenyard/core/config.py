@@ -410,7 +410,7 @@ _CHOSEN_BY_SERVE = {
 
 
 def hand_made_defaults(config: SchedulerConfig) -> dict[str, str]:
-    """Of the settings that ``vllm serve`` would choose by itself, those that stand at this module's default, and why
+    """The settings that ``vllm serve`` would choose by itself and that stand at this module's default, and why
     that is an assumption.
     """
     defaults = {field.name: field.default for field in fields(SchedulerConfig)}

@@ -78,7 +78,7 @@ class Repeated(NamedTuple):
     moments: Sequence[float]
     """Seconds at which their outputs came, on the scheduler's clock."""
     futures: Sequence[StepFuture]
-    """Of the steps that are in flight then, the oldest first."""
+    """Futures of the steps that are in flight then, the oldest first."""
 
 
 @runtime_checkable
@@ -215,7 +215,7 @@ class EngineCore:
         self._begun: SchedulerOutput | None = None
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
         self._drained: list[EngineOutputs] = []
-        """Of a :meth:`drain` that has not come to its end."""
+        """Outputs of a :meth:`drain` that has not come to its end."""
         self._ahead = executor if isinstance(executor, RunsAhead) else None
         """The executor, if it can run several steps in one stroke."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()

@@ -66,7 +66,7 @@ class PoolingType(StrEnum):
     LAST = "LAST"
     """The state of the last token."""
     CLS = "CLS"
-    """Of the first."""
+    """The state of the first token."""
     MEAN = "MEAN"
     """The mean over all tokens."""
 
@@ -78,7 +78,7 @@ class PoolingParams:
     task: str = "embed"
     """What is made of the hidden states; decides nothing here."""
     pooling_type: str = "LAST"
-    """Of which tokens' states: a :class:`PoolingType`; decides nothing here."""
+    """Which tokens' states are pooled: a :class:`PoolingType`; decides nothing here."""
     normalize: bool = True
     """Scale the vector to length 1."""
     skip_reading_prefix_cache: bool | None = None

@@ -135,7 +135,7 @@ class Settled:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
-    """Of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
+    """Tokens of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
 
     @property
     def steps_together(self) -> bool:
@@ -144,7 +144,7 @@ class Settled:
 
     @property
     def num_gpus(self) -> int:
-        """Of all engines."""
+        """GPUs of all engines."""
         parallel = self.parallel
         engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
         return engines * self.hardware.tensor_parallel_size
@@ -164,7 +164,7 @@ class Settled:
 
     @property
     def kv_bytes(self) -> int:
-        """Of the pool, on the GPU with the most layers."""
+        """Bytes of the pool, on the GPU with the most layers."""
         return self.plan.num_blocks * self.plan.bytes_per_block
 
     @property
@@ -461,7 +461,7 @@ class _Memory(NamedTuple):
     likely: int | None
     """As given, or an estimate; None where the number of blocks was given."""
     least: int | None = None
-    """Of an estimate."""
+    """The lower end of an estimate."""
 
 
 def _memory_for_kv(

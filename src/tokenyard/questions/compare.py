@@ -72,7 +72,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Of at least one value."""
+    """The mean of at least one value, and how far it may be off."""
     if len(values) < 2:
         return Interval(values[0])
     quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96

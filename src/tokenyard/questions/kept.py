@@ -313,7 +313,7 @@ _SAID = ("KV blocks",)
 
 
 def uncertainty_of(subject: WorkloadSubject | RecordedSubject, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
-    """Of the figures of the recommended variant."""
+    """Sentences on how far the recommended variant's figures may be off."""
     if isinstance(subject, RecordedSubject):
         yield from _of_a_trace(subject)
         return

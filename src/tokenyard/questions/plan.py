@@ -160,7 +160,7 @@ def plan(
 
 
 def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[], None]]:
-    """Of none that were tried before."""
+    """A bar that begins with no variant tried before."""
     return bar(total, 0)
 
 
@@ -283,7 +283,7 @@ def _varies_in_cost(grid: Grid, goal: Goal) -> bool:
 
 
 def _floors(question: PlanQuestion, job: VariantWorker, chosen: Row) -> list[AchievableBound]:
-    """Of the bounds that the nearest variant misses; that takes a replay."""
+    """What the bounds would have to be that the nearest variant misses; that takes a replay."""
     with question.status("looking for the least that the bounds could be"):
         alone = job(chosen.settings, load=chosen.load, one_at_a_time=True)
     return floors_of(job.slos, chosen, alone)

@@ -53,7 +53,7 @@ class Watching(NamedTuple):
 
 
 class Recordings:
-    """Of the engines of one replay, or of one side of it."""
+    """Recordings of the engines of one replay, or of one side of it."""
 
     def __init__(
         self,

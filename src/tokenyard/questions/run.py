@@ -125,7 +125,7 @@ class _Ground(NamedTuple):
 
     setup: ReplaySpec
     report: Report
-    """Of the run as it is, on the same requests as the trials."""
+    """The report of the run as it is, on the same requests as the trials."""
     words: str | None
     """Which requests those are; None: all."""
     most: int | None

@@ -116,7 +116,7 @@ class Scenario(DeploymentSettings):
 
     @property
     def name(self) -> str:
-        """Of the workload."""
+        """The workload's name."""
         return self.workload if isinstance(self.workload, str) else self.workload.name
 
     def read(self) -> Workload:

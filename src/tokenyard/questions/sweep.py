@@ -47,7 +47,7 @@ class SweepResult(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """Parquet, a row per variant; empty where nobody named a directory."""
     variants: int
     measured_before: int
-    """Of them, those that an earlier command had finished."""
+    """Those of them that an earlier command had finished."""
     rows: list[Row]
 
     def summary(self) -> str:

@@ -98,7 +98,7 @@ class SplitDeployment(NamedTuple):
 
     @property
     def num_gpus(self) -> int:
-        """Of all engines."""
+        """GPUs of all engines."""
         return self.prefill.gpus_per_replica + self.decode.gpus_per_replica
 
     def decode_side(self, *, skip_refused: bool) -> DecodeSide:

@@ -156,7 +156,7 @@ class LockstepExecutor(SimulatedExecutor):
         """Dummy batches so far."""
         self.lockstep = lockstep
         self._dummy = StepEnd(0.0)
-        """Of the last dummy batch that nothing was scheduled for."""
+        """The end of the last dummy batch that nothing was scheduled for."""
 
     @property
     def dummy_ends_at(self) -> float:
@@ -247,7 +247,7 @@ class Rank:
         self._under_way: set[str] = set()
         """Requests that were sent to it and have not ended."""
         self._leaving: list[str] = []
-        """Of them, those whose clients have gone away."""
+        """Those among them whose clients have gone away."""
         self._told = (0, 0)
         self._report_at = 0
         """The step after which it is time to say how far it has come."""

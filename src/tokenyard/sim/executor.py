@@ -329,7 +329,7 @@ class SimulatedExecutor:
         self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
         self._host_free_at = self._device_free_at = 0.0
         self._end = StepEnd(0.0)
-        """Of the step that was begun last."""
+        """The end of the step that was begun last."""
         self._num_rows = 0
         """Its requests."""
         self.busy_seconds = 0.0
@@ -341,7 +341,7 @@ class SimulatedExecutor:
         self._most_empty = EMPTY_STEPS
 
     def busy_before(self, moment: float) -> float:
-        """Of ``busy_seconds``, those before ``moment``, which is now: steps in flight may go on after it."""
+        """Those of ``busy_seconds`` that lie before ``moment``, which is now: steps in flight may go on after it."""
         ends_at = self._end.moment
         return self.busy_seconds - max(ends_at - moment, 0.0) if ends_at < inf else self.busy_seconds
 
@@ -476,7 +476,7 @@ class PipelinedExecutor(SimulatedExecutor):
         self._tokens_at = 0.0
         """When the tokens are there that the next step begins with."""
         self._sampling: deque[tuple[int, float]] = deque()
-        """Of later steps: their numbers, and when they have sampled."""
+        """Numbers of later steps, and when they have sampled."""
 
     def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> None:
         """Steps go through the stages one by one."""

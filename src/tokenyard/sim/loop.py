@@ -124,7 +124,7 @@ class EngineGroup:
 
     @property
     def max_model_len(self) -> int:
-        """Of each engine."""
+        """The limit of each engine."""
         return self.ranks[0].scheduler.config.max_model_len
 
     @property
@@ -244,7 +244,7 @@ class Loop:
 
     @property
     def schedulers(self) -> list[Scheduler]:
-        """Of all engines."""
+        """The schedulers of all engines."""
         return [scheduler for group in self._groups for scheduler in group.schedulers]
 
     def run(self) -> None:

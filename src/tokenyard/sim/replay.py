@@ -73,9 +73,9 @@ class EngineUse(NamedTuple):
     """What one group of engines did."""
 
     steps: int
-    """Of all its engines."""
+    """Steps of all its engines."""
     busy_seconds: float
-    """Of one engine, on average."""
+    """Seconds that one engine was busy, on average."""
     ranks: tuple[RankUse, ...]
     """What each of its engines did."""
 
@@ -103,15 +103,15 @@ class ReplayResult(Unfinished):
     num_aborted: int = 0
     """Requests whose clients went away before their end."""
     clients: ClientFigures | None = None
-    """Of a workload whose clients ask again."""
+    """What clients did who ask again; None where the workload's do not."""
     waves: int = 0
     """Times that all engines began to step together; 0 where each steps alone."""
     replicas: ReplicaFigures | None = None
-    """Of engines that come and go."""
+    """What replicas did that come and go; None where none do."""
     kv_bytes: int = 0
-    """Of a split: sent from one GPU of every prefill engine, added up."""
+    """Bytes that a split sent from one GPU of every prefill engine, added up."""
     link_busy_seconds: float = 0.0
-    """Of a split: of the wire of one prefill engine, on average."""
+    """Seconds that the wire of one prefill engine of a split was busy, on average."""
     rows: ReplayRows | None = None
     """Tables of requests, steps and waits, and the report, with ``rows=True``. Of a split, engines are counted from the
     first that prefills to the last that decodes; requests are those of the decode engines, and those that did not get
@@ -129,7 +129,7 @@ class ReplayResult(Unfinished):
 
     @property
     def busy_seconds(self) -> float:
-        """Of ``seconds``, time in steps; of several engines, that of one on average."""
+        """Time in steps, of all ``seconds``; of several engines, that of one on average."""
         return _use_of(self.ranks).busy_seconds
 
     @property
@@ -382,7 +382,7 @@ class _Making:
         self._how = how
         self._clock = clock
         self._num_engines = num_engines
-        """Of all groups."""
+        """Engines of all groups."""
         self._recorded: list[RowsOfEngine] = []
         self._make_policy = None if how.policy is None else policy_maker_of(how.policy)
 

@@ -241,11 +241,11 @@ class ClientSessions:
         """When clients of requests under way go away, those of ended ones included."""
         self.num_finished = 0
         self.num_aborted = 0
-        """Of clients who went away before the end."""
+        """Requests of clients who went away before the end."""
         self.output_tokens = 0
-        """Of the requests that have finished."""
+        """Tokens of the requests that have finished."""
         self._retries = None if workload.clients is None else Retries(workload.clients)
-        """Those who send requests again; None: nobody does."""
+        """What clients send again; None: they never do."""
 
     @property
     def next_moment(self) -> float | None:

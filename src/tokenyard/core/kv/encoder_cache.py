@@ -193,7 +193,7 @@ class ItemEncoderCache(EncoderCache):
 
 
 class EncoderDecoderCache(EncoderCache):
-    """Of an encoder-decoder model: outputs are read once, by the cross attention of the step that computes them.
+    """The cache of an encoder-decoder model: outputs are read once, by the cross attention of the step that computes them.
 
     Nothing is shared or kept. Like vLLM 0.22 it gives an item's room back with every step of its request, and once more
     at its end: ``num_free`` soon exceeds ``size`` and limits nothing.

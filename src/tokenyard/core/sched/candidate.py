@@ -103,7 +103,7 @@ class Candidate:
         self.encoder_items: tuple[int, ...] = ()
         """Multi-modal items whose encoder runs in this step."""
         self.num_encoder_tokens = 0
-        """Of these, embeddings that cross-attention layers keep."""
+        """The embeddings among them that cross-attention layers keep."""
 
     def skipped(self, reason: Reason, budget: StepBudget) -> Outcome:
         """It is passed over, for this reason; others are tried."""

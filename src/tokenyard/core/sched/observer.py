@@ -52,7 +52,7 @@ class Gauges(NamedTuple):
     num_cached_blocks: int
     num_waiting: int
     num_skipped: int
-    """Of those who wait: in the skipped queue."""
+    """How many of the waiting requests are in the skipped queue."""
     num_pinned: int
     cpu_blocks: tuple[int, int] | None
 

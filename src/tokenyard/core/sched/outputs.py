@@ -112,7 +112,7 @@ class TokenLogprobs(NamedTuple):
     logprobs: npt.NDArray[np.float64]
     """Natural logarithms, of the same shape."""
     ranks: npt.NDArray[np.int64]
-    """Of the token that stands there, shape ``[positions]``: 1 for the likeliest."""
+    """Rank of the token that stands there, shape ``[positions]``: 1 for the likeliest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class ModelAuxOutput:
     pooler_output: Sequence[object | None] = ()
     """One result per scheduled request, None where its prompt is not complete; empty without pooling requests."""
     routed_experts: ExpertIds | None = None
-    """Of all tokens that the step computed, in scheduling order."""
+    """The experts of all tokens that the step computed, in scheduling order."""
     num_nans_in_logits: Mapping[str, int] = field(default_factory=dict)
     """Request id -> NaNs, where there were any: its output is corrupt."""
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
@@ -142,16 +142,16 @@ class RequestAuxOutput(NamedTuple):
     events: tuple[RequestEvent, ...] = ()
     """What has happened to it since it was last told."""
     logprobs: TokenLogprobs | None = None
-    """Of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
+    """Those of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
     prompt_logprobs: TokenLogprobs | None = None
-    """Of the prompt from its second token on, once; None unless ``SamplingParams.prompt_logprobs`` asks for them."""
+    """Those of the prompt from its second token on, once; None unless ``SamplingParams.prompt_logprobs`` asks."""
 
 
 NO_AUX_OUTPUT = RequestAuxOutput()
-"""Of nearly every output."""
+"""What nearly every output has."""
 
 NO_AUX: Mapping[int, RequestAuxOutput] = MappingProxyType({})
-"""Of nearly every step."""
+"""What nearly every step has."""
 
 
 def with_events(

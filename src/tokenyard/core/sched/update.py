@@ -126,7 +126,7 @@ class Acceptance:
 
 
 def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
-    """Of the accepted tokens alone: a stop may come before the last one."""
+    """Keep those of the accepted tokens alone: a stop may come before the last one."""
     return TokenLogprobs(logprobs.token_ids[:count], logprobs.logprobs[:count], logprobs.ranks[:count])
 
 

@@ -62,7 +62,7 @@ class Goal(StrEnum):
     """Times as fast as they did that requests may arrive."""
     GPUS = "gpus"
     COST = "cost"
-    """Of an hour."""
+    """The cost of an hour."""
 
     @property
     def is_least(self) -> bool:
@@ -71,7 +71,7 @@ class Goal(StrEnum):
 
     @property
     def unit(self) -> str:
-        """Of its values."""
+        """The unit of its values."""
         units = {"goodput": "requests/s", "throughput": "output tokens/s", "load": "times the load", "gpus": "GPUs"}
         return units.get(self.value, "an hour")
 
@@ -241,7 +241,7 @@ _NEAREST_ALIKE = 1 + 1e-9
 
 
 def nearest(rows: Sequence[Row], run_on: RunOn) -> Row:
-    """Of rows that all miss a bound, at one load, the whole row of the nearest. ConfigError if none was replayed."""
+    """The whole row of the nearest, of rows that all miss a bound at one load. ConfigError if none was replayed."""
     left = [row for row in rows if row.problem is None]
     if not left:
         raise _no_row(rows)
@@ -390,13 +390,13 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     holds: bool
     """Whether the recommended one is within every bound; else it is the one nearest to that."""
     value: float | None
-    """Of the goal, that it reaches."""
+    """What it reaches of the goal."""
     serve: str | None
     """The line to start vLLM with; None of a trace, which does not say how it was started, and of a split."""
     replicas: str | None = None
     """How many are started with that line, behind a balancer: ``4``, ``1..8``; None: one."""
     serve_apart: ServedApart | None = None
-    """Of a split of prefill and decode, its two lines."""
+    """The two lines of a split of prefill and decode."""
     flags: list[str]
     """What the recommendation changes, as flags of ``vllm serve``."""
     notes: list[str] = []
@@ -411,7 +411,7 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     limits: str | None = None
     """What would be short next; None where a bound is missed already."""
     floors: list[AchievableBound] = []
-    """Of the bounds that are missed: what they would have to be."""
+    """What the bounds that are missed would have to be."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""
     unknown: list[str] = []

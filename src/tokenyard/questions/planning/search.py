@@ -48,7 +48,7 @@ class Trying:
         self._advance = advance
         self._rows: dict[str, Row] = {}
         self.best: Row | None = None
-        """Of those that hold every bound."""
+        """The best of those that hold every bound."""
 
     @property
     def rows(self) -> list[Row]:

@@ -198,7 +198,7 @@ def _end_of(step: Step) -> float:
 OnProgress = Callable[[Progress], object]
 
 TOLERANCE = 0.10
-"""Of the means below: further off, and the answer rests on sand."""
+"""How far the means below may be off: further, and the answer rests on sand."""
 _TOLERATED_MS = 1.0
 """A difference of a millisecond is none that anybody asks about."""
 _JUDGED = ("ttft_ms.mean", "tpot_ms.mean", "e2e_ms.mean")
@@ -221,7 +221,7 @@ class _Replayed(NamedTuple):
     ends: Mapping[str, float]
     result: ReplayResult
     doubt: str | None
-    """Of steps larger than the trace has."""
+    """Doubt about steps larger than the trace has."""
 
 
 def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:

@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
     request_id: str
     seed: int
-    """Of the request's stream."""
+    """Seed of the request's stream."""
     is_output: bool
     """It was put out, not asked."""
 

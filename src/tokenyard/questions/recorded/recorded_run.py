@@ -184,7 +184,7 @@ _HELD_OUT_STRETCH = 16
 _CLOSE = 0.25
 """A model is used if half of the measured steps are within this share of its scaled terms."""
 _NO_BETTER = 1e-3
-"""Of a step: fits that err less differ in nothing that anybody asks about."""
+"""A share of a step's time: fits that differ by less do not differ in any figure that is shown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Variant:
     scheduler: SchedulerConfig
     cache: CacheConfig
     flags: tuple[str, ...]
-    """Of ``vllm serve``, that the changes are made by."""
+    """Flags of ``vllm serve`` that make the changes."""
     is_vllms: bool
     """Whether vLLM has a flag for each of the changes to the engine."""
     keeps_time: bool
@@ -358,7 +358,7 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
 
 
 def _known(before: LatencyModel, after: LatencyModel) -> KnownError | None:
-    """Of the ratio of two modelled deployments: what both have, and nobody measured, is in the trace."""
+    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace."""
     if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
         return after.known_error(beside=before)
     return None

@@ -183,7 +183,7 @@ class Prepared(NamedTuple):
 
     workload: Workload
     replays: ReplaySettings
-    """Of a split, those of its prefill engines."""
+    """Settings of the replay; of a split, those of its prefill engines."""
     policy: PolicyMaker
     gpu: str | None
     gpus: int | None
@@ -191,9 +191,9 @@ class Prepared(NamedTuple):
     gpus_per_replica: int | None = None
     """GPUs of one of several replicas that come and go."""
     decode: DecodeSide | None = None
-    """Of a split of prefill and decode; None: every engine does both."""
+    """The decode side of a split; None: every engine does both."""
     records: tuple[EngineRecord, ...] = ()
-    """Of each engine, those that prefill before those that decode; empty where no trace can be written."""
+    """A record of each engine, those that prefill before those that decode; empty where no trace can be written."""
 
 
 class HeldBy(NamedTuple):
@@ -211,7 +211,7 @@ class Outcome:
     """What a replay came to."""
 
     report: Report
-    """Of a split: that of its decode engines, whose latencies are those that clients see."""
+    """The report; of a split, that of its decode engines, whose latencies are those that clients see."""
     refused: int
     """Requests that were not served."""
     seconds: float | None
@@ -221,7 +221,7 @@ class Outcome:
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What a split has besides: how busy its sides are."""
     traces: tuple[Path, ...] = ()
-    """Of each engine its steps file, those that decode first; empty unless all were asked for and are whole."""
+    """Each engine's steps file, those that decode first; empty unless all were asked for and are whole."""
 
 
 def replayed(
@@ -311,7 +311,7 @@ def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> 
 
 
 def _report(builders: Sequence[ReportBuilder]) -> Report:
-    """Of all engines that these are of."""
+    """The report of all engines that the builders watched."""
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
     return whole.report()
 

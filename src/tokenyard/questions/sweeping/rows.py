@@ -119,7 +119,7 @@ def _unquoted(value: str) -> str:
 
 Setting = bool | int | float | str | None
 Settings = Mapping[str, Setting]
-"""Of a variant, by name."""
+"""A variant's settings, by name."""
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
@@ -168,9 +168,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     """How many, at most where replicas come and go; None where a trace does not tell."""
     cost_per_hour: float | None = None
-    """Of all GPUs, on average where replicas come and go; None without prices."""
+    """Cost of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
-    """Of output, over the whole run; None without prices."""
+    """Cost of a million tokens of output, over the whole run; None without prices."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     traces: list[str] = []

@@ -80,7 +80,7 @@ class CauseLog:
         self._starts = [0]
         self._named: dict[str, list[_Told]] = {}
         self._open: dict[str, _Told] = {}
-        """Of those that the last step named."""
+        """Those that the last step named."""
 
     def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
         """A step was decided; ``outcome`` is its record."""

@@ -55,7 +55,7 @@ class Reasons:
         """Tokens of a request that is admitted with one left to compute: that one, and places for drafts."""
         self._num_blocks = int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
         self.preempted: list[Preemption] = []
-        """Of the step that is being decided."""
+        """Preemptions in the step that is being decided."""
         self.clipped: dict[str, Reason] = {}
         """Request -> what left it no tokens in the step that is being decided."""
         self._puts_off_prefills = False

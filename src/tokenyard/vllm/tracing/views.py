@@ -25,7 +25,7 @@ __all__ = ["Decided", "Demand", "EngineState", "TakenIn", "TracedRequest", "num_
 
 
 class Demand:
-    """Of one vLLM scheduler. Never too low: a refusal that nobody watches would have no reason."""
+    """How much the requests of one vLLM scheduler ask for. Never too low: an unwatched refusal would have no reason."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -132,7 +132,7 @@ class TracedRequest:
         self.mm_features = [_Item(feature) for feature in theirs.mm_features or ()]
         self.times = RequestTimes()
         self.local_hit_tokens: int | None = None
-        """Of the last prefix lookup before it was first scheduled; None if there was none."""
+        """What the last prefix lookup found before it was first scheduled; None if there was none."""
         self.num_external_computed_tokens = 0
         self._hit_tokens = -1
 

@@ -40,7 +40,7 @@ class EncoderReleases:
     def __init__(self, cache: EncoderCache) -> None:
         self._cache = cache
         self._passed: deque[tuple[Request, list[MultiModalItem]]] = deque()
-        """Of the rows that have not let go, the first row first."""
+        """Requests whose rows have not let go, with the items they have passed, the first row first."""
 
     def begin(self, requests: Sequence[Request], discarded: Collection[Request]) -> None:
         """Note what the rows of a step have passed; the output of those in ``discarded`` changes nothing."""
