@@ -136,7 +136,7 @@ class cached_attribute(Generic[T]):  # noqa: N801 - a decorator, named like ``pr
 _NEAR = 0.85
 """How alike two names are (difflib) of which one is the other, misspelt."""
 _NO_HOOKS = frozenset(("bind", "context", "pins"))
-"""Names that nobody overrides by mistake."""
+"""Names that are never overridden by mistake."""
 
 
 def check_hook_names(kind: type, seam: str) -> None:
@@ -152,5 +152,5 @@ def check_hook_names(kind: type, seam: str) -> None:
             continue
         near = get_close_matches(name, hooks, 1, _NEAR)
         if near:
-            fix = f"is no hook, so nobody would call it: did you mean {near[0]}? (One of your own needs another name.)"
+            fix = f"is no hook, so it is never called: did you mean {near[0]}? (One of your own needs another name.)"
             raise ConfigError(seam, f"{kind.__qualname__}.{name}", fix)

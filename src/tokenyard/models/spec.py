@@ -132,7 +132,7 @@ class MeanLayer:
 
     @property
     def dense_mlp_parameters(self) -> int:
-        """Parameters of the mean layer outside it: what every token goes through between attention blocks (routing included)."""
+        """Parameters of the mean layer outside it: what every token goes through between attentions (routing too)."""
         total = 0
         for layer in self.layers:
             mlp = layer.mlp
@@ -193,7 +193,7 @@ class ModelSpec(MeanLayer):
     other_parameters: int = 0
     """Outside the layers, besides embedding and head: last norm, learned positions. Kept in ``dtype``."""
     embedding_parameters: int = 0
-    """Parameters of embeddings beside the first, shared out as it is: one for every layer (Gemma 4). Kept in ``dtype``."""
+    """Embeddings beside the first, shared out as it is: one for every layer (Gemma 4). Kept in ``dtype``."""
     encoders: tuple[EncoderSpec, ...] = ()
     supports_multimodal: bool = False
     """It takes images or sound beside text, even where its encoders are left out."""

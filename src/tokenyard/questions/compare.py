@@ -281,7 +281,7 @@ def compare(
     settings of a replay. A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a
     mapping says what each is called. ``slo``: bounds that a request can hold, which goodput is counted by. ``progress``
     is called with policy, load, seed and how far that replay has come. ``arrivals``: as for :func:`tokenyard.run`.
-    ``loads`` are factors of the arrival rate. Intervals are of 95 %. Raises ConfigError for a policy that nobody knows,
+    ``loads`` are factors of the arrival rate. Intervals are of 95 %. Raises ConfigError for a policy that is not known,
     a list that is empty or says a thing twice, or a load that is none.
     """
     if isinstance(deployment, ReplaySettings):

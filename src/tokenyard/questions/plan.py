@@ -290,7 +290,7 @@ def _floors(question: PlanQuestion, job: VariantWorker, chosen: Row) -> list[Ach
 
 
 def _load(question: PlanQuestion, job: VariantWorker, chosen: Row) -> tuple[LargestLoad, int] | None:
-    """The largest load that the chosen variant bears, and the replays that took; None if nobody wants to know."""
+    """The largest load that the chosen variant bears, and the replays that took; None if it was not asked for."""
     if not question.largest_load or question.scenario.arrivals.max_concurrency is not None:
         return None
     with question.status("looking for the largest load"):

@@ -157,7 +157,7 @@ class SimulatedModel:
 
     def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""
-        assert self._acceptance is not None, "drafts were scheduled, and nobody said how many are right"
+        assert self._acceptance is not None, "drafts were scheduled, and it was not said how many are right"
         first = output.num_computed + output.num_new_tokens - drafts.counts
         seeds = [self._seeds[request_id] for request_id in output.req_ids]
         num_sampled = 1 + self._acceptance.accepted(seeds, first, drafts.counts)
@@ -210,7 +210,7 @@ class SimulatedModel:
 
 
 class SilentModel(SimulatedModel):
-    """Samples as many tokens, all of them 0: for a replay in which nobody looks at them."""
+    """Samples as many tokens, all of them 0: for a replay in which they are not looked at."""
 
     __slots__ = ("_outputs",)
 
@@ -321,7 +321,7 @@ class SimulatedExecutor:
         speculation: SimulatedSpeculation | None = None,
         silent: bool = False,
     ) -> None:
-        """``silent``: nobody looks at tokens (without speculation)."""
+        """``silent``: tokens are not looked at (without speculation)."""
         self._clock = clock
         self._latency = latency
         self._transfers = transfers

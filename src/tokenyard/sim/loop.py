@@ -15,7 +15,7 @@ else can happen, it goes on by itself, and may take steps that decide alike in o
 (:mod:`tokenyard.core.sched.fast_forward`). It comes back when a request ends, since that can bring a turn, and when it
 is time to say how far the replay has come.
 
-The loop ends when nothing is left that could happen, when its time is over, or when whoever watches says so. What
+The loop ends when nothing is left that could happen, when its time is over, or when the observer says so. What
 happens at the very last moment still does if it is the end of a step or an arrival.
 """
 
@@ -85,7 +85,7 @@ class EngineGroup:
         blank: bool = False,
     ) -> None:
         """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
-        ``blank``: nobody looks at tokens.
+        ``blank``: tokens are not looked at.
 
         ConfigError for ranks that step together in several pipeline stages.
         """
@@ -176,7 +176,7 @@ class EngineGroup:
         return outputs
 
     def send(self, now: float, request: Request) -> None:
-        """A request has arrived: the router says who gets it. ConfigError for a router that fails or names nobody."""
+        """A request has arrived: the router says who gets it. ConfigError for a router that fails or names none."""
         chosen = 0 if self._router is None else self._chosen(self._router, now, request)
         self.ranks[chosen].send(request)
 
@@ -269,7 +269,7 @@ class Loop:
                     self._came_out(outputs, event)
 
     def _next_event(self) -> Event | None:
-        """None: nothing will happen. Where somebody waits for what never comes, the schedulers know who."""
+        """None: nothing will happen. Where a request waits for what never comes, the schedulers know who."""
         traffic, now = self._traffic, self._clock.now()
         arrival, leaving = traffic.next_moment, traffic.next_abort
         if (arrival is None or leaving is not None) and not any(group.has_work for group in self._groups):

@@ -1,4 +1,4 @@
-"""Numbers in place of tokens and hashes, where nobody looks at either.
+"""Numbers in place of tokens and hashes, where neither is looked at.
 
 A replay needs hashes of blocks for one thing: equal content under equal names. What a workload's tokens are made of
 says the same before they are made. A recorded prompt is a chain of hash ids, a generated one a piece of a stream; their

@@ -196,7 +196,7 @@ def replay(
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it. ConfigError for
     arguments that are something else, or in another order.
 
-    Steps that decide alike are taken in one stroke, and token ids and hashes are made only where somebody looks at
+    Steps that decide alike are taken in one stroke, and token ids and hashes are made only where a reader looks at
     them (``reads_tokens`` of the observer and the policy); without ``leaps`` steps are taken one by one and everything
     is made, which gives the same.
     """

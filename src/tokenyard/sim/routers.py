@@ -320,7 +320,7 @@ ROUTERS: dict[str, RouterMaker] = {
 def router_maker(spec: str) -> RouterMaker:
     """Makes the router that ``spec`` names; a file is run now, and one router made to see that it can be.
 
-    Raises ConfigError if nobody knows the name or the file does not hold such a router.
+    Raises ConfigError if the name is not known or the file does not hold such a router.
     """
     file, _ = file_and_class(spec)
     if not file:

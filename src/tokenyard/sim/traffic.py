@@ -233,7 +233,7 @@ class ClientSessions:
         self._on_progress = on_progress
         self._arrivals = ArrivalQueue(workload)
         self.is_stopped = False
-        """Whoever watches the progress has had enough."""
+        """The caller that watches the progress has had enough."""
         self._under_way: dict[str, None] = {}
         """Requests that have arrived and not ended, as the workload calls them, in order."""
         self.refused: list[RefusedRequest] = []
@@ -266,7 +266,7 @@ class ClientSessions:
 
     @property
     def clients(self) -> ClientFigures | None:
-        """What clients saw who hang up and ask again; None where nobody does."""
+        """What clients saw who hang up and ask again; None where none does."""
         return None if self._retries is None else self._retries.figures(self.num_aborted)
 
     @property
@@ -362,7 +362,7 @@ def require_patience(workload: Workload) -> None:
 
 
 def require_settled(scheduler: Scheduler) -> None:
-    """A scheduler has nothing left to do, and nobody holds a block.
+    """A scheduler has nothing left to do, and no request holds a block.
 
     StuckError if requests wait for what never comes.
     """
@@ -371,4 +371,4 @@ def require_settled(scheduler: Scheduler) -> None:
         raise stuck
     assert scheduler.get_request_counts() == (0, 0), "the scheduler stalled with requests in its queues"
     scheduler.pins.clear()  # of jobs whose last turn was left out, or not marked as such
-    assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"
+    assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by no request"

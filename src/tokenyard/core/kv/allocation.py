@@ -87,7 +87,7 @@ class PrefixCacheStats:
 
 
 NO_LOOKUPS = PrefixCacheStats()
-"""Reported after nearly every step; nobody counts in it."""
+"""Reported after nearly every step; never written to."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

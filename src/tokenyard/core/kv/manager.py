@@ -284,7 +284,7 @@ class KVCacheManager:
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
         free = self.pool.num_free
         if need.new + len(need.hits) + watermark <= free:
-            return None  # whoever holds the hits
+            return None  # whichever request holds the hits
         evictable = self.pool.num_evictable(need.hits)
         needed = need.new + evictable
         if needed + watermark <= free:
@@ -310,7 +310,7 @@ class KVCacheManager:
 
     @property
     def grows_in_steps(self) -> bool:
-        """Whether several steps of decodes can be given room at once, and nobody is told of what the cache loses."""
+        """Whether several steps of decodes can be given room at once, and no observer is told what the cache loses."""
         quiet = self.events is None and not self.pool.listeners and not self.hashes_look_ahead
         return quiet and self._single is not None
 
@@ -461,6 +461,6 @@ class KVCacheManager:
             slot = request.slot
             assert self.table.capacity[slot] == self.coordinator.capacity(slot)
             for table, blocks in zip(self.table.block_tables, self.coordinator.held(slot), strict=True):
-                # What a window has left behind stays in the table, as in a worker's: nobody reads it.
+                # What a window has left behind stays in the table, as in a worker's: it is never read.
                 row = table[slot, : len(blocks)].tolist()
                 assert all(ours in (theirs, NULL_BLOCK) for ours, theirs in zip(blocks, row, strict=True))

@@ -23,7 +23,7 @@ class _Next(Enum):
     OTHER = auto()
     """The one behind it."""
     NONE = auto()
-    """Nobody: the pass is over."""
+    """No request is next: the pass is over."""
 
 
 class AdmissionPass:
@@ -39,12 +39,12 @@ class AdmissionPass:
         self._limits = limits_in_order(context, lifecycle.pins)
         self._max_num_seqs = context.config.max_num_seqs
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
-        """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
+        """No request waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool = False) -> list[Candidate]:
         """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended.
 
-        ``only_holders``: nobody is looked at but requests that hold blocks while they wait, which have their own queue.
+        ``only_holders``: nothing is tried but requests that hold blocks while they wait, which have their own queue.
         """
         outcomes.admission = self._why_ended(budget)
         if outcomes.admission is not None:

@@ -92,7 +92,7 @@ def check_queues(
 ) -> None:
     """Raise AssertionError if a request is lost, doubled or in the wrong place."""
     places = [r.request_id for queue in (running.requests, room) for r in queue]
-    assert room.occupied or not any(True for _ in room), "somebody waits in a room that looks empty"
+    assert room.occupied or not any(True for _ in room), "a request waits in a room that looks empty"
     assert len(places) == len(set(places)), "a request is in two places"
     assert set(places) == set(requests), "a request is in no queue"
     assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"

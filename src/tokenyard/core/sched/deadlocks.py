@@ -63,7 +63,7 @@ class EncoderDeadlock:
     def take_victims(self) -> list[Request]:
         """Requests that start over before the step that begins now, the last one first; their room is free then.
 
-        Nobody unless all that occupies room belongs to requests that were refused in the step before and have nothing
+        None unless all that occupies room belongs to requests that were refused in the step before and have nothing
         in flight, and no room has become free since, so that no step would ever change anything.
         """
         refused, cache = self._refused, self._encoder.cache
@@ -110,7 +110,7 @@ class _Attempt(NamedTuple):
 
 
 class AdmissionDeadlock:
-    """Looks at waiting requests that hold blocks; asked only where memory has refused somebody and nothing runs."""
+    """Looks at waiting requests that hold blocks; asked only where memory has refused a request and nothing runs."""
 
     def __init__(self, context: SchedulerContext) -> None:
         self._kv = context.kv
@@ -126,7 +126,7 @@ class AdmissionDeadlock:
         return not len(self._running) and any(request is not refused for request in self._holders())
 
     def preempted_itself(self, request: Request, reach: int) -> None:
-        """``request`` needed room for ``reach`` tokens, nobody ran beside it, and it has gone back to the queue."""
+        """``request`` needed room for ``reach`` tokens, none ran beside it, and it has gone back to the queue."""
         room = self._waiting_queues
         attempts = {rid: attempt for rid, attempt in self._attempts.items() if room.get(rid) is not None}
         holders = tuple(holder.request_id for holder in self._holders())
@@ -144,7 +144,7 @@ class AdmissionDeadlock:
         return max(attempt.reach, candidate.num_tokens)
 
     def resolve(self) -> bool:
-        """Nobody could be admitted: the last request that holds blocks gives them back. False if time will help."""
+        """No request could be admitted: the last request that holds blocks gives them back. False if time will help."""
         if len(self._running) or self._blocks_will_come():
             return False
         holders = self._holders()
@@ -181,7 +181,7 @@ class AdmissionDeadlock:
 #       and where others hold what it lacks, none of them will let go   a load, a reader, a session, a policy's clock
 #     => nothing will ever change
 #
-# Only a mistake leads there, of ours or of a hook, or settings that nobody refused: vLLM's issues 45388, 45414, 53130
+# Only a mistake leads there, of ours or of a hook, or settings that no check refused: vLLM's issues 45388, 45414, 53130
 # and 39734 are of this kind. Nothing is decided here.
 
 STUCK_AFTER = 1000
@@ -189,7 +189,7 @@ STUCK_AFTER = 1000
 
 
 class Standstill:
-    """Counts steps in which nobody gets on; costs a comparison in all others."""
+    """Counts steps in which no request gets on; costs a comparison in all others."""
 
     __slots__ = ("_clock", "_context", "_lifecycle", "_outcome", "_since", "num_steps")
 
@@ -230,7 +230,7 @@ class Standstill:
         return None
 
     def _first_of(self, outcome: Outcome) -> str:
-        """The request at which it stops; empty if nobody is left."""
+        """The request at which it stops; empty if none is left."""
         context = self._context
         if outcome.request_id in self._lifecycle.requests:
             return str(outcome.request_id)

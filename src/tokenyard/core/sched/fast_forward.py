@@ -1,15 +1,15 @@
-"""Steps that repeat the last one: every running request decodes a token, nobody comes, ends or lacks memory.
+"""Steps that repeat the last one: every running request decodes a token, none comes, ends or lacks memory.
 
     ordinary      schedule . update . schedule . update . schedule . update
     repeated      schedule . [ update . schedule . update . schedule ] . update
                                one stroke, k times: tokens, blocks and hashes of k steps
 
-Whoever waits is refused in each of them as in the last one, because what could change that does not happen: no block
+Each waiting one is refused in each of them as in the last one, because what could change that does not happen: no block
 is freed, no limit moves, and no block that fills holds what the head of the queue is looking for.
 
 The contract of such a leap, which three have a part in. The scheduler says for how many further steps its last decision
 stands if nothing happens but these steps (``num_repeats``, here). The executor lets outputs come and begins steps, so
-many at most, and none once something else may happen (``RunsAhead.run_ahead``): whoever drives it has told it until
+many at most, and none once something else may happen (``RunsAhead.run_ahead``): its driver has told it until
 when, as the loop of a replay does. The engine core has the scheduler take both in, between a step that was decided in
 full and the output that is due (``EngineCore.run_ahead``). All is then as if the steps had been taken one by one: plans
 in flight, tokens, blocks, hashes, LRU order, moments, and what observers know (``steps_repeated``).
@@ -36,7 +36,7 @@ __all__ = ["FastForward"]
 _MOST = 256
 """Steps in one stroke."""
 _FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}
-"""Ends of an admission pass that nobody's memory has to do with."""
+"""Ends of an admission pass that have nothing to do with memory."""
 _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 
 
@@ -70,7 +70,7 @@ class FastForward:
     def count(self, *, tells: bool) -> int:
         """How many further steps would decide what the last one did.
 
-        ``tells``: somebody is told why the head of the queue is refused, so that the reason has to stay the same, and
+        ``tells``: an observer is told why the queue's head is refused, so that the reason has to stay the same, and
         no block may go that the head could use.
         """
         if self._last is None or not self._is_possible:

@@ -121,7 +121,7 @@ class Lifecycle:
             self._on_finished(now, request)
 
     def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
-        """Its blocks are freed, unless somebody still wants them."""
+        """Its blocks are freed, unless a transfer still wants them."""
         loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
         wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
         request.status = status

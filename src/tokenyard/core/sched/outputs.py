@@ -68,7 +68,7 @@ class RequestEvents(FeatureHook):
         self._pending: defaultdict[Request, list[RequestEvent]] = defaultdict(list)
 
     def __len__(self) -> int:
-        """Requests with events that nobody has been told."""
+        """Requests with events that have not been told."""
         return len(self._pending)
 
     def record(self, request: Request, kind: EventType, timestamp: float) -> None:

@@ -230,7 +230,7 @@ class Scheduler:
     def standstill(self, after: int = STUCK_AFTER) -> StuckError | None:
         """What a host has to raise once ``after`` steps in a row have not moved anything and no further one will.
 
-        None also while somebody waits for an event: a load, a grammar, input, the end of a pause, a policy's clock.
+        None also while a request waits for an event: a load, a grammar, input, the end of a pause, a policy's clock.
         """
         if self._standstill.num_steps < after or self.pause_state is PauseState.PAUSED_ALL:
             return None
@@ -246,7 +246,7 @@ class Scheduler:
     def num_repeats(self) -> int:
         """How many further steps would decide what the last one did: a token for each of the same requests.
 
-        0 also while somebody watches who wants to see every step.
+        0 also while an observer wants to see every step.
         """
         observer = self.observer
         if self.pause_state is not PauseState.UNPAUSED or (observer is not None and not observer.sees_repeats):
@@ -356,7 +356,7 @@ class Scheduler:
         return self._features.speculation
 
     def get_grammar_bitmask(self, output: SchedulerOutput) -> GrammarOutput | None:
-        """Tokens that grammars allow in a step; None if nobody samples by one.
+        """Tokens that grammars allow in a step; None if no request samples by one.
 
         Ask while the step is in flight (else ValueError), when no earlier one is whose tokens advance its grammars.
         """

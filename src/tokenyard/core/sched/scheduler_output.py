@@ -188,7 +188,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     @cached_attribute
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
-        if self.total_num_scheduled_tokens == len(self.req_ids):  # nobody has none, so everybody has one
+        if self.total_num_scheduled_tokens == len(self.req_ids):  # none has zero, so each has one
             return _one_each(self.req_ids).copy()
         return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
 
@@ -295,7 +295,7 @@ class StepInFlight(msgspec.Struct, eq=False):
     discarded: set[Request] | None = None
     """Requests that a reset has preempted since: what the step brings for them is dropped."""
     rows: dict[Request, int] | None = None
-    """Row of each request, once somebody has asked."""
+    """Row of each request, made when it is first asked for."""
 
     def tokens_of(self, request: Request) -> int:
         """Tokens of the request that the step computes."""

@@ -48,7 +48,7 @@ class OutputBuilder:
         self._says_more = features.encoder is not None or self._zeroes_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
-        """The last step scheduled every running request: nobody was passed over."""
+        """The last step scheduled every running request: none was passed over."""
         self._marked_chunks = False
         """Some tenant may be marked as being in the middle of its prompt."""
         self._named: tuple[Request, ...] = ()
@@ -156,7 +156,7 @@ class OutputBuilder:
 
 
 def _frozen(column: IntArray) -> IntArray:
-    """A step is a value: nobody writes into its columns."""
+    """A step is a value: its columns are never written to."""
     column.setflags(False)  # type: ignore[call-arg]  # as above
     return column
 

@@ -120,7 +120,7 @@ def installed_points() -> Path | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How many tokens' KV an engine had room for, where nobody logged it.
+# How many tokens' KV an engine had room for, where it was not logged.
 
 RUNTIME_BYTES = 1_500_000_000
 """GPU memory taken beyond weights, activations and KV cache: graphs, communication buffers. Met by the measured points

@@ -103,7 +103,7 @@ def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
 
 
 def price_of(row: Row) -> float:
-    """What a row costs beside others: of an hour, or its GPUs where nobody gave prices."""
+    """What a row costs beside others: of an hour, or its GPUs where no prices were given."""
     return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
 
 
@@ -147,7 +147,7 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Where no variant holds a bound: what the bound would have to be, and which part of the time makes it.
 #
-# The floor is what the nearest variant reaches when it serves one request at a time: then nobody queues, and every
+# The floor is what the nearest variant reaches when it serves one request at a time: then none queues, and every
 # step has one request's tokens. A bound below it is held at no load; one above it is missed because of the load.
 
 
@@ -233,7 +233,7 @@ def _time(milliseconds: float) -> str:
 # far.
 
 RunOn = Callable[[Row, float], Row]
-"""A row whose replay was ended early, and the worst figure from which on nobody wants to know more, in times its bound
+"""A row whose replay was ended early, and the worst figure from which on more is not worth knowing, in times its bound
 -> its row, whole unless it is beyond that for certain."""
 
 _NEAREST_ALIKE = 1 + 1e-9

@@ -330,7 +330,7 @@ def recorded_ways(trace: Path | str) -> list[float]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How much of a replay lies in steps that are larger than any in the trace: nobody has measured them.
+# How much of a replay lies in steps that are larger than any in the trace: they were not measured.
 
 _MUCH = 0.05
 """A share of the time in steps: less is not worth a sentence."""

@@ -95,7 +95,7 @@ class SLOWatch(StepObserver):
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
-        """None where requests are sent again: nobody knows of how many attempts a percentile will be."""
+        """None where requests are sent again: it is not known of how many attempts a percentile will be."""
         self._num_requests = len(workload)
         self._num_tokens = workload.num_output_tokens
         self._all_end = workload.first_impatient is None
@@ -187,7 +187,7 @@ class Prepared(NamedTuple):
     policy: PolicyMaker
     gpu: str | None
     gpus: int | None
-    """How many GPUs all engines have; None if nobody knows, or that changes."""
+    """How many GPUs all engines have; None if it is not known, or changes."""
     gpus_per_replica: int | None = None
     """GPUs of one of several replicas that come and go."""
     decode: DecodeSide | None = None
@@ -217,7 +217,7 @@ class Outcome:
     seconds: float | None
     """From the first step of any engine to the last moment."""
     held: HeldBy | None
-    """None: nobody was held back."""
+    """None: no request was held back."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What a split has besides: how busy its sides are."""
     traces: tuple[Path, ...] = ()
@@ -329,7 +329,7 @@ def _held(report: Report, side: str | None = None) -> list[HeldBy]:
 
 
 def _most(held: Sequence[HeldBy]) -> HeldBy | None:
-    """None if nobody lost any time."""
+    """None if none lost any time."""
     found = max(held, key=lambda each: each.seconds, default=None)
     return found if found is not None and found.seconds > 0 else None
 

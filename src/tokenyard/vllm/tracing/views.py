@@ -54,7 +54,7 @@ class Demand:
         if not self._block_size:
             return True
         size = self._block_size
-        # One token each: whoever has filled its last block needs another.
+        # One token each: a request that has filled its last block needs another.
         return num_free < groups * [request.num_computed_tokens % size for request in running].count(0)
 
 
@@ -303,7 +303,7 @@ class _Queue:
 class EngineState:
     """A ``SchedulerState`` over a vLLM scheduler.
 
-    ``known``: request id -> request, of all that vLLM has been given; whoever keeps it says when the running list has
+    ``known``: request id -> request, of all that vLLM has been given; its keeper says when the running list has
     changed.
     """
 
@@ -347,7 +347,7 @@ class EngineState:
 
     @property
     def pinned(self) -> Sequence[TracedRequest]:
-        """Nobody: vLLM pins nothing."""
+        """No request: vLLM pins nothing."""
         return ()
 
     @property

@@ -106,7 +106,7 @@ class EncoderInputs:
                 self._wanted.setdefault(item.mm_hash, [item.num_embeds, 0])[1] += 1
 
     def request_ended(self, request: Request) -> None:
-        """Its outputs are freed, and nobody waits for more of them."""
+        """Its outputs are freed, and it waits for no more of them."""
         self.releases.free(request)
         for item in self._items.pop(request.request_id, ()):
             wanted = self._wanted[item.mm_hash]

@@ -113,7 +113,7 @@ class Transfers(FeatureHook):
         self.ask("on_new_request", self.connector.on_new_request, request)
 
     def has_received(self, request: Request) -> bool:
-        """The request's load is complete, and nobody has looked at it since."""
+        """The request's load is complete, and admission has not looked at it since."""
         return request.request_id in self._received
 
     def promote(self, request: Request) -> bool:
@@ -185,7 +185,7 @@ class Transfers(FeatureHook):
 
     def forget_doubtful(self, step: StepInFlight, report: ConnectorOutput | None) -> None:
         """If a load failed, forget what requests computed that have left since the step was made (a step before, under
-        async scheduling): their blocks are not theirs any more, so nobody else would look after them.
+        async scheduling): their blocks are not theirs any more, so nothing else would look after them.
         """
         failed = report is not None and bool(report.invalid_block_ids)
         if failed or self._failed_before:
