@@ -89,6 +89,10 @@ wheel: $(INSTALLED_DEV)  ## The package, into dist/: with the viewer, the same b
 		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: compile
+compile: $(INSTALLED_DEV)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
+	@$(BIN)/python scripts/compile_core.py
+
 .PHONY: sbom
 sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.json (CycloneDX)
 	@mkdir -p dist
@@ -181,7 +185,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 .PHONY: clean
 clean:  ## Remove everything that was built, all environments included
 	@rm -rf .venv .venv-vllm .venv-vllm-0.* dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		.benchmarks .coverage traces/demo viewer/node_modules
+		.benchmarks .coverage traces/demo viewer/node_modules src/tokenyard/_compiled
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

@@ -5,8 +5,8 @@ with drawn sizes (``scripts/planner``). Run it in an environment with vLLM's sou
 
     PYTHONPATH=src:scripts nice python scripts/record_registry.py [ARCHITECTURE ...] [--kind text] [--work FOLDER]
 
-``--work`` keeps an answer per architecture, and those that are there are not asked for again; without names all that
-are in it are put together into ``tests/unit/models/registry.json.gz``.
+``--work`` keeps an answer per architecture, and those that are there are not asked for again; all that are in it are
+entered into ``tests/unit/models/registry.json.gz``, and which fields no class reads into ``unread.json``.
 """
 
 from __future__ import annotations
@@ -59,14 +59,25 @@ def main() -> int:
             file.write_text(json.dumps(answer, sort_keys=True))
             print(name, len(answer["cases"]), answer.get("error", "")[:150], flush=True)
     settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
-    answers = [json.loads(file.read_text()) for file in sorted(flags.work.glob("*.json"))]
+    known, unread = _written(flags.out), json.loads(flags.unread.read_text()) if flags.unread.exists() else {}
+    for file in flags.work.glob("*.json"):
+        answer = json.loads(file.read_text())
+        unread[answer["architecture"]] = [*filter(may_matter, answer.pop("unread", ()))]
+        known[answer["architecture"]] = answer
+    answers = [known[name] for name in sorted(known)]
+    lines = [f" {json.dumps(name)}: {json.dumps(unread[name])}" for name in sorted(unread) if unread[name]]
+    flags.unread.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     recorded = {"versions": versions(), "gpu": gpu.name, "settings": settings, "architectures": answers}
     flags.out.write_bytes(gzip.compress(json.dumps(recorded, sort_keys=True).encode(), mtime=0))
-    unread = {each["architecture"]: [n for n in each.get("unread", ()) if may_matter(n)] for each in answers}
-    lines = [f" {json.dumps(name)}: {json.dumps(fields)}" for name, fields in unread.items() if fields]
-    flags.unread.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{len(answers)} architectures in {flags.out}, {flags.out.stat().st_size:,} bytes")
     return 0
+
+
+def _written(file: Path) -> dict[str, Any]:
+    """The answers that are there, by architecture."""
+    if not file.exists():
+        return {}
+    return {each["architecture"]: each for each in json.loads(gzip.decompress(file.read_bytes()))["architectures"]}
 
 
 def _in_a_process(name: str) -> dict[str, Any]:

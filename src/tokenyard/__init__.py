@@ -61,6 +61,7 @@ __all__ = [
     "accuracy",
     "compare",
     "compare_recordings",
+    "core_is_compiled",
     "decision_profile",
     "describe_run",
     "load_latency",
@@ -161,6 +162,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Version": {
         "tokenyard.version": ("__version__",),
+        "tokenyard.compiled": ("core_is_compiled",),
     },
 }
 """Purpose -> module -> names, in the order of ``docs/api.md``."""
@@ -178,6 +180,7 @@ NAMESPACES = {
 """Packages with names of their own that programs may rely on -> what for."""
 
 if TYPE_CHECKING:
+    from tokenyard.compiled import core_is_compiled
     from tokenyard.connectors.config import KVTransferConfig
     from tokenyard.core.config import CacheConfig, KVCacheGroup, SchedulerConfig, SpeculativeConfig
     from tokenyard.core.engine import EngineCore, Executor

@@ -17,6 +17,7 @@ import pytest
 from tests.integration.command import call, environment, tokenyard
 
 from tokenyard.cli.main import main
+from tokenyard.compiled import which_core
 
 COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
 
@@ -28,7 +29,7 @@ def test_python_m_is_the_command(tmp_path: Path) -> None:
 
 
 def test_version_and_help(tmp_path: Path) -> None:
-    assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\n", "")
+    assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\ncore: {which_core()}\n", "")
     outcome = tokenyard("--help", cwd=tmp_path)
     assert outcome.code == 0
     assert tokenyard("help", cwd=tmp_path) == outcome

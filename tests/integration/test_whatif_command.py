@@ -187,6 +187,42 @@ def test_a_line_with_limits_is_as_the_limits_set(on_l4: Path) -> None:
     assert first == second
 
 
+MANIFEST = """apiVersion: apps/v1
+kind: Deployment
+spec:
+  replicas: 2
+  template:
+    spec:
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai:v0.33.0
+        env: [{name: NCCL_ALGO, value: Tree}]
+        args: [llama-3.1-8b, --max-model-len=8192]
+"""
+
+
+def test_a_manifest_is_asked_about_on_the_gpu_that_it_names(on_l4: Path) -> None:
+    (on_l4 / "h100.yaml").write_text(MANIFEST)
+    asked = ("--serve", "h100.yaml", "--set", "gpu=h100")
+    told = json.loads(call("whatif", "l4", *asked, "--json", cwd=on_l4).stdout)
+    by_setting, by_manifest = told["variants"]
+    assert figures(by_manifest) == figures(by_setting)
+    notes = by_manifest["notes"]
+    assert "gpu h100: nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3" in notes
+    assert any(note.startswith("replicas 2: not taken; a trace is of one engine") for note in notes)
+    assert any(note.startswith("ignored: NCCL_ALGO=Tree") for note in notes)
+    assert all(not note.startswith(("gpu ", "replicas ")) for note in by_setting["notes"])
+    typed = json.loads(call("whatif", "l4", "--serve", "h100.yaml", "--gpu", "l4", "--json", cwd=on_l4).stdout)
+    assert {each["change"] for each in typed["variants"][0]["figures"]} <= {0.0, None}
+
+
+def test_a_manifest_with_a_gpu_that_is_not_known_is_refused_until_somebody_says_one(on_l4: Path) -> None:
+    (on_l4 / "unknown.yaml").write_text(MANIFEST.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA-Unheard-Of"))
+    call("whatif", "l4", "--serve", "unknown.yaml", cwd=on_l4).refused("NVIDIA-Unheard-Of", "--gpu names one of")
+    assert call("whatif", "l4", "--serve", "unknown.yaml", "--gpu", "l4", cwd=on_l4).code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

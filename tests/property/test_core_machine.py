@@ -20,6 +20,7 @@ import pytest
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.support.examples import examples
 from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.toy_connector import ToyConnector
 
@@ -450,9 +451,13 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.core.num_in_flight == 0
 
 
-class TestCoreMachine(machine_test(CoreMachine, Floor(accepted=2, steps=4), max_examples=150, step_count=30)):  # type: ignore[misc]
+_EXAMPLES = 150
+
+
+class TestCoreMachine(machine_test(CoreMachine, Floor(accepted=2, steps=4), max_examples=_EXAMPLES, step_count=30)):  # type: ignore[misc]
     def runTest(self) -> None:  # noqa: N802  # unittest's name
         errors, closed = CoreMachine.num_errors, CoreMachine.num_closed
         super().runTest()
-        assert CoreMachine.num_errors - errors > 30, "hardly anybody made a mistake"
-        assert CoreMachine.num_closed - closed > 4, "hardly anybody made one by which the engine ends"
+        share = examples(_EXAMPLES) / _EXAMPLES
+        assert CoreMachine.num_errors - errors > 15 * share, "hardly a hook made a mistake"
+        assert CoreMachine.num_closed - closed > 4 * share, "hardly one made a mistake that ends the engine"

@@ -57,6 +57,7 @@ def _run(arguments: list[str], typed: list[type]) -> int:
     """Read the command, which joins ``typed``, and execute it."""
     if arguments == ["--version"]:
         print(f"tokenyard {import_module('tokenyard.version').__version__}")
+        print(f"core: {import_module('tokenyard.compiled').which_core()}")
         return 0
     commands = import_module("tokenyard.cli.support.flags").COMMANDS
     command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)

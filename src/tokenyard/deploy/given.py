@@ -9,13 +9,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
-from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, Found, Said
+from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, Found, Nodes, Said
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
@@ -176,6 +177,8 @@ CHANGES_MEMORY = frozenset(
     )
 )  # fmt: skip
 """Settings that, given beside a log, make another deployment of it than the one whose memory it tells."""
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_SPREADS = frozenset(("nnodes", "data_parallel_size_local"))
 _GIB = float(1 << 30)
 
 
@@ -252,6 +255,21 @@ def _version(said: Said) -> tuple[str, str]:
     return nearest, f"decisions of {said.value} ({said.where}) are not known here: the nearest that are"
 
 
+def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool) -> Pasted:
+    """With the machines over which ``num_gpus``, those of all engines, are spread, or why that is not taken."""
+    least = -(-num_gpus // nodes.gpus) if nodes.gpus else nodes.machines
+    number = next((each for each in (least, nodes.machines) if each <= nodes.machines and num_gpus % each == 0), None)
+    if number is not None and number > 1 and one_deployment:
+        found = Found("nnodes", number, nodes.where)
+        return pasted._replace(values={**pasted.values, "nnodes": number}, found=(*pasted.found, found))
+    problem = "not taken for variants of it (--nnodes)"
+    if one_deployment and number == 1:
+        problem = f"its GPUs, {num_gpus}, fit on one of them, and what the others run is not read"
+    elif one_deployment:
+        problem = f"not taken: {num_gpus} GPUs do not divide by it (--nnodes)"
+    return pasted._replace(found=(*pasted.found, Found("nnodes", nodes.machines, f"{nodes.where}; {problem}")))
+
+
 def _known_gpu(said: Said) -> str:
     if said.value not in GPUS:
         known = ", ".join(GPUS)
@@ -318,11 +336,14 @@ def given_by(
     settings that can be given. ``one_deployment`` and ``with_trace``: as for
     :func:`~tokenyard.deploy.given.said_beside_flags`. Raises TokenyardError.
     """
+    given = spelled_out(merged(before, line.given, *readings))
+    used = {each.flag.field: _plain(each) for each in given if _is_setting(each, has)}
     pasted = said_beside_flags(
         line, typed=typed, gpu=gpu, has=has, one_deployment=one_deployment, with_trace=with_trace
     )
-    given = spelled_out(merged(before, line.given, *readings))
-    used = {each.flag.field: _plain(each) for each in given if _is_setting(each, has)}
+    if line.nodes is not None and not _SPREADS & {*typed, *used}:
+        num_gpus = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
+        pasted = _spread(pasted, line.nodes, num_gpus, one_deployment=one_deployment)
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
     asked = GivenFlags(
         tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens, frozenset(pasted.logged)

@@ -336,15 +336,16 @@ def on_gpu(run: RecordedRun, recorded: RecordedDeployment, gpu: str) -> Variant:
 
 
 def served_with(run: RecordedRun, recorded: RecordedDeployment, line: str, gpu: str | None) -> Variant:
-    """The recorded traffic on what ``line`` starts, on ``gpu`` or else that of the trace.
+    """The recorded traffic on what ``line`` starts, on ``gpu``, or else what the line names, or that of the trace.
 
     Raises TokenyardError naming what of the line, or of the trace, is not modelled.
     """
     _, before = recorded.known
-    device = before.gpu if gpu is None else named_gpu(gpu)
-    settings = settings_of_line(read_serve_line(line), gpu=device.name)
+    read = read_serve_line(line)
+    device = named_gpu(gpu).name if gpu is not None else None if read.gpu is not None else before.gpu.name
+    settings = settings_of_line(read, gpu=device)
     pasted = settings.launch.serve or ""
-    return deployed(run, recorded, settings, pasted if gpu is None else f"{pasted} on {device.name}")
+    return deployed(run, recorded, settings, pasted if gpu is None else f"{pasted} on {device}")
 
 
 def deployed(run: RecordedRun, recorded: RecordedDeployment, settings: DeploymentSettings, name: str) -> Variant:
@@ -354,8 +355,19 @@ def deployed(run: RecordedRun, recorded: RecordedDeployment, settings: Deploymen
     """
     own, before = recorded.known
     settings = replace(settings, hardware=replace(settings.hardware, latency=own.hardware.latency))
-    after = planned(prepare(resolve(of_version(run, settings)), run.workload))
-    return redeployed(run, replace(as_it_was(run), name=name), before, after)
+    setup = prepare(resolve(of_version(run, settings)), run.workload)
+    base = replace(as_it_was(run), name=name, notes=tuple(_taken(settings, setup)))
+    return redeployed(run, base, before, planned(setup))
+
+
+def _taken(settings: DeploymentSettings, setup: ReplaySpec) -> Iterator[str]:
+    """What a text says beside flags, and what of a deployment is not taken, in sentences."""
+    for each in settings.launch.asked.found:
+        if each.name != "replicas":
+            yield f"{each.name} {each.value}: {each.why}"
+    if (replicas := settings.parallel.replicas) is not None:
+        yield f"replicas {replicas}: not taken; a trace is of one engine, and all of its traffic goes to one here"
+    yield from (f"ignored: {each}" for each in settings.launch.asked.ignored(setup.settled.version))
 
 
 @cache

@@ -318,7 +318,8 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
     remarks = [each for one in read for each in _of_file(one, len(read))]
     logged, of_models = of_one_model(merged(read, drawn=drawn), name, log)
-    arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn)
+    from_ends = any(each.code == "ends" for each in remarks)
+    arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
     remarks += [*of_models, *assumed]
     if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
         remarks += _doubts([each.moment for each in logged if each.moment is not None])

@@ -41,7 +41,7 @@ def test_a_shared_block_is_free_when_the_last_holder_lets_go() -> None:
     pool.touch(held[:1])
     pool.release(reversed(held))
     assert list(pool.free_queue) == [3, 2]
-    assert pool.ref == [0, 1, 0, 0]
+    assert list(pool.ref) == [0, 1, 0, 0]
     pool.release(held[:1])
     assert list(pool.free_queue) == [3, 2, 1]
 
@@ -131,7 +131,7 @@ def test_the_null_block_in_a_list_is_passed_over() -> None:
     pool.publish([NULL_BLOCK, block], [A, B])
     assert (pool.indexes[0].get(A), pool.indexes[0].get(B)) == (None, block)
     pool.touch([NULL_BLOCK, block])
-    assert pool.ref == [0, 2, 0, 0]
+    assert list(pool.ref) == [0, 2, 0, 0]
     pool.release([NULL_BLOCK, block])
     pool.release([block, NULL_BLOCK])
     assert list(pool.free_queue) == [2, 3, block]

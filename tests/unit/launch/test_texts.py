@@ -165,7 +165,7 @@ def test_an_inference_service() -> None:
 def test_a_unit_of_systemd() -> None:
     line = read_serve_text(UNIT)
     assert values(line) == {"model": "openai/gpt-oss-20b", "max-num-seqs": 9, "port": 80}
-    assert line.environment == {"VLLM_USE_V1": "1", "VLLM_A": "b c", "SEQS": "***"}
+    assert line.environment == {"VLLM_USE_V1": "1", "VLLM_A": "b c"}
     assert [each[:2] for each in line.notes] == [("EnvironmentFile", "-/etc/vllm.env")]
 
 

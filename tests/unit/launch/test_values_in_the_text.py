@@ -235,6 +235,33 @@ def test_what_a_condition_alone_sets_is_taken_and_named() -> None:
     assert [each.name for each in line.notes] == ["M"]
 
 
+def test_what_several_conditions_set_is_the_first_of_them() -> None:
+    line = read_serve_text("case $H in\n  h100*) SEQS=512 ;;\n  *) SEQS=64 ;;\nesac\nvllm serve m --max-num-seqs $SEQS")
+    assert flags(line)["max-num-seqs"] == 512
+    assert [(each.name, each.why) for each in line.notes] == [
+        ("SEQS", "is set under several conditions: the first is taken")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("docker run -e VLLM_ARGS='--port 1' --entrypoint bash vllm/vllm-openai -c 'vllm serve m $VLLM_ARGS'", []),
+        ("export VLLM_A=1\nvllm serve m --port $VLLM_A", []),
+        ("VLLM_A=1\ndocker run -e VLLM_A=$VLLM_A vllm/vllm-openai m", ["VLLM_A"]),
+        ("image: vllm/vllm-openai\nargs: [m, --port=$(VLLM_A)]\nenv: [{name: VLLM_A, value: '1'}]", []),
+        ("export VLLM_A=1\nvllm serve m", ["VLLM_A"]),
+    ],
+)
+def test_variables_of_the_command_alone_are_not_the_servers(text: str, left: list[str]) -> None:
+    assert list(read_serve_text(text).environment) == left
+
+
+def test_the_module_of_the_command_line() -> None:
+    text = "numactl --membind=0 nohup python3 -m vllm.entrypoints.cli.main serve m --max-num-seqs 8"
+    assert values(text) == {"model": "m", "max-num-seqs": 8}
+
+
 @pytest.mark.parametrize("script", ["A=('' '')\n" + 'A+=("${A[@]}")\n' * 40, "A=aa\n" + "A+=$A\n" * 40])
 def test_variables_that_double(script: str) -> None:
     with pytest.raises(ConfigError, match="stands for more than"):

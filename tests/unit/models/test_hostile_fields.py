@@ -13,11 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.planner_answers import recorded
 
 import tokenyard.models
 from tokenyard.errors import ConfigError
 from tokenyard.models.reading.read import model_from_config
+from tokenyard.models.reading.table import ROWS
 
+_RECORDED = recorded(Path(__file__).with_name("registry.json.gz"))["architectures"]
+_DRAWN = [case["config"] for entry in _RECORDED if entry["architecture"] in ROWS for case in entry["cases"]]
 _FILES = sorted(Path(tokenyard.models.__file__).parent.joinpath("configs").glob("*.json"))
 
 _HOSTILE: list[Any] = [
@@ -36,7 +40,8 @@ def _fields(config: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tupl
 @settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_any_value_in_any_field_is_borne(data: st.DataObject) -> None:
-    config = copy.deepcopy(json.loads(data.draw(st.sampled_from(_FILES)).read_text()))
+    known = st.sampled_from(_FILES).map(lambda file: json.loads(file.read_text()))
+    config = copy.deepcopy(data.draw(known | st.sampled_from(_DRAWN)))
     path = data.draw(st.sampled_from(list(_fields(config))))
     section = config
     for name in path[:-1]:

@@ -339,6 +339,7 @@ def test_a_table_is_columns() -> None:
     assert table["mixed"].tolist() == ['{"a":1}', "3", None]
     assert "x" in table
     assert list(table)[2] == {"n": 3, "x": 2.0, "name": "<b>", "yes": True, "mixed": None}
+    assert list(table)[1]["x"] is None, "JSON has no NaN"
     with pytest.raises(ValueError, match="read-only"):
         table["n"][0] = 7
     with pytest.raises(ConfigError, match="column = 'y': use one of: n, x, name"):

@@ -1,11 +1,15 @@
-"""The pool of KV blocks: reference counts, the free queue, the prefix index."""
+"""The pool of KV blocks: reference counts, the free queue, the prefix index.
+
+Every block that a step takes, fills or gives back passes here, so this module is one of those that can run compiled
+(:mod:`tokenyard.compiled`): ``block_pool.pxd`` says which of its names are numbers. Loops are written for both, the
+interpreter and the compiler: one pass over the blocks, which looks at a block's hash once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import cast
 
+from tokenyard.compiled import column
 from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import BlockHash
 
@@ -43,7 +47,7 @@ class FreeQueue:
         """What stands before it in ``_back`` has left."""
         self._base = 0
         """Entries that were cut off in front of ``_back``: places are counted from the very first."""
-        self._place = [-1] * num_blocks
+        self._place = column(-1, num_blocks)
         """Block -> its entry in ``_back``, counted with ``_base``, or, negative, ``~`` of its entry in ``_front``."""
         self._most = 2 * num_blocks + 64
         """Entries, holes included, that are worth keeping."""
@@ -178,10 +182,12 @@ class PrefixIndex:
 
     def longest_prefix(self, hashes: Sequence[BlockHash]) -> list[int]:
         """The blocks of the longest leading run of known hashes."""
-        found: list[int] = []
-        # list.extend keeps what it got before the lookup of the first unknown hash raises.
-        with suppress(KeyError):
-            found.extend(map(self.first.__getitem__, hashes))
+        first, found = self.first, []
+        for block_hash in hashes:
+            block = first.get(block_hash)
+            if block is None:
+                break
+            found.append(block)
         return found
 
     def add(self, block_hash: BlockHash, block: int) -> None:
@@ -190,35 +196,38 @@ class PrefixIndex:
 
     def add_n(self, hashes: Sequence[BlockHash], blocks: Sequence[int]) -> None:
         """Publish several blocks, in order."""
-        oldest = list(map(self.first.setdefault, hashes, blocks))
-        if oldest != blocks:
-            for block_hash, block, first in zip(hashes, blocks, oldest, strict=True):
-                if first != block:
-                    self._more.setdefault(block_hash, []).append(block)
+        first = self.first
+        for block_hash, block in zip(hashes, blocks, strict=True):
+            if first.setdefault(block_hash, block) != block:
+                self._more.setdefault(block_hash, []).append(block)
 
     def discard(self, block_hash: BlockHash, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""
-        if block_hash not in self._more:
-            first = self.first.pop(block_hash)
-            if first != block:
-                self.first[block_hash] = first
+        self.discard_n([block_hash], [block])
+
+    def discard_n(self, hashes: Sequence[BlockHash], blocks: Sequence[int]) -> None:
+        """Forget several blocks; KeyError at the first that was not published under its hash."""
+        first, more = self.first, self._more
+        for block_hash, block in zip(hashes, blocks, strict=True):
+            if more and block_hash in more:
+                self._discard_equal(block_hash, block)
+                continue
+            oldest = first.pop(block_hash)
+            if oldest != block:
+                first[block_hash] = oldest
                 raise KeyError(block)
-            return
+
+    def _discard_equal(self, block_hash: BlockHash, block: int) -> None:
+        """Forget one of several blocks with the same content."""
         others = self._more[block_hash]
         if self.first[block_hash] == block:
             self.first[block_hash] = others.pop(0)
-        else:
+        elif block in others:
             others.remove(block)
+        else:
+            raise KeyError(block)
         if not others:
             del self._more[block_hash]
-
-    def discard_n(self, hashes: Sequence[BlockHash], blocks: list[int]) -> None:
-        """Forget several blocks; KeyError if one was not published under its hash."""
-        if self._more and not self._more.keys().isdisjoint(hashes):
-            for block_hash, block in zip(hashes, blocks, strict=True):
-                self.discard(block_hash, block)
-        elif list(map(self.first.pop, hashes)) != blocks:
-            raise KeyError(f"one of the blocks {blocks} is published under another hash")
 
     def clear(self) -> None:
         """Forget everything."""
@@ -245,10 +254,10 @@ class PoolListener:
     One that raises closes the scheduler.
     """
 
-    def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
+    def block_evicted(self, block_hash: BlockHash, group_id: int, block: int) -> None:
         """A cached block is handed out for other content: until its new owner writes, it still holds the old one."""
 
-    def block_forgotten(self, block_hash: bytes, group_id: int) -> None:
+    def block_forgotten(self, block_hash: BlockHash, group_id: int) -> None:
         """A block's content turned out to be worthless."""
 
     def all_forgotten(self) -> None:
@@ -270,11 +279,15 @@ def append_freed(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prompt
 
 def unhashed_first(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prompt_tails: Collection[int]) -> None:
     """Freed blocks that hold nothing worth keeping are used again before all others (vLLM since 0.24)."""
-    if all(map(hash_of.__getitem__, freed)):
-        queue.append_n(freed)
-        return
-    queue.prepend_n([block for block in freed if hash_of[block] is None and block not in prompt_tails])
-    queue.append_n([block for block in freed if hash_of[block] is not None or block in prompt_tails])
+    worthless: list[int] = []
+    kept: list[int] = []
+    for block in freed:
+        if hash_of[block] is None and block not in prompt_tails:
+            worthless.append(block)
+        else:
+            kept.append(block)
+    queue.prepend_n(worthless)
+    queue.append_n(kept)
 
 
 class BlockPool:
@@ -307,7 +320,7 @@ class BlockPool:
         """Per KV-cache group: the same tokens have other KV in another group."""
         self.cached = [index.first for index in self.indexes]
         """What each of them knows; for counting."""
-        self.ref = [0] * num_blocks
+        self.ref = column(0, num_blocks)
         self.hash_of: list[BlockHash | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
         self.prompt_tails: dict[int, int] = {}
@@ -338,16 +351,19 @@ class BlockPool:
 
         The caller has checked ``n <= num_free``.
         """
+        ref, hash_of = self.ref, self.hash_of
         blocks = self.free_queue.popleft_n(n)
-        ref = self.ref
-        held = list(map(self.hash_of.__getitem__, blocks))
-        if held and all(held):
-            self._evict(blocks, cast("list[BlockHash]", held))
-        elif any(held):
-            cached = {block: block_hash for block, block_hash in zip(blocks, held, strict=True) if block_hash}
-            self._evict(list(cached), list(cached.values()))
+        cached: list[int] = []
+        hashes: list[BlockHash] = []
         for block in blocks:
             ref[block] = 1
+            block_hash = hash_of[block]
+            if block_hash is not None:
+                hash_of[block] = None
+                cached.append(block)
+                hashes.append(block_hash)
+        if cached:
+            self._evict(cached, hashes)
         self._forget_tails(blocks)
         return blocks
 
@@ -357,15 +373,12 @@ class BlockPool:
                 self.prompt_tails.pop(block, None)
 
     def _evict(self, blocks: list[int], hashes: list[BlockHash]) -> None:
-        """Forget these hashes, which the blocks hold, in order."""
-        hash_of, index_of = self.hash_of, self.index_of
-        for block in blocks:
-            hash_of[block] = None
+        """Forget these hashes, which the blocks held, in order."""
         if len(self.indexes) == 1:
             self.indexes[0].discard_n(hashes, blocks)
         else:
             for block, old in zip(blocks, hashes, strict=True):
-                index_of[block].discard(old, block)
+                self.index_of[block].discard(old, block)
         if self.listeners:
             for block, old in zip(blocks, digests(hashes), strict=True):
                 for listener in self.listeners:
@@ -390,8 +403,11 @@ class BlockPool:
 
     def num_evictable(self, blocks: Sequence[int]) -> int:
         """How many of ``blocks`` lie in the free queue."""
-        # The null block has no references either, but is not in the queue.
-        return list(map(self.ref.__getitem__, blocks)).count(0) - blocks.count(NULL_BLOCK)
+        ref, evictable = self.ref, 0
+        for block in blocks:
+            if not ref[block] and block != NULL_BLOCK:  # which has no references either, but is not in the queue
+                evictable += 1
+        return evictable
 
     def touch(self, blocks: Sequence[int]) -> None:
         """Take a reference on cached blocks; free ones leave the queue."""
@@ -403,17 +419,14 @@ class BlockPool:
 
     def release(self, ordered: Iterable[int]) -> None:
         """Drop one reference each; those without any left join the queue, the first to be evicted given first."""
-        ref, freed = self.ref, list(ordered)
-        if NULL_BLOCK in freed:
-            freed = [block for block in freed if block != NULL_BLOCK]
-        counts = list(map(ref.__getitem__, freed))
-        if counts.count(1) == len(counts):  # nobody shares any of them
-            for block in freed:
-                ref[block] = 0
-        else:
-            for block in freed:
-                ref[block] -= 1
-            freed = [block for block in freed if not ref[block]]
+        ref = self.ref
+        freed: list[int] = []
+        for block in ordered:
+            if block != NULL_BLOCK:
+                left = ref[block] - 1
+                ref[block] = left
+                if not left:
+                    freed.append(block)
         self._put_back(self.free_queue, freed, self.hash_of, self.prompt_tails)
 
     def publish(self, blocks: Sequence[int], hashes: Sequence[BlockHash], group_id: int = 0) -> None:
@@ -458,7 +471,7 @@ class BlockPool:
         for blocks in holders:
             for block in blocks:
                 expected[block] += block != NULL_BLOCK
-        assert expected == self.ref, "reference counts differ from the holders"
+        assert expected == list(self.ref), "reference counts differ from the holders"
         free = list(self.free_queue)
         assert NULL_BLOCK not in free, "the null block is free"
         assert all(not self.ref[block] for block in free), "a held block is in the free queue"

@@ -10,6 +10,7 @@ from typing import Any
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Found,
+    Nodes,
     Said,
     device_of_image,
     script_started,
@@ -17,6 +18,7 @@ from tokenyard.deploy.texts.commands import (
 )
 from tokenyard.deploy.texts.manifests import (
     containers_started,
+    count_of,
     environment_of,
     gpu_named,
     gpu_of_labels,
@@ -26,6 +28,7 @@ from tokenyard.deploy.texts.manifests import (
     labels_of_terms,
     words_of,
 )
+from tokenyard.deploy.texts.scaling import range_of
 
 __all__ = ["engines_of_values", "is_inference_service", "is_task", "is_values", "predictors_started", "task_started"]
 
@@ -93,13 +96,8 @@ def _parts(word: str) -> list[str]:
 
 
 def _replicas(predictor: Mapping[str, Any]) -> Said | None:
-    least, most = predictor.get("minReplicas", 1), predictor.get("maxReplicas", 0)
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in (least, most)):
-        return None
-    if "minReplicas" not in predictor and "maxReplicas" not in predictor:
-        return None
-    least, most = max(1, least), max(1, least, most)
-    return Said(str(least) if most == least else f"{least}..{most}", "minReplicas and maxReplicas of the predictor")
+    value = range_of(predictor.get("minReplicas"), predictor.get("maxReplicas"))
+    return None if value is None else Said(value, "minReplicas and maxReplicas of the predictor")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -131,8 +129,6 @@ def engines_of_values(document: Mapping[str, Any]) -> list[ContainerCommand]:
 
 def _started(spec: Mapping[str, Any]) -> ContainerCommand:
     image = f"{spec.get('repository', 'vllm/vllm-openai')}:{spec.get('tag', 'latest')}"
-    replicas = spec.get("replicaCount")
-    has_replicas = isinstance(replicas, int) and not isinstance(replicas, bool)
     labels = labels_of_pod(spec) + labels_of_terms(spec.get("nodeSelectorTerms"))
     return ContainerCommand(
         words=[str(spec.get("modelURL", "")), *_words(spec)],
@@ -141,9 +137,19 @@ def _started(spec: Mapping[str, Any]) -> ContainerCommand:
         gpu=device_of_image(image)
         or gpu_of_resources({"limits": {str(spec.get("requestGPUType")): 1}})
         or gpu_of_labels(labels),
-        replicas=Said(str(replicas), "replicaCount of the values") if has_replicas else None,
+        replicas=_replicas_of_values(spec),
         notes=tuple(_notes(spec)),
     )
+
+
+def _replicas_of_values(spec: Mapping[str, Any]) -> Said | None:
+    keda = spec.get("keda")
+    if isinstance(keda, Mapping) and keda.get("enabled"):
+        value = range_of(keda.get("minReplicaCount"), keda.get("maxReplicaCount"))
+        if value is not None:
+            return Said(value, "keda of the values")
+    count = count_of(spec.get("replicaCount"))
+    return None if count is None else Said(count, "replicaCount of the values")
 
 
 def _words(spec: Mapping[str, Any]) -> Iterator[str]:
@@ -197,8 +203,8 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     """What a task starts, if that is vLLM. Raises ConfigError."""
     asked = list(_accelerators(task.get("resources")))
     counts = {count for _name, count in asked}
-    nodes = task.get("num_nodes")
-    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes or 1), "SKYPILOT_NODE_RANK": "0"}
+    nodes = _number(task.get("num_nodes")) or 1
+    environment = {**environment_of(task.get("envs")), "SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0"}
     if len(counts) == 1:
         environment[_GPUS_PER_NODE] = counts.pop()
     found = script_started(task["run"], "serve", environment)
@@ -206,7 +212,14 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
         return []
     names = dict.fromkeys(_BY_NAME.get(name) or gpu_named(name) or name for name, _count in asked)
     gpu = Said(" or ".join(names), "accelerators of the task") if names else None
-    return [replace(found, gpu=found.gpu or gpu, replicas=_skypilot_replicas(task.get("service")))]
+    machines = Nodes(nodes, _number(environment.get(_GPUS_PER_NODE)), "num_nodes of the task") if nodes > 1 else None
+    replicas = _skypilot_replicas(task.get("service"))
+    return [replace(found, gpu=found.gpu or gpu, replicas=replicas, nodes=machines)]
+
+
+def _number(value: Any) -> int | None:
+    text = count_of(value)
+    return None if text is None else int(text)
 
 
 def _accelerators(resources: Any) -> Iterator[tuple[str, str]]:
@@ -240,6 +253,5 @@ def _skypilot_replicas(service: Any) -> Said | None:
     policy = policy if isinstance(policy, Mapping) else {}
     least = service.get("replicas", policy.get("min_replicas"))
     most = policy.get("max_replicas", least)
-    if not all(isinstance(each, int) and not isinstance(each, bool) and each >= 1 for each in (least, most)):
-        return None
-    return Said(str(least) if least == most else f"{least}..{most}", "replicas of the service")
+    value = range_of(least, most)
+    return None if value is None else Said(value, "replicas of the service")

@@ -19,6 +19,7 @@ __all__ = [
     "Expander",
     "Found",
     "MeasuredKV",
+    "Nodes",
     "Said",
     "device_of_image",
     "is_unit",
@@ -65,6 +66,15 @@ class MeasuredKV(NamedTuple):
     """The length by which the size is counted, in tokens."""
 
 
+class Nodes(NamedTuple):
+    """Machines that a text asks for."""
+
+    machines: int
+    gpus: int | None
+    """On each of them, where the text says so."""
+    where: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCommand:
     """How one server is started."""
@@ -79,6 +89,7 @@ class ContainerCommand:
     """As the text names it: ``NVIDIA-H100-80GB-HBM3``."""
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
+    nodes: Nodes | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
     """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
@@ -197,7 +208,8 @@ _SPEAKS_OF = frozenset(
     ("echo", "printf", "logger", "grep", "egrep", "pgrep", "pkill", "killall", "kill", "ps", "awk", "sed", "which")
 )
 """Commands that name others, and do not run them."""
-_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "vllm.entrypoints.openai.run_server")
+_CLI = "vllm.entrypoints.cli.main"
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server")
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
@@ -214,6 +226,7 @@ _SWITCHES = frozenset(
 """Options of ``docker run`` that no value follows."""
 _NOT_READ = "is changed under a condition: that change is not read"
 _TAKEN = "is set under a condition: taken, as nothing else sets it"
+_FIRST = "is set under several conditions: the first is taken"
 _DEEPEST = 3
 """Scripts that a command hands to a shell, within each other."""
 
@@ -252,7 +265,8 @@ class Expander:
     def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
         if may_not_run:
             is_set = name in self.environment or name in self.arrays
-            self.assumed[name] = _NOT_READ if is_set or adds else _TAKEN
+            is_taken = self.assumed.get(name) in (_TAKEN, _FIRST)
+            self.assumed[name] = _FIRST if is_taken else _NOT_READ if is_set or adds else _TAKEN
             if is_set or adds:
                 return
         items = word[0].items
@@ -324,12 +338,19 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
         if started is None or (found and _text(rest[0]).startswith("--")):
             continue
         if not any(started.words == each.words for each in found):
-            kept = dict(started.environment)  # what the script sets afterwards does not hold for it
+            names = _written_out(rest)
+            kept = {name: value for name, value in started.environment.items() if name not in names}
             found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
             cut = command.cut_at
     if len(found) > 1:
         raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
     return found[0] if found else None
+
+
+def _written_out(command: list[Word]) -> set[str]:
+    """Variables that are there for the words of the command alone: it does not pass them on, as ``-e NAME`` would."""
+    passed_on = {_text(word).partition("=")[0].removeprefix("-e") for word in command}
+    return {piece.name for word in command for piece in word if piece.name is not None} - passed_on
 
 
 def _cut_off(line: int, behind: list[Word]) -> Found:
@@ -371,7 +392,7 @@ def _command(words: list[str], expander: Expander, levels: int) -> ContainerComm
     if in_container is not None:
         return in_container
     for i, word in enumerate(words):
-        if word.rsplit("/", 1)[-1] == "vllm" and words[i + 1 : i + 2] == ["serve"]:
+        if (word == _CLI or word.rsplit("/", 1)[-1] == "vllm") and words[i + 1 : i + 2] == ["serve"]:
             return _started(words[:i], words[i + 2 :], expander)
         if word in _MODULES:
             return _started(words[:i], words[i + 1 :], expander)

@@ -25,6 +25,7 @@ from tokenyard.deploy.texts.commands import (
 )
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.manifests import containers_started, with_config_maps
+from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
 from tokenyard.errors import ConfigError
@@ -94,11 +95,12 @@ def _started_by(text: str, source: str) -> ContainerCommand:
                 kind.read(text[:MOST_OF_A_LOG]), text, source, f"the {kind.name} starts no vLLM that can be read"
             )
     documents, problem = _documents(text)
-    documents = with_config_maps(documents)
+    documents = unlisted(with_config_maps(documents))
+    scalers = scalers_of(documents)
     found: list[ContainerCommand] = []
     for document in documents:
         kind_of = next((each for each in _DOCUMENTS if each.is_one(document)), None)
-        found += [] if kind_of is None else kind_of.read(document)
+        found += [] if kind_of is None else (scaled(each, document, scalers) for each in kind_of.read(document))
     if found:
         return _only(found, text, source, "")
     if problem is not None and (len(text) > MOST_CHARACTERS or "alias" in problem):

@@ -11,6 +11,7 @@ from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Expander,
     Found,
+    Nodes,
     Said,
     device_of_image,
     script_started,
@@ -24,6 +25,7 @@ from tokenyard.redaction import hidden_beginning
 
 __all__ = [
     "containers_started",
+    "count_of",
     "environment_of",
     "gpu_named",
     "gpu_of_labels",
@@ -131,6 +133,15 @@ def is_gpu_shared(labels: Iterable[tuple[str, str]], resources: Any) -> bool:
     return any(
         label in _SHARED_LABELS or (label in _PRODUCT and value.endswith("-SHARED")) for label, value in labels
     ) or any(name.startswith("nvidia.com/gpu.shared") for name in _resources(resources))
+
+
+def _gpus(resources: Any) -> int | None:
+    for each in ("limits", "requests"):
+        asked = resources.get(each) if isinstance(resources, Mapping) else None
+        count = count_of(asked.get("nvidia.com/gpu")) if isinstance(asked, Mapping) else None
+        if count is not None:
+            return int(count)
+    return None
 
 
 def _resources(resources: Any) -> Iterator[str]:
@@ -330,7 +341,11 @@ class _Writer:
 # What stands there takes the place of an image's command, or follows its entry point (``vllm serve``).
 
 _CONTAINERS_WORDS = ("entrypoint", "command", "args")
-_REPLICAS = {"replicas": "replicas of the manifest", "replicaCount": "replicaCount of the values"}
+_REPLICAS = {
+    "replicas": "replicas of the manifest",
+    "replicaCount": "replicaCount of the values",
+    "parallelism": "parallelism of the Job",
+}
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,200})\)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -342,6 +357,8 @@ class _Around:
 
     replicas: Said | None = None
     pod: Mapping[str, Any] | None = None
+    machines: int = 1
+    """Those of a group, of which one starts vLLM."""
     is_compose: bool = False
 
 
@@ -368,17 +385,25 @@ def _containers(value: Any, around: _Around, levels: int) -> Iterator[tuple[Mapp
         ):
             yield value, around
             return
-        around = _with_replicas(around, value)
-        if isinstance(value.get("containers"), list) or isinstance(value.get("nodeSelector"), Mapping):
-            around = replace(around, pod=value)
+        around = _within(_with_replicas(around, value), value)
         for each in value.values():
             if isinstance(each, Mapping) or (isinstance(each, list) and any(isinstance(one, Mapping) for one in each)):
                 yield from _containers(each, around, levels - 1)
 
 
+def _within(around: _Around, value: Mapping[str, Any]) -> _Around:
+    """With what a mapping says of the containers in it: the pod, the machines of a group."""
+    size = count_of(value.get("size")) if "workerTemplate" in value else None
+    if size is not None:
+        around = replace(around, machines=int(size))
+    if isinstance(value.get("containers"), list) or isinstance(value.get("nodeSelector"), Mapping):
+        around = replace(around, pod=value)
+    return around
+
+
 def _with_replicas(around: _Around, value: Any) -> _Around:
     for name, where in _REPLICAS.items() if isinstance(value, Mapping) else ():
-        count = _count(value.get(name))
+        count = count_of(value.get(name))
         if count is not None:
             return replace(around, replicas=Said(count, where))
     return around
@@ -388,11 +413,12 @@ def _scaled(around: _Around, container: Mapping[str, Any]) -> _Around:
     """With the replicas of a service of Compose; ``scale`` is the older name."""
     if "deploy" in container:
         return _with_replicas(around, container["deploy"])
-    count = _count(container.get("scale"))
+    count = count_of(container.get("scale"))
     return around if count is None else replace(around, replicas=Said(count, "scale of the service"))
 
 
-def _count(value: Any) -> str | None:
+def count_of(value: Any) -> str | None:
+    """A whole number, or a text of one, as a text."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value)) else None
 
@@ -411,18 +437,23 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     around = _scaled(around, container)
     environment = environment_of(container.get("env") or container.get("environment"))
     image = _image(container)
-    words = _resolved([word for name in _CONTAINERS_WORDS for word in words_of(container.get(name))], environment)
+    said = [word for name in _CONTAINERS_WORDS for word in words_of(container.get(name))]
+    words, written = _resolved(said, environment), " ".join(said)
+    environment = {name: value for name, value in environment.items() if f"$({name})" not in written}
     found = _run(words, environment, image, says_nothing="image" not in container)
     if found is None:
         return None
     labels, resources = [] if around.pod is None else labels_of_pod(around.pod), container.get("resources")
     gpu = device_of_image(image) or gpu_of_resources(resources) or found.gpu or gpu_of_labels(labels)
+    gpus = _gpus(resources)
+    nodes = Nodes(around.machines, gpus, "size of the LeaderWorkerSet") if around.machines > 1 else None
     shared = (_SHARED,) if is_gpu_shared(labels, resources) else ()
     return replace(
         found,
         version=found.version or version_of_image(image),
         gpu=gpu,
         replicas=around.replicas,
+        nodes=nodes,
         notes=(*found.notes, *notes, *_notes(container), *shared),
     )
 

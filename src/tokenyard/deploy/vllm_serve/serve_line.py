@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.commands import Found, MeasuredKV, Said
+from tokenyard.deploy.texts.commands import Found, MeasuredKV, Nodes, Said
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG, started_by
 from tokenyard.deploy.texts.startup_log import is_startup_log
@@ -90,6 +90,7 @@ class ServeLine:
     version: Said | None = None
     gpu: Said | None = None
     replicas: Said | None = None
+    nodes: Nodes | None = None
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """Settings that no flag gave, as vLLM's log has them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
@@ -128,6 +129,7 @@ def read_serve_text(text: str) -> ServeLine:
         version=_hidden(started.version),
         gpu=_hidden(started.gpu),
         replicas=_hidden(started.replicas),
+        nodes=started.nodes,
         resolved=started.resolved,
         kv=started.kv,
         notes=tuple(Found(each.name, hidden(each.name, each.value), each.why) for each in started.notes),

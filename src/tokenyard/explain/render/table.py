@@ -61,8 +61,11 @@ class RowTable:
         return column in self._columns
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Row by row, as dictionaries."""
-        columns = [column.tolist() for column in self._columns.values()]
+        """Row by row, as dictionaries; None for what is missing, as JSON has no NaN."""
+        columns = [
+            [None if value != value else value for value in column.tolist()]  # noqa: PLR0124  # NaN is not itself
+            for column in self._columns.values()
+        ]
         return (dict(zip(self._columns, row, strict=True)) for row in zip(*columns, strict=True))
 
     def __len__(self) -> int:

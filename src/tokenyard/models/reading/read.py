@@ -5,6 +5,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -157,10 +158,14 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing("architectures", f"name one of {', '.join(sorted(ROWS))}")
+        raise outer.missing(
+            "architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM"
+        )
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
-        raise outer.error("architectures", f"is not known: use one of {', '.join(sorted(ROWS))}")
+        near = get_close_matches(str(names[0]), ROWS, n=3)
+        instead = f"; near it are {', '.join(near)}" if near else ""
+        raise outer.error("architectures", f"is not known: docs/models.md lists the {len(ROWS)} that are{instead}")
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
         raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
         outer = Fields(f"{where}: thinker_config", raw)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Latent, Row, varied
 from tokenyard.models.reading.rows_dense import ALL_WINDOWED, BIASED, COMMAND_R2, EXAONE4, windowed
 
-__all__ = ["GEMMA4", "GLM4_MOE", "LLAMA4", "QWEN3_MOE", "ROWS"]
+__all__ = ["DEEPSEEK", "GEMMA4", "GLM4_MOE", "LLAMA4", "QWEN3_MOE", "ROWS"]
 
 
 MIXTRAL = Row(

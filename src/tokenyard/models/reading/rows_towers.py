@@ -19,7 +19,7 @@ from tokenyard.models.reading.rows_dense import (
     QWEN2,
     QWEN3,
 )
-from tokenyard.models.reading.rows_experts import GEMMA4, GLM4_MOE, LLAMA4, QWEN3_MOE
+from tokenyard.models.reading.rows_experts import DEEPSEEK, GEMMA4, GLM4_MOE, LLAMA4, QWEN3_MOE
 from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 
 __all__ = ["ROWS"]
@@ -441,7 +441,20 @@ COSMOS3_EDGE = varied(
     ),
 )
 
+KIMI_K25 = varied(
+    DEEPSEEK,
+    harmless_around=("projection_hidden_size",),
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated="pixels * h + pos_emb_height * pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h + text",
+            tokens="pos_emb_height * pos_emb_width // 4",
+        ),
+    ),
+)
+
 ROWS = {
+    "KimiK25ForConditionalGeneration": KIMI_K25,
     "Cosmos3EdgeForConditionalGeneration": COSMOS3_EDGE,
     "AriaForConditionalGeneration": ARIA,
     "PaliGemmaForConditionalGeneration": PALIGEMMA,

@@ -232,11 +232,12 @@ _SLOWEST_TOKEN = 3.0
 
 
 def arrivals_of(
-    path: object, logged: Sequence[LoggedRequest], options: LogOptions, *, drawn: bool
+    path: object, logged: Sequence[LoggedRequest], options: LogOptions, *, drawn: bool, from_ends: bool = False
 ) -> tuple[list[tuple[float, LoggedRequest]], list[Remark]]:
     """The requests with their arrivals in seconds since the first one, in order; and what was assumed for it.
 
-    ``drawn``: arrivals are drawn anyway, so that the log need not say any.
+    ``drawn``: arrivals are drawn anyway, so that the log need not say any. ``from_ends``: moments are ends less
+    durations.
     """
     timed = [each for each in logged if each.moment is not None]
     if drawn or not timed:
@@ -262,7 +263,7 @@ def arrivals_of(
         notes.append(Remark("completions", "arrivals are completions less durations"))
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
-    slow = _slow_tokens(timed)
+    slow = _slow_tokens(timed) if from_ends or options.stamped is Stamp.COMPLETION else None
     if slow is not None:
         text = (
             f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "

@@ -1,0 +1,82 @@
+"""Compile the modules that every step passes, from the very text that runs interpreted (`make compile`).
+
+    python scripts/compile_core.py [FOLDER]
+
+They go to src/tokenyard/_compiled, or to FOLDER, with a checksum of what they were made from; src/tokenyard/compiled.py
+says when they are used. Needs Cython and a C compiler; the package runs without either.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+__all__ = ["PACKAGE", "compile_core", "main", "missing"]
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "tokenyard"
+
+# Types stand in the .pxd alone: annotations are for readers, and a replay's numbers pass for the hashes that they say.
+CYTHON = ("-m", "cython", "-3", "-X", "annotation_typing=False")
+
+
+def missing() -> str | None:
+    """What is needed and not there."""
+    if find_spec("Cython") is None:
+        return "Cython"
+    compiler = (_flags("CC") or ["no compiler is known"])[0]
+    return None if shutil.which(compiler) else f"a C compiler ({compiler})"
+
+
+def compile_core(package: Path = PACKAGE, folder: Path | None = None) -> Path:
+    """Compile the modules of ``package`` into ``folder``, which is emptied, or its own one; returns that."""
+    sys.path.insert(0, str(package.parent))
+    compiled = import_module("tokenyard.compiled")
+    folder = folder or package / "_compiled"
+    shutil.rmtree(folder, ignore_errors=True)
+    with TemporaryDirectory() as scratch:
+        for module in compiled.MODULES:
+            into = folder / (module + sysconfig.get_config_vars()["EXT_SUFFIX"])
+            into.parent.mkdir(parents=True, exist_ok=True)
+            _compile(package / f"{module}.py", Path(scratch) / module.replace("/", "."), into)
+    (folder / compiled.MADE_FROM).write_text(compiled.checksums(package), encoding="utf-8")
+    return folder
+
+
+def _compile(source: Path, scratch: Path, into: Path) -> None:
+    c, o = f"{scratch}.c", f"{scratch}.o"
+    include = f"-I{sysconfig.get_path('include')}"
+    _call(sys.executable, *CYTHON, "-o", c, str(source))
+    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), "-g0", include, "-c", c, "-o", o)
+    _call(*_flags("LDSHARED"), o, "-o", str(into))
+
+
+def _flags(variable: str) -> list[str]:
+    """What this Python was built with, and extensions are."""
+    return shlex.split(str(sysconfig.get_config_var(variable) or ""))
+
+
+def _call(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def main(arguments: list[str]) -> int:
+    """Compile, and say where it went."""
+    lacking = missing()
+    if lacking is not None:
+        print(f"compile_core: needs {lacking}; the core goes on interpreted", file=sys.stderr)
+        return 1
+    print(compile_core(folder=Path(arguments[0]).resolve() if arguments else None))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,84 @@
+"""The modules that every step passes run compiled where somebody has compiled them, else interpreted as they are.
+
+    core/kv/block_pool.py              what it does: the only text
+    core/kv/block_pool.pxd             which of its names are numbers, for Cython alone
+    _compiled/core/kv/block_pool.*.so  what scripts/compile_core.py makes of both
+    _compiled/made-from.txt            and a checksum of what it was made from
+
+Either all modules of :data:`MODULES` are compiled or none, and they count only as long as the text beside them is what
+they were made from. ``TOKENYARD_INTERPRETED=1`` passes them over: a debugger sees Python then.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from zlib import crc32
+
+TYPE_CHECKING = False  # typing's own costs more to import than this whole module
+if TYPE_CHECKING:
+    from collections.abc import MutableSequence
+
+__all__ = ["MADE_FROM", "MODULES", "checksums", "column", "core_is_compiled", "prefer_compiled", "which_core"]
+
+MODULES = ("core/kv/block_pool",)
+"""What is compiled, in the folder of the package."""
+
+MADE_FROM = "made-from.txt"
+"""In the folder of compiled modules: :func:`checksums` of their source."""
+
+_PACKAGE = Path(__file__).parent
+_COMPILED = _PACKAGE / "_compiled"
+
+
+def checksums(package: Path) -> str:
+    """A line for each file that is compiled, with a checksum of its text."""
+    files = [f"{module}.{kind}" for module in MODULES for kind in ("py", "pxd")]
+    return "".join(f"{crc32((package / name).read_bytes()):08x} {name}\n" for name in files)
+
+
+def _why_interpreted() -> str | None:
+    """Why the core is interpreted; None if it is not."""
+    if os.environ.get("TOKENYARD_INTERPRETED", "0") not in ("", "0"):
+        return "TOKENYARD_INTERPRETED is set"
+    try:
+        made_from = (_COMPILED / MADE_FROM).read_text(encoding="utf-8")
+        if made_from != checksums(_PACKAGE):
+            return "what is compiled was made from another text"
+    except OSError:
+        return "nothing is compiled"
+    if not all((_COMPILED / (module + EXTENSION_SUFFIXES[0])).exists() for module in MODULES):
+        return "what is compiled is for another Python"
+    return None
+
+
+_interpreted_because = _why_interpreted()
+
+
+def core_is_compiled() -> bool:
+    """Whether the modules that every step passes run compiled; decisions are the same either way."""
+    return _interpreted_because is None
+
+
+def which_core() -> str:
+    """Which core runs, in words."""
+    return "compiled" if _interpreted_because is None else f"interpreted ({_interpreted_because})"
+
+
+def prefer_compiled(folder: str, path: MutableSequence[str]) -> None:
+    """Have modules in a folder of the package, whose ``__path__`` this is, looked for among the compiled ones first."""
+    if _interpreted_because is None:
+        path.insert(0, str(_COMPILED / folder))
+
+
+def column(value: int, count: int) -> MutableSequence[int]:
+    """So many numbers below 2**31, one per block: what is quick to read and write one by one, for whoever runs.
+
+    The interpreter is fastest with a list, compiled code with an array, which it declares as one.
+    """
+    if _interpreted_because is not None:
+        return [value] * count
+    from array import array  # noqa: PLC0415 - whoever interprets needs none
+
+    return array("i", [value]) * count

@@ -1,0 +1,65 @@
+# The numbers of block_pool.py, for Cython: a block's id is an int, a column is a view of ints. What is not declared is
+# any object; a block's hash must stay one, since replays use whole numbers in place of bytes.
+
+import cython
+
+
+cdef class FreeQueue:
+    cdef list _front, _back
+    cdef int[::1] _place
+    cdef Py_ssize_t _base, _head, _most
+    cdef readonly Py_ssize_t size
+
+    cpdef list popleft_n(self, Py_ssize_t n)
+
+    @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t, block=int)
+    cpdef append_n(self, blocks)
+
+    @cython.locals(front=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t, block=int)
+    cpdef prepend_n(self, blocks)
+
+    cpdef remove_n(self, blocks)
+
+
+cdef class PrefixIndex:
+    cdef readonly Py_ssize_t group_id
+    cdef readonly dict first
+    cdef dict _more
+
+    @cython.locals(first=dict, found=list)
+    cpdef list longest_prefix(self, hashes)
+
+    @cython.locals(first=dict)
+    cpdef add_n(self, hashes, blocks)
+
+    @cython.locals(first=dict, more=dict)
+    cpdef discard_n(self, hashes, blocks)
+
+
+@cython.locals(worthless=list, kept=list)
+cpdef unhashed_first(FreeQueue queue, freed, list hash_of, dict prompt_tails)
+
+
+cdef class BlockPool:
+    cdef object _put_back
+    cdef readonly list cached, hash_of, index_of, indexes
+    cdef readonly FreeQueue free_queue
+    cdef readonly tuple listeners
+    cdef readonly Py_ssize_t num_blocks
+    cdef readonly dict prompt_tails
+    cdef readonly int[::1] ref
+
+    @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, hashes=list, block=Py_ssize_t)
+    cpdef list take(self, Py_ssize_t n)
+
+    @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)
+    cpdef Py_ssize_t num_evictable(self, blocks)
+
+    @cython.locals(ref=int[::1], block=Py_ssize_t)
+    cpdef touch(self, blocks)
+
+    @cython.locals(ref=int[::1], freed=list, left=int)
+    cpdef release(self, ordered)
+
+    @cython.locals(hash_of=list, index_of=list, index=PrefixIndex)
+    cpdef publish(self, blocks, hashes, Py_ssize_t group_id=*)

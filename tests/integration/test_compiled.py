@@ -1,0 +1,86 @@
+"""The compiled core: the same decisions as the interpreted one, from a copy of the package that is compiled here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compile_core import PACKAGE, compile_core, missing
+from tokenyard.compiled import checksums
+
+REPO = Path(__file__).resolve().parents[2]
+LACKING = missing()
+
+pytestmark = pytest.mark.skipif(LACKING is not None, reason=f"nothing is compiled here: needs {LACKING}")
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, compiled."""
+    folder = tmp_path_factory.mktemp("compiled")
+    shutil.copytree(PACKAGE, folder / "tokenyard", ignore=shutil.ignore_patterns("__pycache__", "_compiled", "static"))
+    compile_core(folder / "tokenyard")
+    return folder
+
+
+def told(folder: Path, *arguments: str, **environment: str) -> str:
+    """What the command of that package prints."""
+    command = [sys.executable, "-m", "tokenyard.cli.main", *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def core(folder: Path, **environment: str) -> str:
+    return told(folder, "--version", **environment).split("core: ")[1].strip()
+
+
+@pytest.mark.slow
+def test_which_core_runs(copy: Path) -> None:
+    assert core(copy) == "compiled"
+    assert core(copy, TOKENYARD_INTERPRETED="1") == "interpreted (TOKENYARD_INTERPRETED is set)"
+    source = copy / "tokenyard" / "core" / "kv" / "block_pool.py"
+    text = source.read_text()
+    source.write_text(text + "# another\n")
+    assert core(copy) == "interpreted (what is compiled was made from another text)"
+    source.write_text(text)
+    made_from = copy / "tokenyard" / "_compiled" / "made-from.txt"
+    assert made_from.read_text() == checksums(PACKAGE)
+    made_from.rename(made_from.with_suffix(".old"))
+    assert core(copy) == "interpreted (nothing is compiled)"
+    made_from.with_suffix(".old").rename(made_from)
+
+
+@pytest.mark.slow
+def test_both_cores_report_the_same(copy: Path) -> None:
+    """In leaps, with numbers in place of hashes, and so little memory that requests are preempted."""
+    settings = ("agentic", "--limit", "20", "--num-gpu-blocks-override", "1200", "--max-model-len", "16384")
+    one, other = (
+        told(copy, "run", *settings, "--skip-refused", "--json", TOKENYARD_INTERPRETED=value) for value in ("0", "1")
+    )
+    assert one == other
+    assert json.loads(one)["preemptions"] > 0
+
+
+@pytest.mark.slow
+def test_both_cores_make_the_same_trace(copy: Path) -> None:
+    settings = ("chat", "--limit", "40", "--num-gpu-blocks-override", "300", "--max-model-len", "4096")
+    traces = []
+    for value in ("0", "1"):
+        told(copy, "run", *settings, "--skip-refused", "--trace", f"trace{value}", TOKENYARD_INTERPRETED=value)
+        traces.append({path.name: path.read_bytes() for path in (copy / f"trace{value}").iterdir()})
+    assert traces[0] == traces[1]
+
+
+@pytest.mark.slow
+def test_the_compiled_core_decides_as_vllm_did(copy: Path) -> None:
+    vectors = sorted((REPO / "tests" / "parity" / "vectors-0.33").glob("*.jsonl*"))[:12]
+    assert len(vectors) == 12
+    assert "12" in told(copy, "parity", *map(str, vectors))
