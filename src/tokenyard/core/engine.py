@@ -168,8 +168,8 @@ class EngineCore:
     is a NestedCallError and does nothing: :meth:`submit` and :meth:`submit_abort` are for them as well.
 
     An engine that does not move any more says so: :meth:`step` raises a StuckError when ``STUCK_AFTER`` steps in a row
-    have brought nothing and nothing is on its way that could change that. Nothing has changed then; a host that ends the
-    request that it names can go on.
+    have brought nothing and nothing is on its way that could change that. Nothing has changed then; a host can
+    abort the request that it names and go on.
     """
 
     def __init__(

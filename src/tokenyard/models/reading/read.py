@@ -158,9 +158,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.missing(
-            "architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM"
-        )
+        raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
         near = get_close_matches(str(names[0]), ROWS, n=3)
