@@ -20,7 +20,7 @@ from typing import Any, ForwardRef
 
 import tokenyard
 from tokenyard.cli.support.groups import attribute_docs, field_docs
-from tokenyard.core.basics import derived
+from tokenyard.core.basics import cached_attribute
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = ["main", "page", "public_names"]
@@ -192,8 +192,8 @@ def _members(kind: type) -> Iterator[str]:
             inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
             found |= {name: value for name, value in inherited.items() if name not in found}
     for name, value in found.items():
-        if isinstance(value, property | derived):
-            compute = value.func if isinstance(value, derived) else value.fget
+        if isinstance(value, property | cached_attribute):
+            compute = value.func if isinstance(value, cached_attribute) else value.fget
             assert compute is not None
             yield _bullet(f"{name}: {_text(inspect.signature(compute).return_annotation)}", compute)
         elif isinstance(value, FunctionType | classmethod | staticmethod):

@@ -25,7 +25,7 @@ from tokenyard.cli.support.flags import Sweep
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.questions.kept import subject_of
-from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings
 from tokenyard.questions.sweeping.variants import LOCAL_RAY, Grid, Job, measured, measured_on_ray
 
@@ -52,10 +52,10 @@ class Dying:
         return self.job(settings)
 
 
-def job_of() -> Measuring:
+def job_of() -> VariantWorker:
     """Small conversations on one GPU."""
     flags = cast(Sweep, parse(["sweep", *WORKLOAD]))
-    return Measuring(subject=subject_of(scenario_of(flags)), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
+    return VariantWorker(subject=subject_of(scenario_of(flags)), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
 
 
 def grid_of(number: int) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def grid_of(number: int) -> list[dict[str, Any]]:
     return grid.all()[:number]
 
 
-def on_dying_cluster(job: Measuring, variants: Sequence[Settings], mark: Path) -> Iterator[Row]:
+def on_dying_cluster(job: VariantWorker, variants: Sequence[Settings], mark: Path) -> Iterator[Row]:
     """Rows from two workers of a cluster on this machine, one of which is killed with what it is doing."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=_STORE_BYTES)
     try:

@@ -24,7 +24,7 @@ from tokenyard.models.named import named_model
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim import replay as replays
 from tokenyard.sim.executor import SimulatedSpeculation
-from tokenyard.sim.numbering import NumberedBlocks
+from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency
 from tokenyard.steptime.calibrated import CalibratedLatency
@@ -267,7 +267,7 @@ def test_most_steps_are_taken_in_leaps(
     cache = CacheConfig(num_gpu_blocks=blocks)
     repeated = both(monkeypatch, Workload("w", requests), config=config, cache_config=cache, latency=ConstantLatency())
     steps = KeptScheduler.made.step
-    assert isinstance(KeptScheduler.made.kv.hasher, NumberedBlocks), "the report reads no hashes"
+    assert isinstance(KeptScheduler.made.kv.hasher, SymbolicHasher), "the report reads no hashes"
     waits_for_memory = blocks < 200 and version == "0.22"  # which counts a lookup in every step
     assert repeated > steps * (0.1 if waits_for_memory else 0.8)
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.core.basics import ONE, anywhere, constant, total
+from tokenyard.core.basics import ONE, any_true, constant, total
 
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_anywhere(mask: list[bool]) -> None:
-    assert anywhere(np.array(mask, np.bool_)) is any(mask)
+    assert any_true(np.array(mask, np.bool_)) is any(mask)
 
 
 def test_anywhere_in_part_of_a_column() -> None:
     mask = np.zeros(40, np.bool_)
     mask[31] = True
-    assert anywhere(mask[1::2])
-    assert not anywhere(mask[::2])
+    assert any_true(mask[1::2])
+    assert not any_true(mask[::2])
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), max_size=40))

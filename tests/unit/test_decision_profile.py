@@ -23,7 +23,7 @@ from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.features.per_slot import StateAlignment
 from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
-from tokenyard.core.sched.running import Rows
+from tokenyard.core.sched.running import RunningBatch
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.update import stop_status
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, known_version
@@ -189,7 +189,7 @@ def test_each_request_takes_the_slots_of_its_drafter() -> None:
 )
 def test_rows_that_take_slots_beside_their_tokens(tokens: int, end: int, asked: int) -> None:
     want = np.array([3, 3, 3])
-    rows = Rows(tuple(Request(f"{i}", [1]) for i in range(3)), np.arange(3), np.zeros(3, np.int64), want)
+    rows = RunningBatch(tuple(Request(f"{i}", [1]) for i in range(3)), np.arange(3), np.zeros(3, np.int64), want)
     assert rows.fit(0, tokens, 1) == (end, asked)
     assert int(rows.granted[:end].sum()) == asked
 

@@ -89,7 +89,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "Cou
     "Quantity",
     "FigureAnswer",
     "FitQuality",
-    "Floor",
+    "AchievableBound",
     "KVCachePlan",
     "KnownError",
     "LargestLoad",

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence(sys.stdout)
         return 0
     except OSError as error:
-        # What the system refuses is the user's to mend, whoever asked for it: a name that is too long, a full disk.
+        # What the system refuses is the user's to mend, whatever asked for it: a name that is too long, a full disk.
         if error.errno is None:
             raise
         if error.filename is None:

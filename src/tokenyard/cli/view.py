@@ -19,7 +19,7 @@ from tokenyard.trace.files import find_trace
 __all__ = ["execute", "show"]
 
 _PAGE_VARIABLE = "TOKENYARD_VIEWER_HTML"
-"""Names another build of the page: for whoever works on it."""
+"""Names another build of the page: for developers of it."""
 
 _SECONDS_TO_END = 0.8
 """After Ctrl-C."""
@@ -52,7 +52,7 @@ def show(flags: View, *, key: str | None = None) -> int:
         url += f"#trace={quote(str(opened), safe='')}"
     app = make_app(paths, host=flags.host, page=page, key=key)
     if not is_loopback(flags.host):
-        warn(f"whoever reaches {flags.host} can read the traces, which may hold prompts")
+        warn(f"anyone who reaches {flags.host} can read the traces, which may hold prompts")
 
     def ready() -> None:
         results().print(f"The viewer is at [bold]{escape(url)}[/]", soft_wrap=True)

@@ -16,12 +16,12 @@ __all__ = [
     "Int32Array",
     "IntArray",
     "all_ones",
-    "anywhere",
+    "any_true",
     "as_whole_numbers",
+    "cached_attribute",
     "check_hook_names",
     "constant",
     "counting",
-    "derived",
     "same",
     "total",
 ]
@@ -71,7 +71,7 @@ def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
     return column.astype(np.int64, copy=False)
 
 
-def anywhere(mask: npt.NDArray[np.bool_]) -> bool:
+def any_true(mask: npt.NDArray[np.bool_]) -> bool:
     """Whether any entry is true."""
     return 1 in mask.tobytes()
 
@@ -109,7 +109,7 @@ def total(column: IntArray) -> int:
 T = TypeVar("T")
 
 
-class derived(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
+class cached_attribute(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
     """Method -> attribute, kept in the object's ``__dict__`` under the method's name."""
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:
@@ -118,10 +118,10 @@ class derived(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
         self.__doc__ = work_out.__doc__
 
     @overload
-    def __get__(self, owner: None, kind: type) -> derived[T]: ...
+    def __get__(self, owner: None, kind: type) -> cached_attribute[T]: ...
     @overload
     def __get__(self, owner: object, kind: type) -> T: ...
-    def __get__(self, owner: object | None, kind: type) -> derived[T] | T:
+    def __get__(self, owner: object | None, kind: type) -> cached_attribute[T] | T:
         if owner is None:
             return self
         value = self.func(owner)
@@ -136,7 +136,7 @@ class derived(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
 _NEAR = 0.85
 """How alike two names are (difflib) of which one is the other, misspelt."""
 _NO_HOOKS = frozenset(("bind", "context", "pins"))
-"""Names that nobody overrides by mistake."""
+"""Names that are never overridden by mistake."""
 
 
 def check_hook_names(kind: type, seam: str) -> None:
@@ -152,5 +152,5 @@ def check_hook_names(kind: type, seam: str) -> None:
             continue
         near = get_close_matches(name, hooks, 1, _NEAR)
         if near:
-            fix = f"is no hook, so nobody would call it: did you mean {near[0]}? (One of your own needs another name.)"
+            fix = f"is no hook, so it is never called: did you mean {near[0]}? (One of your own needs another name.)"
             raise ConfigError(seam, f"{kind.__qualname__}.{name}", fix)

@@ -111,7 +111,7 @@ def _require_member(config: object, field: str, kind: type[StrEnum]) -> None:
 
 
 def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given values that ``config`` has a field for: what else is given belongs to somebody else."""
+    """Those of the given values that ``config`` has a field for: what else is given belongs to other parts."""
     return {field.name: given[field.name] for field in fields(config) if field.name in given}
 
 
@@ -310,7 +310,7 @@ class SchedulerConfig:
     # vLLM before 0.22 did, and document 001 proposes it; vLLM 0.22 stops there.
     rolled_back_work_stays_cached: bool = True
     """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their
-    caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""
+    caches (vLLM 0.22: later hits read what was never written); False forgets them."""
 
     def __repr__(self) -> str:
         """What differs from the defaults."""
@@ -393,7 +393,7 @@ class SpeculativeConfig:
 
 
 def async_scheduling_by_default(speculative: SpeculativeConfig | None) -> bool:
-    """Whether vLLM schedules asynchronously on a GPU when nobody says: yes, unless drafts come from the text or from a
+    """Whether vLLM schedules asynchronously on a GPU by itself: yes, unless drafts come from the text or from a
     draft model (0.22).
     """
     return speculative is None or speculative.method in (SpeculativeMethod.EAGLE, SpeculativeMethod.NGRAM_GPU)
@@ -410,7 +410,7 @@ _CHOSEN_BY_SERVE = {
 
 
 def hand_made_defaults(config: SchedulerConfig) -> dict[str, str]:
-    """Of the settings that ``vllm serve`` would choose by itself, those that stand at this module's default, and why
+    """The settings that ``vllm serve`` would choose by itself and that stand at this module's default, and why
     that is an assumption.
     """
     defaults = {field.name: field.default for field in fields(SchedulerConfig)}

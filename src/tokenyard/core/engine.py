@@ -78,7 +78,7 @@ class Repeated(NamedTuple):
     moments: Sequence[float]
     """Seconds at which their outputs came, on the scheduler's clock."""
     futures: Sequence[StepFuture]
-    """Of the steps that are in flight then, the oldest first."""
+    """Futures of the steps that are in flight then, the oldest first."""
 
 
 @runtime_checkable
@@ -123,7 +123,7 @@ class Filling(StrEnum):
     RETURN_EARLY = "return_early"
     """As soon as that output is there, even if fewer steps than ``depth`` are in flight (vLLM 0.22)."""
     FILL_FIRST = "fill_first"
-    """Only when ``depth`` steps are in flight, or nobody is left to schedule (vLLM since 0.23)."""
+    """Only when ``depth`` steps are in flight, or no request is left to schedule (vLLM since 0.23)."""
 
 
 class PauseMode(StrEnum):
@@ -135,7 +135,7 @@ class PauseMode(StrEnum):
     ABORT = "abort"
     """All of them are aborted, running and waiting ones; ``pause`` returns them."""
     WAIT = "wait"
-    """Running ones are served to their end; nobody is admitted, preempted ones included."""
+    """Running ones are served to their end; none is admitted, preempted ones included."""
     KEEP = "keep"
     """All of them stay as they are: nothing is scheduled, blocks are kept, and they go on when the engine resumes."""
 
@@ -168,8 +168,8 @@ class EngineCore:
     is a NestedCallError and does nothing: :meth:`submit` and :meth:`submit_abort` are for them as well.
 
     An engine that does not move any more says so: :meth:`step` raises a StuckError when ``STUCK_AFTER`` steps in a row
-    have brought nothing and nothing is on its way that could change that. Nothing has changed then; whoever aborts the
-    request that it names can go on.
+    have brought nothing and nothing is on its way that could change that. Nothing has changed then; a host can
+    abort the request that it names and go on.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class EngineCore:
         self._begun: SchedulerOutput | None = None
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
         self._drained: list[EngineOutputs] = []
-        """Of a :meth:`drain` that has not come to its end."""
+        """Outputs of a :meth:`drain` that has not come to its end."""
         self._ahead = executor if isinstance(executor, RunsAhead) else None
         """The executor, if it can run several steps in one stroke."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
@@ -247,7 +247,7 @@ class EngineCore:
     def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
         """End requests at their clients' wish; returns those that were ended.
 
-        No output names them, neither this step's nor a later one's: whoever aborts tells the client. Workers learn of
+        No output names them, neither this step's nor a later one's: its host tells the client. Workers learn of
         it in the next step's ``finished_req_ids``, observers by ``request_finished``. Ids without an unfinished
         request are passed over.
         """

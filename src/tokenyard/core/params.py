@@ -66,7 +66,7 @@ class PoolingType(StrEnum):
     LAST = "LAST"
     """The state of the last token."""
     CLS = "CLS"
-    """Of the first."""
+    """The state of the first token."""
     MEAN = "MEAN"
     """The mean over all tokens."""
 
@@ -78,7 +78,7 @@ class PoolingParams:
     task: str = "embed"
     """What is made of the hidden states; decides nothing here."""
     pooling_type: str = "LAST"
-    """Of which tokens' states: a :class:`PoolingType`; decides nothing here."""
+    """Which tokens' states are pooled: a :class:`PoolingType`; decides nothing here."""
     normalize: bool = True
     """Scale the vector to length 1."""
     skip_reading_prefix_cache: bool | None = None
@@ -130,7 +130,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     """Logits of tokens in the prompt or the output are divided by it (multiplied, if negative)."""
     seed: int | None = None
-    """Draws depend on it and the position alone, whoever shares the batch; None: on the engine's own."""
+    """Draws depend on it and the position alone, whichever requests share the batch; None: on the engine's own."""
     logprobs: int | None = None
     """Likeliest tokens told with each output token, besides itself; -1: the whole vocabulary; None: nothing is told."""
     logit_bias: Mapping[int, float] | None = None
@@ -271,7 +271,7 @@ def _is_finite(value: Real) -> bool:
 
 
 def has_member(given: object, name: str) -> bool:
-    """Whether an object of somebody else's can be asked for ``name``; it is not asked."""
+    """Whether an object of another library can be asked for ``name``; it is not asked."""
     return getattr_static(given, name, None) is not None or hasattr(type(given), "__getattr__")
 
 
@@ -449,5 +449,5 @@ class MaskedOutput(StructuredOutput, Protocol):
     def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
         """Tokens allowed next, and after each of ``drafts``, as bits; shape ``[1 + len(drafts), ceil(vocab / 32)]``.
 
-        Nothing advances. A draft that is not allowed, and -1, leave the rows after it unrestricted: nobody gets there.
+        Nothing advances. A draft that is not allowed, and -1, leave the rows after it unrestricted: no row gets there.
         """

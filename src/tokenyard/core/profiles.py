@@ -65,7 +65,7 @@ class DecisionProfile:
     adapters than that can be among those that run."""
     requests_with_blocks_first: bool = False
     """Waiting requests that hold blocks have a queue of their own, which is tried first, even while new ones are
-    paused; whoever else was passed over keeps its place. Else all that were passed over, or wait for something other
+    paused; any other that was passed over keeps its place. Else all that were passed over, or wait for something other
     than their turn, have that queue."""
     paused_sessions_hold_slots: bool = False
     """Sessions that wait for input count against the most requests that may run: workers still keep their rows."""
@@ -184,7 +184,7 @@ PROFILES = {
 """By the version of vLLM whose decisions they reproduce, the oldest first."""
 
 *_, NEWEST = PROFILES.values()
-"""What decides where nobody names a version."""
+"""What decides where no version is named."""
 
 
 _SINCE = {"0.33": (0, 23)}

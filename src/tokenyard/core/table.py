@@ -39,7 +39,7 @@ Sealed = list[tuple[Request, int, bytes]]
 """Blocks that have become full: whose, at how many tokens, and their tokens as int32."""
 
 _order = itemgetter(0, 1)
-"""Of a block that fills in one of several steps: the step, then the row."""
+"""Sort key of a block that fills in one of several steps: the step, then the row."""
 
 _BLOCKS_AT_FIRST = 64
 """Width of a block table before anybody needs more."""
@@ -307,7 +307,7 @@ class RequestTable(Columns):
     def advance(self, slots: IntArray, num_computed: IntArray, chunk: BoolArray | bool | None) -> None:
         """A step computes the tenants' tokens up to ``num_computed``; ``chunk`` marks those left within their prompt.
 
-        ``chunk`` is None where no mark changes, False if nobody is left there.
+        ``chunk`` is None where no mark changes, False if no row is left there.
         """
         self._write.num_computed[slots] = num_computed
         if chunk is not None:
@@ -369,7 +369,7 @@ class RequestTable(Columns):
             table[slot, : len(ids)] = ids
 
     def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
-        """Of ``blocks``, ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; there is one KV-cache group."""
+        """Share out ``blocks``: ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; one KV-cache group."""
         if len(blocks) == len(slots):
             try:
                 self._block_tables[0][slots, starts] = blocks

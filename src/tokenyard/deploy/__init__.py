@@ -1,4 +1,4 @@
-"""A deployment: what somebody says of ``vllm serve``, settled, and what a replay of it needs.
+"""A deployment: what the user says of ``vllm serve``, settled, and what a replay of it needs.
 
 What this package offers beyond ``Deployment`` and ``ResolvedDeployment``: the groups of settings that they hold.
 """

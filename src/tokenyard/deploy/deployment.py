@@ -41,8 +41,8 @@ class Deployment:
 
     ``Deployment("vllm serve Qwen/Qwen3-32B -tp 2", gpu="h100")`` reads a command line, or whatever ``--serve`` of the
     command takes: a file, a container's command, a manifest, a start-up log. ``Deployment(model="qwen3-32b",
-    gpu="h100", max_num_seqs=64)`` says the same by name; names given beside a line override it. Settings that nobody
-    gives are vLLM's defaults, or worked out by :meth:`resolve`. Secrets are replaced as they are read: no form of a
+    gpu="h100", max_num_seqs=64)`` says the same by name; names given beside a line override it. Settings that were not
+    given are vLLM's defaults, or worked out by :meth:`resolve`. Secrets are replaced as they are read: no form of a
     deployment holds one.
 
     ``repr`` shows what was given, ``print`` also what it comes to. Deployments are equal if the same was given; they

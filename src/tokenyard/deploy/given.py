@@ -99,7 +99,7 @@ def value_of(settings: Any, name: str) -> Any:
 
 
 def default_of(kind: type, name: str) -> Any:
-    """What counts where nobody gives the setting. KeyError if there is none of that name."""
+    """What counts where the setting is not given. KeyError if there is none of that name."""
     return None if name in _PAIRED else getattr(_table(kind)[name][1](), name)
 
 
@@ -202,7 +202,7 @@ def said_beside_flags(
     one_deployment: bool,
     with_trace: bool,
 ) -> Pasted:
-    """What ``line`` says of settings that the command ``has`` and that nobody has ``typed``; ``gpu`` if it was.
+    """What ``line`` says of settings that the command ``has`` and that are not ``typed``; ``gpu`` if it was.
 
     ``one_deployment``: the command replays the deployment as it is, not variants of it, for which a log's memory and
     limits would not hold. Raises ConfigError for a GPU that is not known here.
@@ -292,7 +292,7 @@ def _no_replicas(
 
 
 def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
-    """What a start-up log says of settings that nobody gave."""
+    """What a start-up log says of settings that were not given."""
     given = {each.flag.field for each in line.given}
     for name, value in line.resolved.items():
         if name not in given:
@@ -303,7 +303,7 @@ def _logged(line: ServeLine) -> Iterator[tuple[str, object, str]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What somebody gives, as settings: words of ``vllm serve`` that were read, and values by name.
+# What the user gives, as settings: words of ``vllm serve`` that were read, and values by name.
 
 OURS = ("seed",)
 """Names that vLLM has too, for something else."""
@@ -332,7 +332,7 @@ def given_by(
 ) -> Given:
     """What a line says and what ``readings`` give over it, a file's flags ``before`` it being the weakest.
 
-    ``typed`` names the settings that somebody gave beside the line, ``gpu`` is that one's value, ``has`` names the
+    ``typed`` names the settings that the user gave beside the line, ``gpu`` is that one's value, ``has`` names the
     settings that can be given. ``one_deployment`` and ``with_trace``: as for
     :func:`~tokenyard.deploy.given.said_beside_flags`. Raises TokenyardError.
     """
@@ -362,7 +362,7 @@ def _plain(each: GivenFlag) -> Any:
 
 
 def settings_of_line(line: ServeLine, *, gpu: str | None = None) -> DeploymentSettings:
-    """The deployment that a line starts, on ``gpu`` where somebody says so. Raises ConfigError."""
+    """The deployment that a line starts, on ``gpu`` where one is given. Raises ConfigError."""
     return settings_by_name({} if gpu is None else {"gpu": gpu}, line=line)
 
 

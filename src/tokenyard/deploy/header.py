@@ -108,7 +108,7 @@ def with_notes(header: Header, workload: Workload) -> Header:
 
 
 def with_oracles(header: Header, policies: Sequence[str]) -> Header:
-    """The same header, which says of policies that they know in a replay what nobody knows on a server."""
+    """The same header, which says of policies that they know in a replay what is not known on a server."""
     why = "an oracle: it goes by max_tokens, which a replay knows to be the answer's true length, and no server does"
     oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
     said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
@@ -210,7 +210,7 @@ def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption
 
 
 def _untold(settled: Settled) -> Iterator[Assumption]:
-    """What nobody measured, and how it is counted."""
+    """What was not measured, and how it is counted."""
     if settled.hardware.latency != "calibrated":
         return
     hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters

@@ -103,7 +103,7 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What nobody said, settled: limits by GPU and version, the length of the model, the size of the pool.
+# What was not said, settled: limits by GPU and version, the length of the model, the size of the pool.
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""
@@ -135,7 +135,7 @@ class Settled:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
-    """Of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
+    """Tokens of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
 
     @property
     def steps_together(self) -> bool:
@@ -144,7 +144,7 @@ class Settled:
 
     @property
     def num_gpus(self) -> int:
-        """Of all engines."""
+        """GPUs of all engines."""
         parallel = self.parallel
         engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
         return engines * self.hardware.tensor_parallel_size
@@ -164,7 +164,7 @@ class Settled:
 
     @property
     def kv_bytes(self) -> int:
-        """Of the pool, on the GPU with the most layers."""
+        """Bytes of the pool, on the GPU with the most layers."""
         return self.plan.num_blocks * self.plan.bytes_per_block
 
     @property
@@ -252,7 +252,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
             scheduler,
             max_num_seqs=limits.max_num_seqs,
             max_num_batched_tokens=limits.max_num_batched_tokens,
-            # Nobody asked for answers to be cut: what the pool cannot hold is refused, with the blocks that it takes.
+            # Answers were not to be cut: what the pool cannot hold is refused, with the blocks that it takes.
             max_model_len=model.max_model_len if is_free else length,
             enable_prefix_caching=plan.enable_prefix_caching,
             enable_chunked_prefill=scheduler.enable_chunked_prefill and not reads_whole,
@@ -310,7 +310,7 @@ def _check_drafts(
 
 
 def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_tokens: int) -> ParallelSettings:
-    """The flags, with as many front ends as engines where nobody says.
+    """The flags, with as many front ends as engines where their number is not given.
 
     ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
     """
@@ -445,7 +445,7 @@ def _require_numbers(flags: SchedulerSettings) -> None:
 
 
 def _leaves_length_open(flags: DeploymentSettings) -> bool:
-    """Whether requests may be as long as the pool holds, because nobody gave a length.
+    """Whether requests may be as long as the pool holds, because no length was given.
 
     vLLM takes the model's own and does not start if the pool is smaller; so it does here for memory that a GPU has, and
     for a line of flags that was pasted. Blocks that are typed beside a workload are an experiment.
@@ -461,7 +461,7 @@ class _Memory(NamedTuple):
     likely: int | None
     """As given, or an estimate; None where the number of blocks was given."""
     least: int | None = None
-    """Of an estimate."""
+    """The lower end of an estimate."""
 
 
 def _memory_for_kv(
@@ -497,7 +497,7 @@ def _memory_for_kv(
 
 @contextmanager
 def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
-    """Within it, whoever does not start for lack of memory hears that it is an estimate, and what it depends on."""
+    """Within it, the error for a lack of memory says that it is an estimate, and what it depends on."""
     try:
         yield
     except NoStartError as error:
@@ -551,7 +551,7 @@ def _block_size(flags: DeploymentSettings) -> int | None:
 
 
 def _caches_prefixes(flags: DeploymentSettings, version: str, model: ModelSpec) -> bool:
-    """As given; vLLM 0.22 caches no prefixes of models that keep states unless it is told to, nobody an encoder's."""
+    """As given; vLLM 0.22 caches no prefixes of models that keep states unless told to, and never an encoder's."""
     told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
     off = model.has_states and version == "0.22" and not told
     return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

@@ -59,7 +59,7 @@ class Help:
     metavar: str | None = None
     """A word for the value: ``TOKENS``."""
     otherwise: str | None = None
-    """What counts where nobody gives it, in words: it is worked out later."""
+    """What counts where it is not given, in words: it is worked out later."""
 
 
 class SameAs(NamedTuple):
@@ -81,7 +81,7 @@ class _Marker:
 OFF_UNLESS_NAMED = _Marker("OFF_UNLESS_NAMED")
 """A switch that a command line turns on by its name; there is no ``--no-`` form."""
 NO_SETTING = _Marker("NO_SETTING")
-"""A field that keeps what was said, and that nobody gives by itself."""
+"""A field that keeps what was said, and that is never given by itself."""
 
 Switch = Annotated[bool, OFF_UNLESS_NAMED]
 """Off unless named."""
@@ -121,7 +121,7 @@ def with_settings(group: type[_Group]) -> type[_Group]:
 # ---------------------------------------------------------------------------------------------------------------------
 # The settings of a deployment, in groups; names, defaults and meaning are those of ``vllm serve`` where it has them.
 #
-# A group is a plain dataclass. What only a help text needs to know stands beside the type, and whoever makes a
+# A group is a plain dataclass. What only a help text needs to know stands beside the type, and the code that makes a
 # command line of it reads it there (:class:`Help`); nothing here knows of command lines.
 
 MAX_IDS_PER_STEP = 64
@@ -323,7 +323,7 @@ class TraceSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentSettings:
-    """Everything that somebody says of a deployment; what nobody says is a default, or settled later."""
+    """Everything that the user says of a deployment; what is not said is a default, or settled later."""
 
     launch: LaunchSettings = field(default_factory=LaunchSettings)
     hardware: HardwareSettings = field(default_factory=HardwareSettings)

@@ -198,7 +198,7 @@ class ResolvedDeployment:
 
     @property
     def assumed(self) -> tuple[Assumption, ...]:
-        """What nobody said, and what was taken."""
+        """What was not said, and what was taken for it."""
         return tuple(self.header.assumed)
 
     @property
@@ -228,7 +228,7 @@ class ReplaySpec:
     start: TraceStart
     """The trace's first record."""
     settled: Settled
-    """Settings, with what nobody said settled."""
+    """Settings, with what was not said settled."""
     router: RouterMaker
     """The one that the settings name."""
     deployment: Header
@@ -238,7 +238,7 @@ class ReplaySpec:
     autoscaling: Autoscaling | None = None
     """How many replicas of the deployment there are; None: it is one."""
     connector: ConnectorChoice | None = None
-    """What keeps KV elsewhere in the place of ``kv_transfer``, where somebody has given it."""
+    """What keeps KV elsewhere in the place of ``kv_transfer``, where it is given."""
 
     @property
     def num_engines(self) -> int:
@@ -468,7 +468,7 @@ def _scheduler(
 
 
 def _switches(flags: SchedulerSettings) -> dict[str, Any]:
-    """Switches of the profile that are settings as well, and that somebody has set: None and True leave them alone."""
+    """Switches of the profile that are settings as well, and that the user has set: None and True leave them alone."""
     given = settings_for(DecisionProfile, asdict(flags))
     return {name: value for name, value in given.items() if value is not None and value is not True}
 

@@ -46,17 +46,17 @@ __all__ = [
 
 DEFAULT_BLOCK_SIZE = 16
 SPARSE_BLOCK_SIZE = 64
-"""Of DeepSeek's sparse attention, whose kernels take no other."""
+"""What DeepSeek's sparse attention has: its kernels take no other."""
 FLASHMLA_BLOCK_SIZE = 64
-"""Of FlashMLA, which reads an fp8 cache of latent vectors on Hopper."""
+"""What FlashMLA has, which reads an fp8 cache of latent vectors on Hopper."""
 FLASHINFER_MLA_BLOCK_SIZE = 32
 """The smallest of FlashInfer's latent attention, on Blackwell's large GPUs."""
 MIXED_BLOCK_SIZE = 64
-"""Of Triton and FlashInfer together, on the same GPUs: the one for images, the other for text (0.33)."""
+"""What Triton and FlashInfer have together, on the same GPUs: the one for images, the other for text (0.33)."""
 INDEXER_SCALE_BYTES = 4
-"""Of every 128 indexer keys, which are stored in a byte each."""
+"""The scale of every 128 indexer keys, which are stored in a byte each."""
 SPARSE_FP8_BYTES = 656
-"""Of a token's latent vector in DeepSeek's sparse attention with an fp8 cache: scales and a bfloat16 rope part."""
+"""A token's latent vector in DeepSeek's sparse attention with an fp8 cache: scales and a bfloat16 rope part."""
 
 KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
 """Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
@@ -128,7 +128,7 @@ class LayerCache:
     kind: GroupKind
     block_size: int
     page_bytes: int
-    """Of one block in this layer, padding included."""
+    """Bytes of one block in this layer, padding included."""
     shape: tuple[object, ...]
     """Heads and sizes, or states: layers that differ in it never count as equal."""
     window: int = 0
@@ -191,7 +191,7 @@ _KINDS = {
 
 
 def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int, capability: tuple[int, int]) -> int:
-    """Of one token in one layer."""
+    """Bytes of one token in one layer."""
     if isinstance(mixer, LatentAttention):
         # FlashInfer, on Blackwell's large GPUs, reads plain fp8.
         if mixer.indexer is not None and dtype.startswith("fp8") and capability[0] != _BLACKWELL:
@@ -318,7 +318,7 @@ class LayerGroup:
 
     layers: tuple[LayerCache, ...]
     places: tuple[int, ...]
-    """Of each among the caches that were grouped, as ``layer_caches`` lists them."""
+    """The place of each among the caches that were grouped, as ``layer_caches`` lists them."""
 
     @property
     def first(self) -> LayerCache:
@@ -326,7 +326,7 @@ class LayerGroup:
 
     @property
     def bytes_per_block(self) -> int:
-        """Of all layers of the group."""
+        """Bytes of a block in all layers of the group."""
         return sum(layer.page_bytes for layer in self.layers)
 
 

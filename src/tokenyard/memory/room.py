@@ -137,11 +137,11 @@ RUNTIME_BYTES = 400_000_000
 SORTED_SAMPLING_BYTES = 38.6
 """Per request and vocabulary entry, where PyTorch sorts."""
 LINK_BYTES = 1_300_000_000
-"""Of a GPU that shares layers with others over NVLink: logs have 0.95 to 1.84 GiB that are none of PyTorch's."""
+"""What a GPU needs that shares layers over NVLink: logs have 0.95 to 1.84 GiB that are none of PyTorch's."""
 EXPERT_GRAPH_BYTES = 600_000
 """Per graph and layer of experts; logs have 0.4 to 1.0 MB."""
 WORKSPACE_BYTES = 300_000_000
-"""Of FlashInfer and autotuning, where there are any."""
+"""What FlashInfer and autotuning need, where there are any."""
 
 
 class StepMemory(NamedTuple):

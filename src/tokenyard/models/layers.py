@@ -125,7 +125,7 @@ class SoftmaxAttention:
     num_kv_heads: int
     head_size: int
     head_size_v: int = 0
-    """Of the values; 0: as of the keys."""
+    """Head size of the values; 0: as of the keys."""
     attends: Attends = Attends.FULL
     window: int = 0
     """Tokens of the window or chunk; 0 where there is neither."""
@@ -239,9 +239,9 @@ class StateSpace:
     conv_kernel: int
     """Tokens that the convolution looks at, the present one included."""
     state_dtype: str = "bfloat16"
-    """Of the recurrent state."""
+    """Type of the recurrent state."""
     conv_dtype: str = "bfloat16"
-    """Of the convolution's inputs: the model's dtype, unless ``--mamba-cache-dtype`` says otherwise."""
+    """Type of the convolution's inputs: the model's dtype, unless ``--mamba-cache-dtype`` says otherwise."""
     extra_parameters: int = 0
     """Convolutions, decays, norms, biases: kept in the model's dtype, on every GPU."""
     parted_parameters: int = 0
@@ -251,7 +251,7 @@ class StateSpace:
     """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens (0.33); 0: not."""
 
     def num_parameters(self, tp: int = 1) -> int:
-        """Of the large projections."""
+        """Parameters of the large projections."""
         raise NotImplementedError  # of each kind of layer
 
     def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
@@ -389,14 +389,14 @@ class MoE:
     num_experts: int
     num_experts_per_tok: int
     width: int
-    """Of one expert."""
+    """Width of one expert."""
     shared_width: int = 0
-    """Of what every token visits besides (all shared experts together); 0: nothing."""
+    """Width of what every token visits besides (all shared experts together); 0: nothing."""
     gated: bool = True
     extra_parameters: int = 0
     """Router, biases, the shared expert's gate: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
-    """Of the experts."""
+    """Format of the experts."""
     shared_weights: WeightFormat = BFLOAT16
     hidden_multiple: int = 1
     """Experts are stored with hidden and MLP width rounded up to multiples of these: what their kernels want."""
@@ -418,15 +418,15 @@ class MoE:
 
     @property
     def expert_parameters(self) -> int:
-        """Of one expert."""
+        """Parameters of one expert."""
         return self._matrices * self.hidden_size * self.width
 
     def shared_parameters(self, tp: int = 1) -> int:
-        """Of what every token visits."""
+        """Parameters of what every token visits."""
         return self._matrices * self.hidden_size * self.shared_width // tp
 
     def routed_parameters(self, tp: int = 1, ep: int = 1) -> int:
-        """Of all experts on one GPU: whole ones over ``ep`` GPUs, or else all of them cut over ``tp``."""
+        """Parameters of all experts on one GPU: whole ones over ``ep`` GPUs, or else all of them cut over ``tp``."""
         if ep > 1:
             return -(-self.num_experts // ep) * self.expert_parameters
         return self.num_experts * self.expert_parameters // tp

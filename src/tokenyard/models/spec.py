@@ -127,12 +127,12 @@ class MeanLayer:
 
     @property
     def attention_parameters(self) -> int:
-        """Of the mean layer: projections of whatever mixes tokens."""
+        """Parameters of the mean layer's attention: projections of whatever mixes tokens."""
         return sum(m.num_parameters() for layer in self.layers for m in layer.mixers) // len(self.layers)
 
     @property
     def dense_mlp_parameters(self) -> int:
-        """Of the mean layer: what every token goes through between attention blocks (routing included)."""
+        """Parameters of the mean layer outside it: what every token goes through between attentions (routing too)."""
         total = 0
         for layer in self.layers:
             mlp = layer.mlp
@@ -144,7 +144,7 @@ class MeanLayer:
 
     @property
     def expert_parameters(self) -> int:
-        """Of one expert of the mean layer."""
+        """Parameters of one expert of the mean layer."""
         experts = (layer.mlp.expert_parameters for layer in self.layers if isinstance(layer.mlp, MoE))
         return sum(experts) // len(self.layers)
 
@@ -183,17 +183,17 @@ class ModelSpec(MeanLayer):
     model_type: str = ""
     """As config.json says it, that of the decoder where it has one of its own."""
     dtype: str = "bfloat16"
-    """Of activations, of weights that are not quantised and, unless said otherwise, of the KV cache."""
+    """Type of activations, of weights that are not quantised and, unless said otherwise, of the KV cache."""
     quantization: str | None = None
     """Method by vLLM's name (fp8, mxfp4, awq, ...); None: weights are of ``dtype``."""
     tie_word_embeddings: bool = False
     """The output head shares the embedding's weights."""
     head_weights: WeightFormat | None = None
-    """Of the output head; None: of ``dtype``."""
+    """Format of the output head; None: of ``dtype``."""
     other_parameters: int = 0
     """Outside the layers, besides embedding and head: last norm, learned positions. Kept in ``dtype``."""
     embedding_parameters: int = 0
-    """Of embeddings beside the first, shared out as it is: one for every layer (Gemma 4). Kept in ``dtype``."""
+    """Embeddings beside the first, shared out as it is: one for every layer (Gemma 4). Kept in ``dtype``."""
     encoders: tuple[EncoderSpec, ...] = ()
     supports_multimodal: bool = False
     """It takes images or sound beside text, even where its encoders are left out."""
@@ -265,7 +265,7 @@ class ModelSpec(MeanLayer):
 
     @property
     def weight_format(self) -> WeightFormat:
-        """Of most weights: what a report names."""
+        """The format of most weights: what a report names."""
         sizes: Counter[WeightFormat] = Counter()
         for layer, count in self.layer_counts:
             for weights, parameters in layer.parameters_by_format():

@@ -72,7 +72,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Of at least one value."""
+    """The mean of at least one value, and how far it may be off."""
     if len(values) < 2:
         return Interval(values[0])
     quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96
@@ -281,7 +281,7 @@ def compare(
     settings of a replay. A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a
     mapping says what each is called. ``slo``: bounds that a request can hold, which goodput is counted by. ``progress``
     is called with policy, load, seed and how far that replay has come. ``arrivals``: as for :func:`tokenyard.run`.
-    ``loads`` are factors of the arrival rate. Intervals are of 95 %. Raises ConfigError for a policy that nobody knows,
+    ``loads`` are factors of the arrival rate. Intervals are of 95 %. Raises ConfigError for a policy that is not known,
     a list that is empty or says a thing twice, or a load that is none.
     """
     if isinstance(deployment, ReplaySettings):

@@ -28,7 +28,7 @@ from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.scenario import Say, Scenario
 from tokenyard.questions.subjects import RecordedSubject, WorkloadSubject, is_trace
-from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, words_of
 from tokenyard.questions.sweeping.variants import Grid, read_grid
 from tokenyard.questions.variants import check_split, is_load, read_shapes
@@ -72,9 +72,9 @@ def subject_of(scenario: Scenario) -> Subject:
 
 def measuring_for(
     scenario: Scenario, subject: Subject, prices: Mapping[str, float], traces: Path | None = None
-) -> Measuring:
+) -> VariantWorker:
     """The worker. Raises ConfigError for a bound that is none."""
-    return Measuring(
+    return VariantWorker(
         subject=subject,
         slos=read_slos(scenario.slo),
         prices=prices,
@@ -244,7 +244,7 @@ def space_of(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a plan has come to so far: on disk, and in words when somebody interrupts it.
+# What a plan has come to so far: on disk, and in words when it is interrupted.
 
 
 @contextmanager
@@ -278,7 +278,7 @@ def _folder_of(identity: Mapping[str, Any], say: Say) -> Path | None:
     """The same for the same plan; None, and a warning, where it cannot be made."""
     digest = blake2s(msgspec.json.encode(identity, order="sorted"), digest_size=12).hexdigest()
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where nobody has a home
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is no home
     cache = given if given.is_absolute() else home / ".cache"
     folder = cache / "tokenyard" / "plans" / digest
     try:
@@ -313,7 +313,7 @@ _SAID = ("KV blocks",)
 
 
 def uncertainty_of(subject: WorkloadSubject | RecordedSubject, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
-    """Of the figures of the recommended variant."""
+    """Sentences on how far the recommended variant's figures may be off."""
     if isinstance(subject, RecordedSubject):
         yield from _of_a_trace(subject)
         return
@@ -381,4 +381,4 @@ def unknown_of(subject: WorkloadSubject | RecordedSubject, row: Row, *, has_load
     if isinstance(subject, RecordedSubject):
         yield "another GPU, another parallelism and their prices: a trace is planned on the GPU that it ran on"
     elif subject.run.launch.asked.given == () and "gpu" not in subject.run.launch.asked.named:
-        yield f"nobody named a GPU or a model: {subject.run.hardware.gpu} and {subject.run.hardware.model} are assumed"
+        yield f"no GPU or model was named: {subject.run.hardware.gpu} and {subject.run.hardware.model} are assumed"

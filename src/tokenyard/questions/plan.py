@@ -35,7 +35,7 @@ from tokenyard.questions.kept import (
     unknown_of,
 )
 from tokenyard.questions.planning.answer import (
-    Floor,
+    AchievableBound,
     Goal,
     LargestLoad,
     Plan,
@@ -54,7 +54,7 @@ from tokenyard.questions.planning.answer import (
 from tokenyard.questions.planning.search import Searched, Trying, search
 from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.subjects import RecordedSubject
-from tokenyard.questions.sweeping.measuring import Measuring
+from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Settings
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variants import read_shape, serve_words, split_words
@@ -160,7 +160,7 @@ def plan(
 
 
 def _from_none(bar: Counting, total: int) -> AbstractContextManager[Callable[[], None]]:
-    """Of none that were tried before."""
+    """A bar that begins with no variant tried before."""
     return bar(total, 0)
 
 
@@ -199,9 +199,9 @@ def ask(question: PlanQuestion) -> Plan:
     with kept_progress(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
         with question.bar(tries) as advance:
-            rivals = _varies_in_cost(grid, goal)
+            incumbents = _varies_in_cost(grid, goal)
             with Trying(
-                job, goal, has_rivals=rivals, journal=journal, advance=advance, processes=question.jobs
+                job, goal, has_incumbents=incumbents, journal=journal, advance=advance, processes=question.jobs
             ) as trying:
                 try:
                     searched = search(
@@ -262,11 +262,11 @@ def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, 
     )
 
 
-def _at(job: Measuring, settings: Settings, load: float) -> Row:
+def _at(job: VariantWorker, settings: Settings, load: float) -> Row:
     return job(settings, load=load, stops=True)
 
 
-def _check_goal(goal: Goal, job: Measuring, is_trace: bool) -> None:
+def _check_goal(goal: Goal, job: VariantWorker, is_trace: bool) -> None:
     """Raise ConfigError for a goal that needs what is not given."""
     judged = [slo for slo in job.slos if slo.statistic is not None]
     if goal is Goal.COST and not job.prices:
@@ -282,15 +282,15 @@ def _varies_in_cost(grid: Grid, goal: Goal) -> bool:
     return goal.is_least or any(name in COSTLY and len(values) > 1 for name, values in grid.dimensions)
 
 
-def _floors(question: PlanQuestion, job: Measuring, chosen: Row) -> list[Floor]:
-    """Of the bounds that the nearest variant misses; that takes a replay."""
+def _floors(question: PlanQuestion, job: VariantWorker, chosen: Row) -> list[AchievableBound]:
+    """What the bounds would have to be that the nearest variant misses; that takes a replay."""
     with question.status("looking for the least that the bounds could be"):
         alone = job(chosen.settings, load=chosen.load, one_at_a_time=True)
     return floors_of(job.slos, chosen, alone)
 
 
-def _load(question: PlanQuestion, job: Measuring, chosen: Row) -> tuple[LargestLoad, int] | None:
-    """The largest load that the chosen variant bears, and the replays that took; None if nobody wants to know."""
+def _load(question: PlanQuestion, job: VariantWorker, chosen: Row) -> tuple[LargestLoad, int] | None:
+    """The largest load that the chosen variant bears, and the replays that took; None if it was not asked for."""
     if not question.largest_load or question.scenario.arrivals.max_concurrency is not None:
         return None
     with question.status("looking for the largest load"):

@@ -49,11 +49,11 @@ class Watching(NamedTuple):
     until: float | None = None
     """The replay ends at so many seconds."""
     observer: ObserverChoice | Sequence[ObserverChoice] | None = None
-    """Somebody's own."""
+    """The user's own."""
 
 
 class Recordings:
-    """Of the engines of one replay, or of one side of it."""
+    """Recordings of the engines of one replay, or of one side of it."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Recordings:
         self._rows = [RowsOfEngine.with_report(*each) for each in made] if self.watching.rows else []
 
     def observers(self, setup: ReplaySpec) -> list[StepObserver | None]:
-        """Who watches each engine: what is recorded, and what somebody has given."""
+        """Who watches each engine: what is recorded, and what the user has given."""
         watching = self.watching
         recorded: list[StepObserver] = [each.observer for each in self._rows]
         return [

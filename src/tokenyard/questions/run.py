@@ -125,7 +125,7 @@ class _Ground(NamedTuple):
 
     setup: ReplaySpec
     report: Report
-    """Of the run as it is, on the same requests as the trials."""
+    """The report of the run as it is, on the same requests as the trials."""
     words: str | None
     """Which requests those are; None: all."""
     most: int | None
@@ -194,7 +194,7 @@ _INTERRUPTED = "interrupted while proposals were tried: the report is without ad
 class RunResult:
     """What came of a run: its report, and, unless ``rows=False``, what it was like row by row.
 
-    ``print`` shows the report; ``repr`` is one line. Tables are made when somebody asks for them.
+    ``print`` shows the report; ``repr`` is one line. Tables are made when they are asked for.
     """
 
     report: Report

@@ -43,11 +43,11 @@ OnProgress = Callable[[Progress], object]
 Bars = Callable[[int, str], AbstractContextManager[OnProgress | None]]
 """Number of requests, and what is replayed, if it is not the run itself -> whom to tell, as long as that lasts."""
 Say = Callable[[str], None]
-"""Called with a sentence that somebody should read."""
+"""Called with a sentence that the user should read."""
 
 
 def nothing(_: str) -> None:
-    """Nobody reads it."""
+    """Drop the sentence."""
 
 
 def bars_of(progress: OnProgress | bool | None) -> Bars:
@@ -116,7 +116,7 @@ class Scenario(DeploymentSettings):
 
     @property
     def name(self) -> str:
-        """Of the workload."""
+        """The workload's name."""
         return self.workload if isinstance(self.workload, str) else self.workload.name
 
     def read(self) -> Workload:

@@ -43,7 +43,7 @@ class SplitReport(Answer, msgspec.Struct, frozen=True, kw_only=True):
     printer = "tokenyard.questions.printing.split:print_split"
 
     header: Header
-    """Of the decode engines; those that prefill are alike, but for how many they are."""
+    """The header of the decode engines; those that prefill are alike, but for how many they are."""
     prefill_engines: int
     decode_engines: int
     prefill: Report

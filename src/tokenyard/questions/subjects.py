@@ -18,7 +18,7 @@ from tokenyard.questions.replaying import engines_of
 from tokenyard.questions.scenario import Scenario, prepared
 from tokenyard.questions.sweeping.measuring import EngineRecord, Prepared
 from tokenyard.questions.sweeping.rows import Setting, Settings, quoted, word_of
-from tokenyard.questions.variants import Sides, convert, modelled, sides_of, with_changes
+from tokenyard.questions.variants import SplitDeployment, convert, modelled, sides_of, with_changes
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import describe_run
@@ -101,7 +101,7 @@ class WorkloadSubject(_Unpacked):
         self._kept[run.arrivals] = setup.workload
         return setup
 
-    def sides(self, settings: Settings) -> Sides | None:
+    def sides(self, settings: Settings) -> SplitDeployment | None:
         """Both deployments of a split; None of a variant that is none."""
         run = changed(self.run, settings)
         if run.apart.split is None:
@@ -116,7 +116,7 @@ class WorkloadSubject(_Unpacked):
         return convert(given, value, flag)
 
 
-def _records(setup: ReplaySpec, split: Sides | None) -> tuple[EngineRecord, ...]:
+def _records(setup: ReplaySpec, split: SplitDeployment | None) -> tuple[EngineRecord, ...]:
     """How the trace of each engine is written, those that prefill first; of replicas none is."""
     if setup.autoscaling is not None:
         return ()

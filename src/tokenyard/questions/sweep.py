@@ -44,10 +44,10 @@ class SweepResult(Answer, msgspec.Struct, frozen=True, kw_only=True):
 
     workload: str
     table: str
-    """Parquet, a row per variant; empty where nobody named a directory."""
+    """Parquet, a row per variant; empty where no directory was named."""
     variants: int
     measured_before: int
-    """Of them, those that an earlier command had finished."""
+    """Those of them that an earlier command had finished."""
     rows: list[Row]
 
     def summary(self) -> str:

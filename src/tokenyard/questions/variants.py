@@ -43,7 +43,7 @@ __all__ = [
     "ENDS",
     "NO_SPLIT",
     "Shape",
-    "Sides",
+    "SplitDeployment",
     "check_split",
     "convert",
     "deployed",
@@ -83,7 +83,7 @@ class Shape(NamedTuple):
         return f"{self.prefill}+{self.decode}"
 
 
-class Sides(NamedTuple):
+class SplitDeployment(NamedTuple):
     """The two deployments of a split."""
 
     prefill: ReplaySpec
@@ -98,7 +98,7 @@ class Sides(NamedTuple):
 
     @property
     def num_gpus(self) -> int:
-        """Of all engines."""
+        """GPUs of all engines."""
         return self.prefill.gpus_per_replica + self.decode.gpus_per_replica
 
     def decode_side(self, *, skip_refused: bool) -> DecodeSide:
@@ -147,7 +147,7 @@ def _shapes(text: str) -> Iterator[str | None]:
     yield from (str(read_shape(f"{prefill}+{decode}")) for prefill, decode in product(*ranges))
 
 
-def sides_of(run: Scenario, apart: SplitSettings, workload: Workload | None = None) -> Sides:
+def sides_of(run: Scenario, apart: SplitSettings, workload: Workload | None = None) -> SplitDeployment:
     """Both deployments, settled; without a shape each has as many engines as ``run`` says. Raises TokenyardError."""
     check_split(run, apart)
     size = run.parallel.data_parallel_size
@@ -155,7 +155,7 @@ def sides_of(run: Scenario, apart: SplitSettings, workload: Workload | None = No
     prefill = prepared(_of_size(run, shape.prefill), workload)
     decode = prefill if shape.decode == shape.prefill else prepared(_of_size(run, shape.decode), prefill.workload)
     assert prefill.start.bytes_per_block is not None
-    return Sides(prefill, decode, KVLink(prefill.start.bytes_per_block, apart.kv_link_gb_per_s))
+    return SplitDeployment(prefill, decode, KVLink(prefill.start.bytes_per_block, apart.kv_link_gb_per_s))
 
 
 def _of_size(run: Scenario, size: int) -> Scenario:

@@ -37,7 +37,7 @@ __all__ = [
 #     rank 1   | step .....       | step ............ |         has nothing to compute takes part with a dummy batch.
 #     rank 2   | dummy            | step ...          |
 #
-# They do so in waves: from the first request until nobody has one, which they ask each other every 32 steps. Facts of
+# They do so in waves: from the first request until none has one, which they ask each other every 32 steps. Facts of
 # vLLM's ``DPEngineCoreProc``.
 
 STEPS_BETWEEN_QUESTIONS = 32
@@ -80,7 +80,7 @@ class Lockstep:
         self.is_running = False
 
     def start(self) -> None:
-        """Somebody has a request."""
+        """An engine has a request."""
         self.is_running = True
 
     def steps(self, rank: int) -> int:
@@ -156,7 +156,7 @@ class LockstepExecutor(SimulatedExecutor):
         """Dummy batches so far."""
         self.lockstep = lockstep
         self._dummy = StepEnd(0.0)
-        """Of the last dummy batch that nothing was scheduled for."""
+        """The end of the last dummy batch that nothing was scheduled for."""
 
     @property
     def dummy_ends_at(self) -> float:
@@ -247,7 +247,7 @@ class Rank:
         self._under_way: set[str] = set()
         """Requests that were sent to it and have not ended."""
         self._leaving: list[str] = []
-        """Of them, those whose clients have gone away."""
+        """Those among them whose clients have gone away."""
         self._told = (0, 0)
         self._report_at = 0
         """The step after which it is time to say how far it has come."""
@@ -315,7 +315,7 @@ class Rank:
 
     @property
     def next_moment(self) -> float | None:
-        """When it does something by itself; None: only when somebody sends a request."""
+        """When it does something by itself; None: only when a request is sent."""
         return self._own_moment
 
     @property
@@ -351,7 +351,7 @@ class Rank:
                 if outputs.finish_reasons or outputs.step >= self._report_at:
                     return outputs
             else:
-                if self._inbox or self._leaving:  # whoever is refused or aborted may make room for somebody else
+                if self._inbox or self._leaving:  # one that is refused or aborted may make room for another
                     horizon = -inf
                 self._begin(horizon)
             moment = self.next_moment

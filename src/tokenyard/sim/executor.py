@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.core.basics import ONE, anywhere, constant, counting
+from tokenyard.core.basics import ONE, any_true, constant, counting
 from tokenyard.core.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.core.engine import Repeated, StepFuture
 from tokenyard.core.sched.features.grammars import GrammarOutput
@@ -157,7 +157,7 @@ class SimulatedModel:
 
     def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""
-        assert self._acceptance is not None, "drafts were scheduled, and nobody said how many are right"
+        assert self._acceptance is not None, "drafts were scheduled, and it was not said how many are right"
         first = output.num_computed + output.num_new_tokens - drafts.counts
         seeds = [self._seeds[request_id] for request_id in output.req_ids]
         num_sampled = 1 + self._acceptance.accepted(seeds, first, drafts.counts)
@@ -170,7 +170,7 @@ class SimulatedModel:
         """The streams' tokens, one per slot."""
         window = positions >> _WINDOW_BITS
         stale = self._window[slots] != window
-        if anywhere(stale):
+        if any_true(stale):
             self._draw(slots[stale], window[stale])
         tokens: Int64s = self._flat[positions + self._shift[slots]]
         return tokens
@@ -210,7 +210,7 @@ class SimulatedModel:
 
 
 class SilentModel(SimulatedModel):
-    """Samples as many tokens, all of them 0: for a replay in which nobody looks at them."""
+    """Samples as many tokens, all of them 0: for a replay in which they are not looked at."""
 
     __slots__ = ("_outputs",)
 
@@ -321,7 +321,7 @@ class SimulatedExecutor:
         speculation: SimulatedSpeculation | None = None,
         silent: bool = False,
     ) -> None:
-        """``silent``: nobody looks at tokens (without speculation)."""
+        """``silent``: tokens are not looked at (without speculation)."""
         self._clock = clock
         self._latency = latency
         self._transfers = transfers
@@ -329,7 +329,7 @@ class SimulatedExecutor:
         self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
         self._host_free_at = self._device_free_at = 0.0
         self._end = StepEnd(0.0)
-        """Of the step that was begun last."""
+        """The end of the step that was begun last."""
         self._num_rows = 0
         """Its requests."""
         self.busy_seconds = 0.0
@@ -341,7 +341,7 @@ class SimulatedExecutor:
         self._most_empty = EMPTY_STEPS
 
     def busy_before(self, moment: float) -> float:
-        """Of ``busy_seconds``, those before ``moment``, which is now: steps in flight may go on after it."""
+        """Those of ``busy_seconds`` that lie before ``moment``, which is now: steps in flight may go on after it."""
         ends_at = self._end.moment
         return self.busy_seconds - max(ends_at - moment, 0.0) if ends_at < inf else self.busy_seconds
 
@@ -476,7 +476,7 @@ class PipelinedExecutor(SimulatedExecutor):
         self._tokens_at = 0.0
         """When the tokens are there that the next step begins with."""
         self._sampling: deque[tuple[int, float]] = deque()
-        """Of later steps: their numbers, and when they have sampled."""
+        """Numbers of later steps, and when they have sampled."""
 
     def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> None:
         """Steps go through the stages one by one."""

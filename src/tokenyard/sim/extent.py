@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from tokenyard.errors import ConfigError
-from tokenyard.sim.traffic import OnProgress, Progress, Traffic
+from tokenyard.sim.traffic import ClientSessions, OnProgress, Progress
 
 __all__ = ["EndedBy", "Extent", "Unfinished", "shown_progress"]
 
@@ -51,7 +51,7 @@ class Extent(NamedTuple):
         """Whether something that is to happen at that moment still does: at the very last one, where it may."""
         return moment < self.until or (may_be_last and moment == self.until)
 
-    def ended_by(self, traffic: Traffic, *, out_of_time: bool) -> EndedBy:
+    def ended_by(self, traffic: ClientSessions, *, out_of_time: bool) -> EndedBy:
         """Why the replay has ended."""
         if not traffic.unfinished and not traffic.num_not_arrived:
             return EndedBy.WORKLOAD

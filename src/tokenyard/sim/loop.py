@@ -15,7 +15,7 @@ else can happen, it goes on by itself, and may take steps that decide alike in o
 (:mod:`tokenyard.core.sched.fast_forward`). It comes back when a request ends, since that can bring a turn, and when it
 is time to say how far the replay has come.
 
-The loop ends when nothing is left that could happen, when its time is over, or when whoever watches says so. What
+The loop ends when nothing is left that could happen, when its time is over, or when the observer says so. What
 happens at the very last moment still does if it is the end of a step or an arrival.
 """
 
@@ -36,7 +36,7 @@ from tokenyard.sim.extent import Extent
 from tokenyard.sim.numbering import blank_tokens
 from tokenyard.sim.replicas import Autoscaling, Replicas
 from tokenyard.sim.routers import EngineReport, Router
-from tokenyard.sim.traffic import Traffic
+from tokenyard.sim.traffic import ClientSessions
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
@@ -85,7 +85,7 @@ class EngineGroup:
         blank: bool = False,
     ) -> None:
         """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
-        ``blank``: nobody looks at tokens.
+        ``blank``: tokens are not looked at.
 
         ConfigError for ranks that step together in several pipeline stages.
         """
@@ -124,7 +124,7 @@ class EngineGroup:
 
     @property
     def max_model_len(self) -> int:
-        """Of each engine."""
+        """The limit of each engine."""
         return self.ranks[0].scheduler.config.max_model_len
 
     @property
@@ -176,7 +176,7 @@ class EngineGroup:
         return outputs
 
     def send(self, now: float, request: Request) -> None:
-        """A request has arrived: the router says who gets it. ConfigError for a router that fails or names nobody."""
+        """A request has arrived: the router says who gets it. ConfigError for a router that fails or names none."""
         chosen = 0 if self._router is None else self._chosen(self._router, now, request)
         self.ranks[chosen].send(request)
 
@@ -227,7 +227,9 @@ class EngineGroup:
 class Loop:
     """Runs ``traffic`` through ``groups``: each request through all of them, one after the other."""
 
-    def __init__(self, traffic: Traffic, groups: Sequence[EngineGroup], clock: VirtualClock, extent: Extent) -> None:
+    def __init__(
+        self, traffic: ClientSessions, groups: Sequence[EngineGroup], clock: VirtualClock, extent: Extent
+    ) -> None:
         self._traffic = traffic
         self._groups = groups
         self._clock = clock
@@ -242,7 +244,7 @@ class Loop:
 
     @property
     def schedulers(self) -> list[Scheduler]:
-        """Of all engines."""
+        """The schedulers of all engines."""
         return [scheduler for group in self._groups for scheduler in group.schedulers]
 
     def run(self) -> None:
@@ -267,7 +269,7 @@ class Loop:
                     self._came_out(outputs, event)
 
     def _next_event(self) -> Event | None:
-        """None: nothing will happen. Where somebody waits for what never comes, the schedulers know who."""
+        """None: nothing will happen. Where a request waits for what never comes, the schedulers know who."""
         traffic, now = self._traffic, self._clock.now()
         arrival, leaving = traffic.next_moment, traffic.next_abort
         if (arrival is None or leaving is not None) and not any(group.has_work for group in self._groups):

@@ -1,4 +1,4 @@
-"""Numbers in place of tokens and hashes, where nobody looks at either.
+"""Numbers in place of tokens and hashes, where neither is looked at.
 
 A replay needs hashes of blocks for one thing: equal content under equal names. What a workload's tokens are made of
 says the same before they are made. A recorded prompt is a chain of hash ids, a generated one a piece of a stream; their
@@ -19,12 +19,12 @@ import numpy as np
 from tokenyard.core.request import BlockHash, Request, TokenIds
 from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
 
-__all__ = ["NumberedBlocks", "blank_tokens"]
+__all__ = ["SymbolicHasher", "blank_tokens"]
 
 _Key = tuple[object, ...]
 
 
-class NumberedBlocks:
+class SymbolicHasher:
     """A ``RequestHasher`` that numbers the blocks of a workload's requests; their token ids may be anything."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:

@@ -34,12 +34,19 @@ from tokenyard.sim.engines import RankUse
 from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers
 from tokenyard.sim.extent import Extent, Unfinished, shown_progress
 from tokenyard.sim.loop import EngineGroup, EngineParts, Loop
-from tokenyard.sim.numbering import NumberedBlocks
+from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, Router, VLLMBalancing
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySettings
-from tokenyard.sim.traffic import OnProgress, Progress, RefusedRequest, Traffic, require_patience, require_settled
+from tokenyard.sim.traffic import (
+    ClientSessions,
+    OnProgress,
+    Progress,
+    RefusedRequest,
+    require_patience,
+    require_settled,
+)
 from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
 from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
@@ -66,9 +73,9 @@ class EngineUse(NamedTuple):
     """What one group of engines did."""
 
     steps: int
-    """Of all its engines."""
+    """Steps of all its engines."""
     busy_seconds: float
-    """Of one engine, on average."""
+    """Seconds that one engine was busy, on average."""
     ranks: tuple[RankUse, ...]
     """What each of its engines did."""
 
@@ -96,15 +103,15 @@ class ReplayResult(Unfinished):
     num_aborted: int = 0
     """Requests whose clients went away before their end."""
     clients: ClientFigures | None = None
-    """Of a workload whose clients ask again."""
+    """What clients did who ask again; None where the workload's do not."""
     waves: int = 0
     """Times that all engines began to step together; 0 where each steps alone."""
     replicas: ReplicaFigures | None = None
-    """Of engines that come and go."""
+    """What replicas did that come and go; None where none do."""
     kv_bytes: int = 0
-    """Of a split: sent from one GPU of every prefill engine, added up."""
+    """Bytes that a split sent from one GPU of every prefill engine, added up."""
     link_busy_seconds: float = 0.0
-    """Of a split: of the wire of one prefill engine, on average."""
+    """Seconds that the wire of one prefill engine of a split was busy, on average."""
     rows: ReplayRows | None = None
     """Tables of requests, steps and waits, and the report, with ``rows=True``. Of a split, engines are counted from the
     first that prefills to the last that decodes; requests are those of the decode engines, and those that did not get
@@ -122,7 +129,7 @@ class ReplayResult(Unfinished):
 
     @property
     def busy_seconds(self) -> float:
-        """Of ``seconds``, time in steps; of several engines, that of one on average."""
+        """Time in steps, of all ``seconds``; of several engines, that of one on average."""
         return _use_of(self.ranks).busy_seconds
 
     @property
@@ -189,7 +196,7 @@ def replay(
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it. ConfigError for
     arguments that are something else, or in another order.
 
-    Steps that decide alike are taken in one stroke, and token ids and hashes are made only where somebody looks at
+    Steps that decide alike are taken in one stroke, and token ids and hashes are made only where a reader looks at
     them (``reads_tokens`` of the observer and the policy); without ``leaps`` steps are taken one by one and everything
     is made, which gives the same.
     """
@@ -375,7 +382,7 @@ class _Making:
         self._how = how
         self._clock = clock
         self._num_engines = num_engines
-        """Of all groups."""
+        """Engines of all groups."""
         self._recorded: list[RowsOfEngine] = []
         self._make_policy = None if how.policy is None else policy_maker_of(how.policy)
 
@@ -394,7 +401,7 @@ class _Making:
         router = None if alone else router_of(engines.router, engines.fleet)
         transfer = connector_of(engines.kv_transfer)
         speculation = engines.speculation
-        blocks: NumberedBlocks | None = None
+        blocks: SymbolicHasher | None = None
         parts: list[EngineParts] = []
         for rank in range(engines.fleet.num_engines):
             own = None if policies is None else policies[rank]
@@ -444,7 +451,7 @@ class _Making:
             watching.insert(0, self._recorded[-1].observer)
         return together(watching)
 
-    def _blocks(self, engines: ReplaySettings, observer: StepObserver | None, policy: Policy) -> NumberedBlocks | None:
+    def _blocks(self, engines: ReplaySettings, observer: StepObserver | None, policy: Policy) -> SymbolicHasher | None:
         """Numbers in place of hashes, if token ids and hashes decide nothing but which blocks are equal."""
         watched = observer is not None and observer.reads_tokens
         if (
@@ -455,7 +462,7 @@ class _Making:
         ):
             return None
         size = hash_block_size(engines.cache)
-        return NumberedBlocks(self._how.workload, size) if NumberedBlocks.knows(self._how.workload, size) else None
+        return SymbolicHasher(self._how.workload, size) if SymbolicHasher.knows(self._how.workload, size) else None
 
     def replayed(self, groups: Sequence[EngineGroup], wires: Sequence[Link] = ()) -> ReplayResult:
         """Run the workload; ``wires`` lead from the first group to the second."""
@@ -467,13 +474,13 @@ class _Making:
                     each.request_id, len(each.prompt), each.max_tokens, config=scheduler.config, kv=scheduler.kv
                 )
         with shown_progress(how.on_progress, len(workload), shown=how.progress) as told:
-            traffic = Traffic(workload, skip_refused=how.skip_refused, on_progress=told)
+            traffic = ClientSessions(workload, skip_refused=how.skip_refused, on_progress=told)
             loop = Loop(traffic, groups, self._clock, how.extent)
             loop.run()
             return self._result(traffic, loop, groups, wires)
 
     def _result(
-        self, traffic: Traffic, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
+        self, traffic: ClientSessions, loop: Loop, groups: Sequence[EngineGroup], wires: Sequence[Link]
     ) -> ReplayResult:
         now, warmup = self._clock.now(), self._how.extent.warmup
         is_cut = loop.is_out_of_time or traffic.is_stopped

@@ -64,7 +64,7 @@ class EngineReport(NamedTuple):
     num_running: int
     kv_usage: float
     wave: int
-    """Of a model whose ranks step together; else 0."""
+    """The wave, where the model's ranks step together; else 0."""
     step: int
     """Steps in the wave; else 0."""
 
@@ -149,7 +149,7 @@ _INTERVAL, _IDLE_INTERVAL, _SILENCE = 0.1, 5.0, 0.05
 
 
 class Counts(NamedTuple):
-    """Of one engine, as they were published."""
+    """Counts of one engine, as they were published."""
 
     num_waiting: int = 0
     num_running: int = 0
@@ -166,7 +166,7 @@ class Coordinator:
         self._steps_together = steps_together
         self._published = tuple(self._counts)
         self._number = 0
-        """Of what is published: front ends forget what they added when it changes."""
+        """The publication's number: front ends forget what they added when it changes."""
         self._published_at = 0.0
         self._heard_at = 0.0
         self._changed = False
@@ -269,7 +269,7 @@ class _FrontEnd:
         self._start = fleet.num_engines * index // fleet.num_front_ends
         self._known = [Counts()] * fleet.num_engines
         self._number = -1
-        """Of the publication that it knows."""
+        """Number of the publication that it knows."""
         self.under_way = [0] * fleet.num_engines
         """Requests of its own that have not ended, on each engine."""
 
@@ -320,7 +320,7 @@ ROUTERS: dict[str, RouterMaker] = {
 def router_maker(spec: str) -> RouterMaker:
     """Makes the router that ``spec`` names; a file is run now, and one router made to see that it can be.
 
-    Raises ConfigError if nobody knows the name or the file does not hold such a router.
+    Raises ConfigError if the name is not known or the file does not hold such a router.
     """
     file, _ = file_and_class(spec)
     if not file:

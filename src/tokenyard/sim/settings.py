@@ -15,7 +15,7 @@ from tokenyard.steptime.model import LatencyModel
 __all__ = ["MOST_ENGINES", "DecodeSide", "KVLink", "ReplaySettings"]
 
 MOST_ENGINES = 1024
-"""Of one group."""
+"""The limit of one group."""
 
 
 class ReplaySettings(NamedTuple):
@@ -51,9 +51,9 @@ class KVLink(NamedTuple):
     """From a prefill engine's GPUs to those of decode engines."""
 
     bytes_per_block: int
-    """Of one GPU."""
+    """Bytes of one block on one GPU."""
     gb_per_s: float
-    """Of one GPU's share of the network."""
+    """Speed of one GPU's share of the network."""
 
     def seconds_of(self, num_bytes: int) -> float:
         """To send so many bytes."""

@@ -23,11 +23,11 @@ __all__ = [
     "STEPS_PER_REPORT",
     "STOP",
     "ArrivalQueue",
+    "ClientSessions",
     "OnProgress",
     "Progress",
     "RefusedRequest",
-    "Senders",
-    "Traffic",
+    "Retries",
     "require_patience",
     "require_settled",
 ]
@@ -122,7 +122,7 @@ class _Sending(NamedTuple):
     """When it was sent this time."""
 
 
-class Senders:
+class Retries:
     """Everybody who waits for an answer."""
 
     def __init__(self, clients: Clients) -> None:
@@ -220,7 +220,7 @@ class RefusedRequest(NamedTuple):
     """The same with the settings that it names marked, as errors have it."""
 
 
-class Traffic:
+class ClientSessions:
     """A workload under way.
 
     ``num_finished + num_aborted + len(refused) + num_left_out`` is in the end the number of its requests; of a replay
@@ -233,7 +233,7 @@ class Traffic:
         self._on_progress = on_progress
         self._arrivals = ArrivalQueue(workload)
         self.is_stopped = False
-        """Whoever watches the progress has had enough."""
+        """The caller that watches the progress has had enough."""
         self._under_way: dict[str, None] = {}
         """Requests that have arrived and not ended, as the workload calls them, in order."""
         self.refused: list[RefusedRequest] = []
@@ -241,11 +241,11 @@ class Traffic:
         """When clients of requests under way go away, those of ended ones included."""
         self.num_finished = 0
         self.num_aborted = 0
-        """Of clients who went away before the end."""
+        """Requests of clients who went away before the end."""
         self.output_tokens = 0
-        """Of the requests that have finished."""
-        self._senders = None if workload.clients is None else Senders(workload.clients)
-        """Those who send requests again; None: nobody does."""
+        """Tokens of the requests that have finished."""
+        self._retries = None if workload.clients is None else Retries(workload.clients)
+        """What clients send again; None: they never do."""
 
     @property
     def next_moment(self) -> float | None:
@@ -266,8 +266,8 @@ class Traffic:
 
     @property
     def clients(self) -> ClientFigures | None:
-        """What clients saw who hang up and ask again; None where nobody does."""
-        return None if self._senders is None else self._senders.figures(self.num_aborted)
+        """What clients saw who hang up and ask again; None where none does."""
+        return None if self._retries is None else self._retries.figures(self.num_aborted)
 
     @property
     def num_left_out(self) -> int:
@@ -281,8 +281,8 @@ class Traffic:
             self._under_way[self._name(request.request_id)] = None
             if request.patience is not None:
                 heappush(self._leaving, (moment + request.patience, request.request_id))
-            if self._senders is not None:
-                self._senders.sent(moment, request)
+            if self._retries is not None:
+                self._retries.sent(moment, request)
         return arrived
 
     def leaving(self, now: float) -> list[str]:
@@ -295,7 +295,7 @@ class Traffic:
     def aborted(self, requests: Sequence[Request], now: float) -> None:
         """These requests were aborted: they are sent again, or make way for those that follow."""
         for request in requests:
-            again = None if self._senders is None else self._senders.hung_up(request.request_id)
+            again = None if self._retries is None else self._retries.hung_up(request.request_id)
             if again is not None:
                 self._arrivals.again(again, now=now)
                 continue
@@ -317,8 +317,8 @@ class Traffic:
             request = outputs.requests[row]
             self.num_finished += 1
             self.output_tokens += request.num_output_tokens
-            if self._senders is not None:
-                self._senders.answered(request.request_id, now)
+            if self._retries is not None:
+                self._retries.answered(request.request_id, now)
             self._under_way.pop(self._name(request.request_id), None)
             self._arrivals.ended(self._name(request.request_id), arrived=request.arrival_time, now=now)
 
@@ -334,7 +334,7 @@ class Traffic:
 
     def _name(self, request_id: str) -> str:
         """What the workload calls it."""
-        return request_id if self._senders is None else self._senders.name(request_id)
+        return request_id if self._retries is None else self._retries.name(request_id)
 
     def report(self, now: float, *schedulers: Scheduler) -> None:
         """Say how far the replay has come, over all ``schedulers``."""
@@ -362,7 +362,7 @@ def require_patience(workload: Workload) -> None:
 
 
 def require_settled(scheduler: Scheduler) -> None:
-    """A scheduler has nothing left to do, and nobody holds a block.
+    """A scheduler has nothing left to do, and no request holds a block.
 
     StuckError if requests wait for what never comes.
     """
@@ -371,4 +371,4 @@ def require_settled(scheduler: Scheduler) -> None:
         raise stuck
     assert scheduler.get_request_counts() == (0, 0), "the scheduler stalled with requests in its queues"
     scheduler.pins.clear()  # of jobs whose last turn was left out, or not marked as such
-    assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"
+    assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by no request"

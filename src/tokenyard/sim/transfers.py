@@ -147,7 +147,7 @@ class KVTransfer:
 
     config: KVTransferConfig
     bytes_per_block: int
-    """Of one GPU."""
+    """Bytes of one GPU."""
     num_gpus: int = 1
     """GPUs that share the model: ``cpu_bytes_to_use`` is for all of them, as in vLLM."""
 

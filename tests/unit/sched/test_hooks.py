@@ -19,7 +19,7 @@ from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
 from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import ObserverWarning, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import Outcome, StepOutcomes
@@ -363,7 +363,7 @@ def test_a_hasher_that_raises_closes_the_scheduler(monkeypatch: pytest.MonkeyPat
 
 
 def test_features_are_ours_and_have_no_hook_that_is_not_tested() -> None:
-    assert hooks_of(StepHook) == [
+    assert hooks_of(FeatureHook) == [
         *("check_request", "request_added", "request_admitted", "request_preempted", "request_aborted"),
         *("request_reset", "step_planned"),
     ]

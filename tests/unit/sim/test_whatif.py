@@ -151,7 +151,7 @@ def test_whatever_was_drawn(tmp_path_factory: pytest.TempPathFactory, kind: str,
 
 
 def test_who_went_away_before_the_cache_was_asked_is_counted(tmp_path: Path) -> None:
-    """In this drawn workload one is aborted in the queue: nobody knows which prompts its own began like."""
+    """In this drawn workload one is aborted in the queue: it is not known which prompts its own began like."""
     record("async", drawn_workload("async", 362), tmp_path)
     (note,) = read_run(tmp_path).workload.notes
     assert note.startswith("1 request went away before the cache was asked for its blocks: it is taken")
@@ -378,7 +378,7 @@ def test_a_block_size_holds_for_the_groups_as_well(tmp_path: Path) -> None:
 
 def test_prefix_caching_cannot_be_turned_on_afterwards(tmp_path: Path) -> None:
     record("no caching", drawn_workload("no caching", 1), tmp_path)
-    with pytest.raises(ConfigError, match="nobody knows which prompts begin alike"):
+    with pytest.raises(ConfigError, match="it is not known which prompts begin alike"):
         read_variant(read_run(tmp_path), "enable_prefix_caching=true")
 
 

@@ -104,7 +104,7 @@ def _spellings(command: type) -> Iterator[tuple[str, str]]:
 
 
 def default_of(command: type[Any], setting: str) -> object:
-    """What a setting of a command is where nobody gives it; KeyError if the command has none of that name."""
+    """What a setting of a command is where it is not given; KeyError if the command has none of that name."""
     hints = get_type_hints(command, include_extras=True)
     for each in fields(command):
         kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
@@ -123,7 +123,7 @@ def _known_as(setting: str, command: type) -> str | None:
 
 
 def in_words_of(command: type | None, marked: str) -> str:
-    """A sentence whose settings are marked, to somebody who has typed ``command``; None: nobody knows which."""
+    """A sentence whose settings are marked, to a user who has typed ``command``; None: it is not known which."""
     return worded(marked) if command is None else worded(marked, partial(_said, command))
 
 

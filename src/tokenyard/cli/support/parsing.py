@@ -54,7 +54,7 @@ def with_one_policies(words: Sequence[str]) -> list[str]:
         while not sign and left and _goes_on(found, left[0]):
             found.append(left.pop(0))
         if not found:
-            return list(words)  # a flag without a name: whoever reads it says so
+            return list(words)  # a flag without a name: its reader says so
         names += found
     return [*rest, f"{_POLICIES[0]}={','.join(names_of(names))}"] if names else rest
 

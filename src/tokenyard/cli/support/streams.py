@@ -1,4 +1,4 @@
-"""Standard input in the place of a file; standard output and error when nobody reads them any more."""
+"""Standard input in the place of a file; standard output and error when they are not read any more."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_printable() -> None:
 
 
 def say(message: str) -> None:
-    """A line on standard error; whoever does not read it must not change how the command ends."""
+    """A line on standard error; that it is not read must not change how the command ends."""
     try:
         print(plain_lines(message), file=sys.stderr)
     except OSError:
@@ -44,7 +44,7 @@ def say(message: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Whoever reads our output has gone, or takes no more; the interpreter must not complain at its exit."""
+    """The reader of our output has gone, or takes no more; the interpreter must not complain at its exit."""
     with suppress(OSError, ValueError):  # not a file of the system's, as under tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -40,7 +40,7 @@ class KVShortage(NamedTuple):
     free: int
     """Blocks in the free queue, evictable cached ones included."""
     cached_hits: int
-    """Of ``needed``: cached blocks of this very request that lie in the free queue."""
+    """Those of ``needed`` that are cached blocks of this very request and lie in the free queue."""
     reserved: int = 0
     """Blocks kept for asynchronous loads in flight."""
     watermark: int = 0
@@ -87,7 +87,7 @@ class PrefixCacheStats:
 
 
 NO_LOOKUPS = PrefixCacheStats()
-"""Reported after nearly every step; nobody counts in it."""
+"""Reported after nearly every step; never written to."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class NewBlocks:
         self._runs: list[_Run] = []
         self._by_slot: dict[int, Blocks] = {}
         self.nothing = BlockDeltas(_NO_ROWS, (_NO_OFFSETS,) * num_groups, (_NO_BLOCKS,) * num_groups)
-        """Of a step in which nobody gets a block."""
+        """What a step has in which no request gets a block."""
 
     def __bool__(self) -> bool:
         """Whether anybody got a block."""

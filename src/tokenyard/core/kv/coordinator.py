@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, anywhere, counting, total
+from tokenyard.core.basics import Int32Array, IntArray, any_true, counting, total
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager
 from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
 
-__all__ = ["ComputedBlocks", "Coordinator", "GrownSteps", "SingleGroupCoordinator"]
+__all__ = ["ComputedBlocks", "Coordinator", "PerStepBlocks", "SingleGroupCoordinator"]
 
 
 class ComputedBlocks(NamedTuple):
@@ -31,7 +31,7 @@ class ComputedBlocks(NamedTuple):
     """Where the longest hit of a single group ends, if that is beyond ``num_tokens``: prompts share that much."""
 
 
-class GrownSteps(NamedTuple):
+class PerStepBlocks(NamedTuple):
     """Blocks that rows got in several steps, one each, in the order in which they asked."""
 
     rows: IntArray
@@ -175,7 +175,7 @@ class SingleGroupCoordinator:
         capacity, size = self.table.capacity, self.group.block_size
         held = capacity[slots]
         short = reach > held
-        if not anywhere(short):
+        if not any_true(short):
             return len(slots)
         rows = short.nonzero()[0]
         targets, own, served = slots[rows], held[rows], len(slots)
@@ -202,7 +202,7 @@ class SingleGroupCoordinator:
         self.table.set_capacity(slots, (starts + counts) * self.group.block_size)
         return blocks
 
-    def crossings(self, slots: IntArray, reach: IntArray, steps: int) -> tuple[IntArray, IntArray]:
+    def block_boundaries(self, slots: IntArray, reach: IntArray, steps: int) -> tuple[IntArray, IntArray]:
         """Rows that need one more block in steps 1 to ``steps``, and those steps, in the order in which they ask.
 
         Before the first of them the rows reach up to ``reach``, and in every step one position further. A row is there
@@ -219,13 +219,13 @@ class SingleGroupCoordinator:
         order = first.argsort(kind="stable") if steps <= size else np.lexsort((rows, first))
         return rows[order], first[order]
 
-    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int) -> GrownSteps:
+    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int) -> PerStepBlocks:
         """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit."""
-        rows, at = self.crossings(slots, reach, steps)
+        rows, at = self.block_boundaries(slots, reach, steps)
         if not len(rows):
-            return GrownSteps(rows, at, _NO_BLOCKS)
+            return PerStepBlocks(rows, at, _NO_BLOCKS)
         starts = (reach[rows] + at - 1) // self.group.block_size
-        return GrownSteps(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
+        return PerStepBlocks(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached

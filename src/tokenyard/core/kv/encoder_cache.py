@@ -76,7 +76,7 @@ class EncoderCache:
             self.num_reclaimable += size
 
     def forget(self, request: Request, item: MultiModalItem) -> None:
-        """The item's output will not be computed after all; nobody but ``request`` waits for it."""
+        """The item's output will not be computed after all; only ``request`` waits for it."""
         if self._users.get(item.mm_hash) == {request.request_id}:
             del self._users[item.mm_hash]
             size = self._sizes.pop(item.mm_hash)
@@ -193,7 +193,7 @@ class ItemEncoderCache(EncoderCache):
 
 
 class EncoderDecoderCache(EncoderCache):
-    """Of an encoder-decoder model: outputs are read once, by the cross attention of the step that computes them.
+    """Cache of an encoder-decoder model: outputs are read once, by the cross attention of the step that computes them.
 
     Nothing is shared or kept. Like vLLM 0.22 it gives an item's room back with every step of its request, and once more
     at its end: ``num_free`` soon exceeds ``size`` and limits nothing.

@@ -110,7 +110,7 @@ class SingleTypeManager(ABC):
         return None
 
     def extent(self, num_tokens: int, main: int, encoder: int) -> int:
-        """Of what an allocation covers, the positions that have a place in this group.
+        """The positions that have a place in this group, of all that an allocation covers.
 
         ``num_tokens`` with lookahead slots, ``main`` without them, ``encoder`` tokens of an encoder's output.
         """
@@ -333,7 +333,7 @@ class FullAttentionManager(SingleTypeManager):
         return hits
 
     def note_prompt_tail(self, slot: int, num_hashes: int, num_prompt: int, num_tokens: int) -> None:
-        """Of the block in which the prompt's last hash ends, note that it is cached up to there; computed are
+        """Note that the block in which the prompt's last hash ends is cached up to there; computed are
         ``num_tokens``, and there are ``num_hashes`` so far.
 
         A whole block has its hash, and is published, unless that covers a token which is not known yet.

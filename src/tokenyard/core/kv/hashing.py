@@ -173,7 +173,7 @@ def digests(hashes: Sequence[BlockHash]) -> list[bytes]:
 
 
 class RequestHasher(Protocol):
-    """Whoever hashes requests' blocks: :class:`BlockHasher`, or a host that hashes anyway."""
+    """What hashes requests' blocks: :class:`BlockHasher`, or a host that hashes anyway."""
 
     def extend(self, request: Request) -> list[BlockHash]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""

@@ -18,7 +18,7 @@ from itertools import islice
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, anywhere
+from tokenyard.core.basics import IntArray, any_true
 from tokenyard.core.config import CacheConfig, GroupKind
 from tokenyard.core.kv.allocation import (
     NO_LOOKUPS,
@@ -33,7 +33,7 @@ from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, append_freed, un
 from tokenyard.core.kv.coordinator import (
     ComputedBlocks,
     Coordinator,
-    GrownSteps,
+    PerStepBlocks,
     SingleGroupCoordinator,
 )
 from tokenyard.core.kv.events import EventLog, KVEvent
@@ -284,7 +284,7 @@ class KVCacheManager:
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
         free = self.pool.num_free
         if need.new + len(need.hits) + watermark <= free:
-            return None  # whoever holds the hits
+            return None  # whichever request holds the hits
         evictable = self.pool.num_evictable(need.hits)
         needed = need.new + evictable
         if needed + watermark <= free:
@@ -310,7 +310,7 @@ class KVCacheManager:
 
     @property
     def grows_in_steps(self) -> bool:
-        """Whether several steps of decodes can be given room at once, and nobody is told of what the cache loses."""
+        """Whether several steps of decodes can be given room at once, and no observer is told what the cache loses."""
         quiet = self.events is None and not self.pool.listeners and not self.hashes_look_ahead
         return quiet and self._single is not None
 
@@ -320,17 +320,17 @@ class KVCacheManager:
         assert self._single is not None
         if most * len(slots) <= free:  # a block each in every step
             return most
-        _, at = self._single.crossings(slots, reach, most)
+        _, at = self._single.block_boundaries(slots, reach, most)
         return most if len(at) <= free else int(at[free]) - 1
 
-    def steps_that_spare(self, hits: Set[int], slots: IntArray, reach: IntArray, most: int) -> int:
+    def steps_before_evicting(self, hits: Set[int], slots: IntArray, reach: IntArray, most: int) -> int:
         """How many of ``most`` further steps of decodes, all of which find blocks, take none of ``hits``."""
         assert self._single is not None
-        _, at = self._single.crossings(slots, reach, most)
+        _, at = self._single.block_boundaries(slots, reach, most)
         taken = islice(self.pool.free_queue, len(at))
         return next((step - 1 for step, block in zip(at.tolist(), taken, strict=True) if block in hits), most)
 
-    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int, sealed: Sealed) -> GrownSteps:
+    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int, sealed: Sealed) -> PerStepBlocks:
         """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit.
 
         ``sealed`` are the blocks that became full meanwhile: they are hashed and published.
@@ -389,7 +389,7 @@ class KVCacheManager:
         """Publish blocks that become full; drafts beyond the verified tokens never are."""
         table = self.table
         reached = ends >= table.seal_at[slots]
-        if anywhere(reached):
+        if any_true(reached):
             rows = reached.nonzero()[0]
             targets = slots[rows]
             verified = np.minimum(ends[rows], table.num_tokens[targets])
@@ -461,6 +461,6 @@ class KVCacheManager:
             slot = request.slot
             assert self.table.capacity[slot] == self.coordinator.capacity(slot)
             for table, blocks in zip(self.table.block_tables, self.coordinator.held(slot), strict=True):
-                # What a window has left behind stays in the table, as in a worker's: nobody reads it.
+                # What a window has left behind stays in the table, as in a worker's: it is never read.
                 row = table[slot, : len(blocks)].tolist()
                 assert all(ours in (theirs, NULL_BLOCK) for ours, theirs in zip(blocks, row, strict=True))

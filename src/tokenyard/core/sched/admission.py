@@ -6,8 +6,8 @@ from enum import Enum, auto
 
 from tokenyard.core.sched.admission_limits import limits_in_order
 from tokenyard.core.sched.candidate import Candidate, StepBudget
-from tokenyard.core.sched.context import Parts
-from tokenyard.core.sched.deadlocks import Stalemate
+from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.deadlocks import AdmissionDeadlock
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.queues import RequestQueue
@@ -23,34 +23,34 @@ class _Next(Enum):
     OTHER = auto()
     """The one behind it."""
     NONE = auto()
-    """Nobody: the pass is over."""
+    """No request is next: the pass is over."""
 
 
 class AdmissionPass:
     """Takes candidates from the waiting room in the policy's order and asks every limit about each."""
 
-    def __init__(self, parts: Parts, lifecycle: Lifecycle, stalemate: Stalemate) -> None:
-        self._sessions = lifecycle.sessions if parts.config.profile.paused_sessions_hold_slots else None
+    def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, deadlock: AdmissionDeadlock) -> None:
+        self._sessions = lifecycle.sessions if context.config.profile.paused_sessions_hold_slots else None
         """Those that wait for input take places of those that run; None: they take none."""
-        self._policy = parts.policy
-        self._stalemate = stalemate
-        self._waiting_queues = parts.waiting_queues
-        self._running = parts.running
-        self._limits = limits_in_order(parts, lifecycle.pins)
-        self._max_num_seqs = parts.config.max_num_seqs
+        self._policy = context.policy
+        self._deadlock = deadlock
+        self._waiting_queues = context.waiting_queues
+        self._running = context.running
+        self._limits = limits_in_order(context, lifecycle.pins)
+        self._max_num_seqs = context.config.max_num_seqs
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
-        """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
+        """No request waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool = False) -> list[Candidate]:
         """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended.
 
-        ``only_holders``: nobody is looked at but requests that hold blocks while they wait, which have their own queue.
+        ``only_holders``: nothing is tried but requests that hold blocks while they wait, which have their own queue.
         """
         outcomes.admission = self._why_ended(budget)
         if outcomes.admission is not None:
             return []
         admitted = self._pass(budget, outcomes, only_holders=only_holders)
-        while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._stalemate.resolve():
+        while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._deadlock.resolve():
             outcomes.skipped.clear()
             admitted = self._pass(budget, outcomes, only_holders=only_holders)
         return admitted
@@ -65,7 +65,7 @@ class AdmissionPass:
                 break
             queue = room.next_queue(self._policy)
             candidate = Candidate(queue.peek())
-            candidate.must_fit = self._stalemate.must_fit(candidate.request)
+            candidate.must_fit = self._deadlock.must_fit(candidate.request)
             refusal = self._ask(candidate, budget)
             if refusal is None:
                 room.take(queue)
@@ -101,7 +101,7 @@ class AdmissionPass:
         """Memory refused one request, and those behind it are looked at all the same."""
         if refusal.kv is None:
             return False
-        return self._policy.passes_over(refusal) or self._stalemate.threatens(candidate.request)
+        return self._policy.passes_over(refusal) or self._deadlock.is_possible(candidate.request)
 
     def _why_ended(self, budget: StepBudget) -> Outcome | None:
         """Why no further request is looked at, or None."""

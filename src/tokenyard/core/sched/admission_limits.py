@@ -7,7 +7,7 @@ from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.ahead import LateOutputs
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -225,12 +225,12 @@ class AlignmentLimit:
 class MemoryLimit:
     """Is there memory? The last question: a yes has allocated."""
 
-    def __init__(self, parts: Parts, pins: PinBoard) -> None:
-        config, features = parts.config, parts.features
+    def __init__(self, context: SchedulerContext, pins: PinBoard) -> None:
+        config, features = context.config, context.features
         self._reserve_full = config.scheduler_reserve_full_isl
         self._counts_lookups = config.profile.lookups_count_at_admission
-        self._kv = parts.kv
-        self._running = parts.running
+        self._kv = context.kv
+        self._running = context.running
         self._encoder = features.encoder
         self._transfers = features.transfers
         self._num_lookahead_tokens = features.num_lookahead_tokens
@@ -301,15 +301,15 @@ class MemoryLimit:
 # Which limits a scheduler has, and in which order it asks them.
 
 
-def limits_in_order(parts: Parts, pins: PinBoard) -> list[Limit]:
+def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
     """The limits of the configured features, in the order in which vLLM asks."""
-    config, features = parts.config, parts.features
-    limits: list[Limit] = [ReadyLimit(features.transfers, parts.grammars)]
+    config, features = context.config, context.features
+    limits: list[Limit] = [ReadyLimit(features.transfers, context.grammars)]
     if features.late_outputs is not None:
         limits.append(LateOutputLimit(features.late_outputs))
     if config.max_loras:
         limits.append(LoraLimit(config.max_loras))
-    limits.append(PrefixLookup(parts.kv, counts=not config.profile.lookups_count_at_admission))
+    limits.append(PrefixLookup(context.kv, counts=not config.profile.lookups_count_at_admission))
     if features.transfers is not None:
         limits.append(ConnectorLookup(features.transfers))
     if features.speculation is not None and config.profile.admission_pads_decodes:
@@ -322,5 +322,5 @@ def limits_in_order(parts: Parts, pins: PinBoard) -> list[Limit]:
     if features.alignment is not None:
         chunk.append(AlignmentLimit(features.alignment))
     limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
-    limits.append(MemoryLimit(parts, pins))
+    limits.append(MemoryLimit(context, pins))
     return limits

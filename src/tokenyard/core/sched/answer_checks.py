@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, anywhere, as_whole_numbers
+from tokenyard.core.basics import IntArray, any_true, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
@@ -23,12 +23,12 @@ _KNOWN_TO_WORKERS = -1
 class AnswerChecks:
     """Knows what an answer may name."""
 
-    def __init__(self, parts: Parts, requests: Mapping[str, Request]) -> None:
-        self._transfers = parts.features.transfers
-        self._verifies_drafts = parts.features.speculation is not None
+    def __init__(self, context: SchedulerContext, requests: Mapping[str, Request]) -> None:
+        self._transfers = context.features.transfers
+        self._verifies_drafts = context.features.speculation is not None
         """A step brings the drafts that were accepted and one token more."""
         self._requests = requests
-        self._num_blocks = parts.cache_config.num_gpu_blocks
+        self._num_blocks = context.cache_config.num_gpu_blocks
 
     def check(self, step: StepInFlight, model: ModelOutput) -> None:
         """Raise ValueError unless ``model`` is an answer to ``step``."""
@@ -66,7 +66,7 @@ def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bo
     is_bounded = verifies_drafts or plan.drafts is not None or plan.num_placeholders is not None
     if model.sampled.shape[1] > 1 and is_bounded:
         most = np.ones_like(counts) if plan.drafts is None else plan.drafts.counts + 1
-        if anywhere(wrong := counts > most):
+        if any_true(wrong := counts > most):
             row = int(wrong.argmax())
             sampled = f"{counts[row]} tokens for request {plan.req_ids[row]!r}"
             raise ValueError(f"the model returned {sampled}, with {most[row] - 1} drafts: give at most {most[row]}")
@@ -119,7 +119,7 @@ def checked_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> 
         raise ValueError(f"{len(tokens)} rows of drafts, {len(counts)} counts for {len(step.requests)} requests")
     _check_counts(counts, min(tokens.shape[1], max_drafts), max_drafts, step)
     drafted = np.arange(tokens.shape[1]) < counts[:, None]
-    if anywhere(wrong := drafted & ((tokens < _KNOWN_TO_WORKERS) | (tokens > MAX_COUNT))):
+    if any_true(wrong := drafted & ((tokens < _KNOWN_TO_WORKERS) | (tokens > MAX_COUNT))):
         row, column = np.argwhere(wrong)[0].tolist()
         fix = f"give ids from 0 to {MAX_COUNT}, or {_KNOWN_TO_WORKERS} for a draft that only the worker knows"
         raise ValueError(f"row {row} drafts token {tokens[row, column]}: {fix}")
@@ -127,7 +127,7 @@ def checked_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> 
 
 
 def _check_counts(counts: IntArray, most: int, max_drafts: int, step: StepInFlight) -> None:
-    if anywhere(wrong := (counts < 0) | (counts > most)):
+    if any_true(wrong := (counts < 0) | (counts > most)):
         row = int(wrong.argmax())
         drafted = f"{counts[row]} drafts for request {step.plan.req_ids[row]!r}"
         raise ValueError(f"{drafted}: give 0 to {most} (num_speculative_tokens is {max_drafts})")

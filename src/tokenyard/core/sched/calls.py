@@ -62,7 +62,7 @@ def asked(
 
 
 class CallState:
-    """Of a scheduler or an engine: the call that is under way, and the one that was broken off."""
+    """The call of a scheduler or an engine that is under way, and the one that was broken off."""
 
     __slots__ = ("_owner", "death", "hosts", "is_half_done", "under_way", "watches_thread")
 

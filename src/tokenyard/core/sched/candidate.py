@@ -13,7 +13,7 @@ from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
-__all__ = ["Candidate", "Limit", "StepBudget", "StepHook", "StepHooks"]
+__all__ = ["Candidate", "FeatureHook", "Limit", "StepBudget", "StepHooks"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ class Candidate:
         self.is_padded = False
         """Its one token is computed with placeholder drafts behind it."""
         self.must_fit = 0
-        """Tokens that need room even if fewer are computed in this step: the way out of a stalemate."""
+        """Tokens that need room even if fewer are computed in this step: the way out of a deadlock."""
         self.loads_async = False
         """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
         self.encoder_items: tuple[int, ...] = ()
         """Multi-modal items whose encoder runs in this step."""
         self.num_encoder_tokens = 0
-        """Of these, embeddings that cross-attention layers keep."""
+        """The embeddings among them that cross-attention layers keep."""
 
     def skipped(self, reason: Reason, budget: StepBudget) -> Outcome:
         """It is passed over, for this reason; others are tried."""
@@ -134,7 +134,7 @@ class Limit(Protocol):
 # that concern it, and a moment that concerns no configured feature costs nothing.
 
 
-class StepHook:
+class FeatureHook:
     """A feature's part in the life of requests and steps: override what concerns it."""
 
     def check_request(self, request: Request) -> None:
@@ -150,7 +150,7 @@ class StepHook:
         """A running request has lost its blocks."""
 
     def request_aborted(self, request: Request) -> None:
-        """A request was ended from outside: nobody is told of it any more."""
+        """A request was ended from outside: its client is told nothing more."""
 
     def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
         """A request starts over, or goes on with other input: what steps in flight bring for it is worthless."""
@@ -172,7 +172,7 @@ class StepHooks:
         "step_planned",
     )
 
-    def __init__(self, features: Sequence[StepHook]) -> None:
+    def __init__(self, features: Sequence[FeatureHook]) -> None:
         self.check_request: Sequence[Callable[[Request], None]] = _calls(features, "check_request")
         self.request_added: Sequence[Callable[[float, Request], None]] = _calls(features, "request_added")
         self.request_admitted: Sequence[Callable[[float, Candidate], None]] = _calls(features, "request_admitted")
@@ -184,6 +184,6 @@ class StepHooks:
         self.step_planned: Sequence[Callable[[StepInFlight], None]] = _calls(features, "step_planned")
 
 
-def _calls(features: Sequence[StepHook], moment: str) -> Sequence[Callable[..., Any]]:
-    default = getattr(StepHook, moment)
+def _calls(features: Sequence[FeatureHook], moment: str) -> Sequence[Callable[..., Any]]:
+    default = getattr(FeatureHook, moment)
     return tuple(getattr(each, moment) for each in features if getattr(type(each), moment) is not default)

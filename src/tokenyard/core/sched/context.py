@@ -19,14 +19,14 @@ from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 
-__all__ = ["Parts", "check_queues", "make_kv_manager"]
+__all__ = ["SchedulerContext", "check_queues", "make_kv_manager"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The parts of one scheduler that several of its rooms need.
 
 
-class Parts(NamedTuple):
+class SchedulerContext(NamedTuple):
     """Made once, when the scheduler is; none is replaced."""
 
     config: SchedulerConfig
@@ -92,7 +92,7 @@ def check_queues(
 ) -> None:
     """Raise AssertionError if a request is lost, doubled or in the wrong place."""
     places = [r.request_id for queue in (running.requests, room) for r in queue]
-    assert room.occupied or not any(True for _ in room), "somebody waits in a room that looks empty"
+    assert room.occupied or not any(True for _ in room), "a request waits in a room that looks empty"
     assert len(places) == len(set(places)), "a request is in two places"
     assert set(places) == set(requests), "a request is in no queue"
     assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"

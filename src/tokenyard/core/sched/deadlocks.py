@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import StepBudget
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, StepOutcomes
 from tokenyard.errors import StuckError
 from tokenyard.vocabulary import is_for_good
 
-__all__ = ["STUCK_AFTER", "EncoderStalemate", "Stalemate", "Standstill"]
+__all__ = ["STUCK_AFTER", "AdmissionDeadlock", "EncoderDeadlock", "Standstill"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -28,13 +28,13 @@ __all__ = ["STUCK_AFTER", "EncoderStalemate", "Stalemate", "Standstill"]
 # others start over before the next step.
 
 
-class EncoderStalemate:
+class EncoderDeadlock:
     """Remembers who was refused in a step for want of room, and says who has to give way."""
 
-    def __init__(self, parts: Parts, encoder: EncoderInputs) -> None:
+    def __init__(self, context: SchedulerContext, encoder: EncoderInputs) -> None:
         self._encoder = encoder
-        self._waiting_queues = parts.waiting_queues
-        self._in_flight = parts.in_flight
+        self._waiting_queues = context.waiting_queues
+        self._in_flight = context.in_flight
         self._refused: list[Request] = []
         self._room = 0
         """Embeddings that could be had when the first of them was refused, or fewer later on."""
@@ -63,7 +63,7 @@ class EncoderStalemate:
     def take_victims(self) -> list[Request]:
         """Requests that start over before the step that begins now, the last one first; their room is free then.
 
-        Nobody unless all that occupies room belongs to requests that were refused in the step before and have nothing
+        None unless all that occupies room belongs to requests that were refused in the step before and have nothing
         in flight, and no room has become free since, so that no step would ever change anything.
         """
         refused, cache = self._refused, self._encoder.cache
@@ -109,24 +109,24 @@ class _Attempt(NamedTuple):
     """The time before was the same: so will the next one be."""
 
 
-class Stalemate:
-    """Looks at waiting requests that hold blocks; asked only where memory has refused somebody and nothing runs."""
+class AdmissionDeadlock:
+    """Looks at waiting requests that hold blocks; asked only where memory has refused a request and nothing runs."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._kv = parts.kv
-        self._waiting_queues = parts.waiting_queues
-        self._running = parts.running
-        self._encoder = parts.features.encoder
-        self._transfers = parts.features.transfers
+    def __init__(self, context: SchedulerContext) -> None:
+        self._kv = context.kv
+        self._waiting_queues = context.waiting_queues
+        self._running = context.running
+        self._encoder = context.features.encoder
+        self._transfers = context.features.transfers
         self._attempts: dict[str, _Attempt] = {}
         """Waiting requests that preempted themselves while waiting ones held blocks; the last time of each."""
 
-    def threatens(self, refused: Request) -> bool:
+    def is_possible(self, refused: Request) -> bool:
         """Nothing runs, and another request that could go on holds blocks: try it before stopping at ``refused``."""
         return not len(self._running) and any(request is not refused for request in self._holders())
 
     def preempted_itself(self, request: Request, reach: int) -> None:
-        """``request`` needed room for ``reach`` tokens, nobody ran beside it, and it has gone back to the queue."""
+        """``request`` needed room for ``reach`` tokens, none ran beside it, and it has gone back to the queue."""
         room = self._waiting_queues
         attempts = {rid: attempt for rid, attempt in self._attempts.items() if room.get(rid) is not None}
         holders = tuple(holder.request_id for holder in self._holders())
@@ -139,12 +139,12 @@ class Stalemate:
     def must_fit(self, candidate: Request) -> int:
         """Tokens that need room before it is admitted, after an attempt in vain; 0 if this step's tokens will do."""
         attempt = self._attempts.get(candidate.request_id)
-        if attempt is None or not attempt.in_vain or not self.threatens(candidate):
+        if attempt is None or not attempt.in_vain or not self.is_possible(candidate):
             return 0
         return max(attempt.reach, candidate.num_tokens)
 
     def resolve(self) -> bool:
-        """Nobody could be admitted: the last request that holds blocks gives them back. False if time will help."""
+        """No request could be admitted: the last request that holds blocks gives them back. False if time will help."""
         if len(self._running) or self._blocks_will_come():
             return False
         holders = self._holders()
@@ -181,7 +181,7 @@ class Stalemate:
 #       and where others hold what it lacks, none of them will let go   a load, a reader, a session, a policy's clock
 #     => nothing will ever change
 #
-# Only a mistake leads there, of ours or of a hook, or settings that nobody refused: vLLM's issues 45388, 45414, 53130
+# Only a mistake leads there, of ours or of a hook, or settings that no check refused: vLLM's issues 45388, 45414, 53130
 # and 39734 are of this kind. Nothing is decided here.
 
 STUCK_AFTER = 1000
@@ -189,13 +189,13 @@ STUCK_AFTER = 1000
 
 
 class Standstill:
-    """Counts steps in which nobody gets on; costs a comparison in all others."""
+    """Counts steps in which no request gets on; costs a comparison in all others."""
 
-    __slots__ = ("_clock", "_lifecycle", "_outcome", "_parts", "_since", "num_steps")
+    __slots__ = ("_clock", "_context", "_lifecycle", "_outcome", "_since", "num_steps")
 
-    def __init__(self, parts: Parts, lifecycle: Lifecycle, clock: Callable[[], float]) -> None:
+    def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, clock: Callable[[], float]) -> None:
         """``clock`` gives seconds."""
-        self._parts = parts
+        self._context = context
         self._lifecycle = lifecycle
         self._clock = clock
         self._outcome: Outcome | None = None
@@ -214,7 +214,7 @@ class Standstill:
     def error(self) -> StuckError | None:
         """What to raise; None while a step is in flight that is none of these, and may change something."""
         outcome = self._outcome
-        if outcome is None or len(self._parts.in_flight) > self.num_steps:
+        if outcome is None or len(self._context.in_flight) > self.num_steps:
             return None
         request_id, left = self._first_of(outcome), len(self._lifecycle.requests)
         return StuckError(request_id, outcome.reason, self.num_steps, left, _numbers(outcome)) if request_id else None
@@ -230,22 +230,22 @@ class Standstill:
         return None
 
     def _first_of(self, outcome: Outcome) -> str:
-        """The request at which it stops; empty if nobody is left."""
-        parts = self._parts
+        """The request at which it stops; empty if none is left."""
+        context = self._context
         if outcome.request_id in self._lifecycle.requests:
             return str(outcome.request_id)
-        queue = parts.running.requests if outcome.kind is OutcomeKind.NOT_SCHEDULED else parts.waiting_queues
+        queue = context.running.requests if outcome.kind is OutcomeKind.NOT_SCHEDULED else context.waiting_queues
         return next((request.request_id for request in queue), "")
 
     def _somebody_will_let_go(self) -> bool:
         """Whether blocks, encoder outputs, adapters or places are held by those whom an event will wake."""
-        transfers, now = self._parts.features.transfers, self._clock()
-        if transfers is not None and transfers.blocks_will_come(self._parts.waiting_queues):
+        transfers, now = self._context.features.transfers, self._clock()
+        if transfers is not None and transfers.blocks_will_come(self._context.waiting_queues):
             return True
         if self._lifecycle.sessions.num_waiting:
             return True
         # A policy that decides by time; where the clock stands still, its moment never comes.
-        return now > self._since and self._parts.policy.next_moment(now) is not None
+        return now > self._since and self._context.policy.next_moment(now) is not None
 
 
 def _numbers(outcome: Outcome) -> str:

@@ -1,15 +1,15 @@
-"""Steps that repeat the last one: every running request decodes a token, nobody comes, ends or lacks memory.
+"""Steps that repeat the last one: every running request decodes a token, none comes, ends or lacks memory.
 
     ordinary      schedule . update . schedule . update . schedule . update
     repeated      schedule . [ update . schedule . update . schedule ] . update
                                one stroke, k times: tokens, blocks and hashes of k steps
 
-Whoever waits is refused in each of them as in the last one, because what could change that does not happen: no block
+Each waiting one is refused in each of them as in the last one, because what could change that does not happen: no block
 is freed, no limit moves, and no block that fills holds what the head of the queue is looking for.
 
 The contract of such a leap, which three have a part in. The scheduler says for how many further steps its last decision
 stands if nothing happens but these steps (``num_repeats``, here). The executor lets outputs come and begins steps, so
-many at most, and none once something else may happen (``RunsAhead.run_ahead``): whoever drives it has told it until
+many at most, and none once something else may happen (``RunsAhead.run_ahead``): its driver has told it until
 when, as the loop of a replay does. The engine core has the scheduler take both in, between a step that was decided in
 full and the output that is due (``EngineCore.run_ahead``). All is then as if the steps had been taken one by one: plans
 in flight, tokens, blocks, hashes, LRU order, moments, and what observers know (``steps_repeated``).
@@ -22,38 +22,40 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tokenyard.core.basics import IntArray, same
-from tokenyard.core.kv.coordinator import GrownSteps
+from tokenyard.core.kv.coordinator import PerStepBlocks
 from tokenyard.core.request import Request
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.observer import RepeatedSteps
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import FCFS, Policy, Priority
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 
-__all__ = ["Repeats"]
+__all__ = ["FastForward"]
 
 _MOST = 256
 """Steps in one stroke."""
 _FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}
-"""Ends of an admission pass that nobody's memory has to do with."""
+"""Ends of an admission pass that have nothing to do with memory."""
 _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 
 
-class Repeats:
+class FastForward:
     """Knows for how many further steps a scheduler would decide what it has just decided, and has them happen."""
 
-    def __init__(self, parts: Parts, stamp_first_tokens: Callable[[float], None]) -> None:
+    def __init__(self, context: SchedulerContext, stamp_first_tokens: Callable[[float], None]) -> None:
         """``stamp_first_tokens`` notes the moment, in seconds, of those who have got their first token."""
-        self._parts = parts
-        self._kv, self._table, self._running = parts.kv, parts.table, parts.running
+        self._context = context
+        self._kv, self._table, self._running = context.kv, context.table, context.running
         self._stamp_first_tokens = stamp_first_tokens
-        policy = parts.policy.policy
-        self._is_possible = parts.kv.grows_in_steps and _has_plain_steps(parts) and _stands_by(policy, "step_begins")
+        policy = context.policy.policy
+        self._is_possible = (
+            context.kv.grows_in_steps and _has_plain_steps(context) and _stands_by(policy, "step_begins")
+        )
         asked = ("next_queue", "passes_over", "free_for_waiting")
         self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
-        self._counts_lookups = not parts.config.profile.lookups_count_at_admission
-        self._ahead = int(parts.features.placeholders is not None)
+        self._counts_lookups = not context.config.profile.lookups_count_at_admission
+        self._ahead = int(context.features.placeholders is not None)
         """Steps that a request is in flight in while another is decided."""
         self._last: tuple[StepInFlight, StepOutcomes] | None = None
 
@@ -68,7 +70,7 @@ class Repeats:
     def count(self, *, tells: bool) -> int:
         """How many further steps would decide what the last one did.
 
-        ``tells``: somebody is told why the head of the queue is refused, so that the reason has to stay the same, and
+        ``tells``: an observer is told why the queue's head is refused, so that the reason has to stay the same, and
         no block may go that the head could use.
         """
         if self._last is None or not self._is_possible:
@@ -88,12 +90,12 @@ class Repeats:
         most = self._kv.steps_that_fit(slots, reach, most)
         if most > 0 and head is not None and tells:
             hits = set(self._kv.get_computed_blocks(head).blocks[0])
-            most = self._kv.steps_that_spare(hits, slots, reach, most)
+            most = self._kv.steps_before_evicting(hits, slots, reach, most)
         return max(most, 0)
 
     def _stays_short(self, outcomes: StepOutcomes) -> bool:
         """Whether the check of memory that refused the head is the first one made, so that it goes on refusing it."""
-        reserves = self._parts.config.scheduler_reserve_full_isl
+        reserves = self._context.config.scheduler_reserve_full_isl
         first = Reason.KV_FULL_SEQUENCE if reserves else Reason.KV_BLOCKS
         return outcomes.admission is not None and outcomes.admission.reason is first
 
@@ -109,7 +111,7 @@ class Repeats:
             return False
         if newest.table_version != table.version:
             return False
-        in_flight = self._parts.in_flight
+        in_flight = self._context.in_flight
         return len(in_flight) == 1 + self._ahead and all(_brings_token_each(step, newest) for step in in_flight)
 
     def _nobody_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
@@ -131,7 +133,7 @@ class Repeats:
         ended = outcomes.admission
         if ended is None or ended.kv is None or ended.request_id is None:
             return None
-        return self._parts.waiting_queues.get(ended.request_id)
+        return self._context.waiting_queues.get(ended.request_id)
 
     def repeat(self, step: int, tokens: IntArray, moments: Sequence[float], *, tells: bool) -> RepeatedSteps | None:
         """Take the oldest output in and decide a step alike, several times: ``tokens[:, i]`` are those of the i-th.
@@ -140,7 +142,7 @@ class Repeats:
         them; None unless it ``tells`` one.
         """
         assert self._last is not None
-        kv, table, in_flight, steps = self._kv, self._table, self._parts.in_flight, len(moments)
+        kv, table, in_flight, steps = self._kv, self._table, self._context.in_flight, len(moments)
         newest, outcomes = self._last[0].plan, self._last[1]
         slots, free = newest.slots, kv.num_free_blocks
         reach = table.num_computed[slots]
@@ -160,13 +162,13 @@ def _brings_token_each(step: StepInFlight, newest: StepInFlight) -> bool:
     It may have admitted some of them, or passed over others that have ended since.
     """
     if step is newest:
-        return step.void is None
-    if step.plan.is_prefill_chunk is not None or step.void is not None:
+        return step.discarded is None
+    if step.plan.is_prefill_chunk is not None or step.discarded is not None:
         return False
     return step.requests == newest.requests and same(step.plan.slots, newest.plan.slots)
 
 
-def _repeated(plan: SchedulerOutput, grown: GrownSteps, number: int) -> SchedulerOutput:
+def _repeated(plan: SchedulerOutput, grown: PerStepBlocks, number: int) -> SchedulerOutput:
     """The plan of the step so many after that of ``plan``."""
     if not number:
         return plan
@@ -185,13 +187,13 @@ def _frozen(column: IntArray) -> IntArray:
     return column
 
 
-def _has_plain_steps(parts: Parts) -> bool:
+def _has_plain_steps(context: SchedulerContext) -> bool:
     """Whether no feature looks into steps or changes what a decode is."""
-    config = parts.config
-    return not config.count_common_prefix_blocks and parts.features == Features(
-        placeholders=parts.features.placeholders,
-        late_outputs=parts.features.late_outputs,
-        reset_outputs=parts.features.reset_outputs,
+    config = context.config
+    return not config.count_common_prefix_blocks and context.features == Features(
+        placeholders=context.features.placeholders,
+        late_outputs=context.features.late_outputs,
+        reset_outputs=context.features.reset_outputs,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.sessions import PinBoard, Sessions
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelAuxOutput
@@ -28,26 +28,29 @@ class Lifecycle:
     """Takes requests out of the queues."""
 
     def __init__(
-        self, parts: Parts, on_continued: Callable[[Request], None], on_finished: Callable[[float, Request], None]
+        self,
+        context: SchedulerContext,
+        on_continued: Callable[[Request], None],
+        on_finished: Callable[[float, Request], None],
     ) -> None:
         """``on_continued`` is called for a session that has got its next input, ``on_finished`` at every end."""
-        self._kv = kv = parts.kv
-        self._table = parts.table
-        self._running = parts.running
-        self._waiting_queues = parts.waiting_queues
-        self._policy = parts.policy
-        self._features = parts.features
-        self._hooks = parts.hooks
-        self._in_flight = parts.in_flight
+        self._kv = kv = context.kv
+        self._table = context.table
+        self._running = context.running
+        self._waiting_queues = context.waiting_queues
+        self._policy = context.policy
+        self._features = context.features
+        self._hooks = context.hooks
+        self._in_flight = context.in_flight
         self._on_finished = on_finished
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
-        ahead = parts.features.num_lookahead_tokens
-        self.sessions = Sessions(parts.config, kv, parts.table, parts.waiting_queues, ahead, on_continued)
+        ahead = context.features.num_lookahead_tokens
+        self.sessions = Sessions(context.config, kv, context.table, context.waiting_queues, ahead, on_continued)
         self.pins = PinBoard(self.release)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
-        self._names_resets = parts.config.profile.resets_count_as_preemptions
+        self._names_resets = context.config.profile.resets_count_as_preemptions
         self._started_over: list[str] = []
         """Preempted outside of a step since the last one, where steps name them."""
 
@@ -118,7 +121,7 @@ class Lifecycle:
             self._on_finished(now, request)
 
     def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
-        """Its blocks are freed, unless somebody still wants them."""
+        """Its blocks are freed, unless a transfer still wants them."""
         loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
         wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
         request.status = status
@@ -159,14 +162,14 @@ def failed_requests(step: StepInFlight, extras: ModelAuxOutput) -> list[Request]
 class Recovery:
     """Rewinds requests whose external KV failed to load."""
 
-    def __init__(self, parts: Parts, lifecycle: Lifecycle, transfers: Transfers) -> None:
-        self._fails = parts.config.kv_load_failure_policy == "fail"
-        self._kv = parts.kv
-        self._running = parts.running
-        self._waiting_queues = parts.waiting_queues
+    def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, transfers: Transfers) -> None:
+        self._fails = context.config.kv_load_failure_policy == "fail"
+        self._kv = context.kv
+        self._running = context.running
+        self._waiting_queues = context.waiting_queues
         self._lifecycle = lifecycle
         self._transfers = transfers
-        self._is_async = parts.features.placeholders is not None
+        self._is_async = context.features.placeholders is not None
 
     def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> list[Request]:
         """Requests whose output in this step is void, because their KV was not there."""

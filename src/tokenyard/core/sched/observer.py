@@ -52,7 +52,7 @@ class Gauges(NamedTuple):
     num_cached_blocks: int
     num_waiting: int
     num_skipped: int
-    """Of those who wait: in the skipped queue."""
+    """How many of the waiting requests are in the skipped queue."""
     num_pinned: int
     cpu_blocks: tuple[int, int] | None
 
@@ -125,14 +125,14 @@ class SchedulerState(Protocol):
 
     @property
     def waiting_reorders(self) -> bool:
-        """The order of the waiting queues may change although nobody came, went or was passed over."""
+        """The order of the waiting queues may change although no request came, went or was passed over."""
 
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""
 
 
 class RepeatedSteps(NamedTuple):
-    """Steps that were decided like the one before them: a token for each of the same requests, nobody came or went.
+    """Steps that were decided like the one before them: a token for each of the same requests, and none came or went.
 
     The ``i``-th was decided, and the oldest output in flight taken in before it, at ``moments[i]``.
     """
@@ -217,7 +217,7 @@ class ObserverWarning(RuntimeWarning):
 class ObserverGate(StepObserver):
     """Between the scheduler and its observers: one that raises is reported once and left out from then on.
 
-    ConfigError for what is no observer. An event that nobody wants to know of costs a call that does nothing.
+    ConfigError for what is no observer. An event that is not observed costs a call that does nothing.
     """
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
@@ -237,7 +237,7 @@ class ObserverGate(StepObserver):
 
     @property
     def sees_repeats(self) -> bool:
-        """Whether nobody has to be told of every step apart."""
+        """Whether no observer has to be told of every step apart."""
         return self._sees_repeats
 
     def _look_up(self) -> None:

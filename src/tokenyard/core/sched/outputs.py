@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, anywhere, as_whole_numbers
+from tokenyard.core.basics import IntArray, any_true, as_whole_numbers
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.candidate import Candidate, StepHook
+from tokenyard.core.sched.candidate import Candidate, FeatureHook
 from tokenyard.core.sched.outcomes import SchedulerStats
 from tokenyard.errors import GrammarError, shown
 
@@ -61,14 +61,14 @@ class RequestEvent(NamedTuple):
     timestamp: float
 
 
-class RequestEvents(StepHook):
+class RequestEvents(FeatureHook):
     """Events that no client has been told yet."""
 
     def __init__(self) -> None:
         self._pending: defaultdict[Request, list[RequestEvent]] = defaultdict(list)
 
     def __len__(self) -> int:
-        """Requests with events that nobody has been told."""
+        """Requests with events that have not been told."""
         return len(self._pending)
 
     def record(self, request: Request, kind: EventType, timestamp: float) -> None:
@@ -112,7 +112,7 @@ class TokenLogprobs(NamedTuple):
     logprobs: npt.NDArray[np.float64]
     """Natural logarithms, of the same shape."""
     ranks: npt.NDArray[np.int64]
-    """Of the token that stands there, shape ``[positions]``: 1 for the likeliest."""
+    """Rank of the token that stands there, shape ``[positions]``: 1 for the likeliest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class ModelAuxOutput:
     pooler_output: Sequence[object | None] = ()
     """One result per scheduled request, None where its prompt is not complete; empty without pooling requests."""
     routed_experts: ExpertIds | None = None
-    """Of all tokens that the step computed, in scheduling order."""
+    """The experts of all tokens that the step computed, in scheduling order."""
     num_nans_in_logits: Mapping[str, int] = field(default_factory=dict)
     """Request id -> NaNs, where there were any: its output is corrupt."""
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict)
@@ -142,16 +142,16 @@ class RequestAuxOutput(NamedTuple):
     events: tuple[RequestEvent, ...] = ()
     """What has happened to it since it was last told."""
     logprobs: TokenLogprobs | None = None
-    """Of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
+    """Those of the new tokens, one position each; None unless ``SamplingParams.logprobs`` asks for them."""
     prompt_logprobs: TokenLogprobs | None = None
-    """Of the prompt from its second token on, once; None unless ``SamplingParams.prompt_logprobs`` asks for them."""
+    """Those of the prompt from its second token on, once; None unless ``SamplingParams.prompt_logprobs`` asks."""
 
 
 NO_AUX_OUTPUT = RequestAuxOutput()
-"""Of nearly every output."""
+"""What nearly every output has."""
 
 NO_AUX: Mapping[int, RequestAuxOutput] = MappingProxyType({})
-"""Of nearly every step."""
+"""What nearly every step has."""
 
 
 def with_events(
@@ -248,7 +248,7 @@ class ModelOutput:
         if is_prefill_chunk is None:
             return
         sampled = is_prefill_chunk & (self.num_sampled > 0)
-        if anywhere(sampled):
+        if any_true(sampled):
             row = int(sampled.argmax())
             fix = "its prompt is not computed to its end in this step: give no token for it"
             raise ValueError(f"row {row} holds {self.num_sampled[row]} tokens for request {req_ids[row]!r}, but {fix}")
@@ -281,7 +281,7 @@ def _check_ids(tokens: IntArray, counts: IntArray) -> None:
     if not tokens.size or 0 <= tokens.item(tokens.view(np.uint64).argmax()) <= MAX_COUNT:
         return
     wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
-    if anywhere(wrong):
+    if any_true(wrong):
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")
 

@@ -53,7 +53,7 @@ class Policy:
     context: PolicyContext | None = None
     """What it knows of its scheduler; None before there is one."""
     reorders = False
-    """The order of those who wait may change although nobody came, went or was passed over."""
+    """The order of those who wait may change although no request came, went or was passed over."""
 
     reads_max_tokens = False
     """It goes by ``max_tokens``: on a server a bound that clients set, in a replay the true length of the answer."""
@@ -109,7 +109,7 @@ class Policy:
         return False
 
     def free_for_running(self, shortage: KVShortage, num_running: int) -> bool:
-        """A running request cannot grow: True if a pin was dropped, so that perhaps nobody need be preempted."""
+        """A running request cannot grow: True if a pin was dropped, so that perhaps no request need be preempted."""
         return False
 
     def next_moment(self, now: float) -> float | None:

@@ -40,7 +40,7 @@ class RunningList:
         return self._slots[: len(self.requests)]
 
     def rows(self) -> tuple[tuple[Request, ...], IntArray]:
-        """The requests and their slots now, for steps to keep: the same objects until somebody comes or goes.
+        """The requests and their slots now, for steps to keep: the same objects until a request comes or goes.
 
         Neither can be changed.
         """
@@ -250,7 +250,7 @@ class WaitingQueues:
         self.waiting = new_queue()
         self.skipped = new_queue(self.waiting)
         self.occupied = False
-        """Somebody may wait; False: nobody does, which is asked several times a step and mostly so."""
+        """A request may wait; False: none does, which is asked several times a step and mostly so."""
         self._block_size = block_size
         self._needs: list[tuple[int, str]] = []
 
@@ -279,7 +279,7 @@ class WaitingQueues:
         self._note_need(request)
 
     def _queue_of(self, request: Request) -> RequestQueue:
-        """Where a request waits that nobody has looked at."""
+        """Where a request waits that was not looked at yet."""
         return self.skipped if request.status.is_blocked else self.waiting
 
     def arrived_anew(self, session: Request) -> None:
@@ -320,7 +320,7 @@ class WaitingQueues:
         return self.waiting.discard(request) or self.skipped.discard(request)
 
     def next_queue(self, policy: QueueOrder) -> RequestQueue:
-        """The queue whose head is tried next; somebody waits."""
+        """The queue whose head is tried next; a request waits."""
         return policy.next_queue(self)
 
     @property
@@ -343,7 +343,7 @@ class WaitingQueues:
             heapify(self._needs)
 
     def smallest_need(self) -> int | None:
-        """Blocks of the smallest waiting request's known tokens, prefix hits not counted; None if nobody waits."""
+        """Blocks of the smallest waiting request's known tokens, prefix hits not counted; None if none waits."""
         needs = self._needs
         while needs:
             need, request_id = needs[0]
@@ -359,7 +359,7 @@ class WaitingQueues:
 
 
 class HoldersFirstQueues(WaitingQueues):
-    """Since vLLM 0.31: ``skipped`` holds the requests with blocks, which are always tried first, and nobody else.
+    """Since vLLM 0.31: ``skipped`` holds the requests with blocks, which are always tried first, and no others.
 
     A request that holds none keeps its place in ``waiting`` while it is passed over or waits for its grammar.
     """

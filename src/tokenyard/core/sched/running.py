@@ -10,19 +10,19 @@ from tokenyard.core.basics import IntArray, all_ones, constant, counting, total
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import StepBudget
-from tokenyard.core.sched.context import Parts
-from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
+from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.outcomes import Preemption, Reason, StepOutcomes
 
-__all__ = ["Rows", "RunningPass"]
+__all__ = ["RunningBatch", "RunningPass"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The running requests that want tokens in a step, row by row.
 
 
-class Rows:
+class RunningBatch:
     """Running requests that want tokens in this step, as parallel columns of shape ``[n]``.
 
     Other steps share ``requests`` and ``slots``: they are replaced, never changed.
@@ -124,20 +124,20 @@ class RunningPass:
 
     def __init__(
         self,
-        parts: Parts,
+        context: SchedulerContext,
         preempt: Callable[[Request], None],
-        stalemate: Stalemate,
-        encoder_stalemate: EncoderStalemate | None,
+        deadlock: AdmissionDeadlock,
+        encoder_deadlock: EncoderDeadlock | None,
     ) -> None:
-        self._config = config = parts.config
-        self._table = parts.table
-        self._kv = parts.kv
-        self._running = parts.running
-        self._policy = parts.policy
+        self._config = config = context.config
+        self._table = context.table
+        self._kv = context.kv
+        self._running = context.running
+        self._policy = context.policy
         self._preempt = preempt
-        self._stalemate = stalemate
-        self._encoder_stalemate = encoder_stalemate
-        features = parts.features
+        self._deadlock = deadlock
+        self._encoder_deadlock = encoder_deadlock
+        features = context.features
         self._placeholders = features.placeholders
         self._decode_round = features.decode_round
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
@@ -161,7 +161,7 @@ class RunningPass:
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
 
-    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
+    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> RunningBatch:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes, budget.longest_prefill)
         done = self._grant(rows, budget, outcomes)
@@ -171,7 +171,7 @@ class RunningPass:
             rows.cut(done)
         return rows
 
-    def _grant(self, rows: Rows, budget: StepBudget, outcomes: StepOutcomes) -> int:
+    def _grant(self, rows: RunningBatch, budget: StepBudget, outcomes: StepOutcomes) -> int:
         """Grant leading rows their tokens; returns how many."""
         done = self._drift = 0
         self._made_room_for = None
@@ -201,7 +201,7 @@ class RunningPass:
                 break
         return done
 
-    def _wanting(self, outcomes: StepOutcomes, limit: int) -> Rows:
+    def _wanting(self, outcomes: StepOutcomes, limit: int) -> RunningBatch:
         """Rows of all running requests whose computed tokens lag behind, with ``limit`` tokens at most (0: any)."""
         table = self._table
         requests, slots = self._running.rows()
@@ -230,10 +230,10 @@ class RunningPass:
                 outcomes.left_out(reason, requests[row].request_id)
             requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
             slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
-        return Rows(requests, slots, computed, want, ends)
+        return RunningBatch(requests, slots, computed, want, ends)
 
     def _up_to_encoder_input(
-        self, rows: Rows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
+        self, rows: RunningBatch, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
 
@@ -256,8 +256,8 @@ class RunningPass:
         if wanted == 0:
             del self._planned[request.request_id]
             rows.drop(done)
-            if self._encoder_stalemate is not None:
-                self._encoder_stalemate.refused(request, budget)
+            if self._encoder_deadlock is not None:
+                self._encoder_deadlock.refused(request, budget)
             outcomes.left_out(Reason.ENCODER_BUDGET, request.request_id, budget_left=budget.encoder)
             return done, 0
         rows.ask_only(done, wanted)
@@ -271,7 +271,7 @@ class RunningPass:
         encoder.commit(request, items, budget)
 
     def _aligned(
-        self, rows: Rows, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
+        self, rows: RunningBatch, done: int, end: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
     ) -> tuple[int, int]:
         """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
         assert self._alignment is not None
@@ -285,7 +285,7 @@ class RunningPass:
             outcomes.left_out(Reason.MAMBA_ALIGNMENT, request_id, wanted_tokens=wanted, budget_left=budget.tokens)
         return end, asked
 
-    def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
+    def _make_room(self, rows: RunningBatch, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
         """Drop a pin, or preempt one victim, for the request at ``row``.
 
         Returns its row now and whether it was itself the victim.
@@ -315,14 +315,14 @@ class RunningPass:
         self._record_victim(victim, request, rolled_back, shortage, outcomes)
         self._preempt(victim)
         if not len(self._running):
-            self._stalemate.preempted_itself(
+            self._deadlock.preempted_itself(
                 request, int(rows.computed[row] + rows.want[row]) + self._num_lookahead_tokens
             )
         if at >= 0:
             rows.drop(at)
         return row - (0 <= at < row), victim is request
 
-    def _pass_over(self, rows: Rows, done: int, outcomes: StepOutcomes) -> None:
+    def _pass_over(self, rows: RunningBatch, done: int, outcomes: StepOutcomes) -> None:
         """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
         requests = self._running.requests
         behind = requests.index(rows.requests[done - 1]) + 1
@@ -343,7 +343,7 @@ class RunningPass:
         if victim is request:
             outcomes.left_out(Reason.SELF_PREEMPTED, request.request_id, kv=shortage)
 
-    def _note_left_out(self, rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
+    def _note_left_out(self, rows: RunningBatch, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
         reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         if budget.max_tokens == 0:

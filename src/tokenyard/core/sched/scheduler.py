@@ -18,9 +18,9 @@ from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
 from tokenyard.core.sched.connector import KVConnector
-from tokenyard.core.sched.context import Parts, check_queues, make_kv_manager
+from tokenyard.core.sched.context import SchedulerContext, check_queues, make_kv_manager
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
-from tokenyard.core.sched.fast_forward import Repeats
+from tokenyard.core.sched.fast_forward import FastForward
 from tokenyard.core.sched.features.ahead import Speculation
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate, GrammarOutput
@@ -41,7 +41,7 @@ from tokenyard.core.sched.request_checks import (
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepsInFlight
 from tokenyard.core.sched.step import StepPlanner
 from tokenyard.core.sched.update import OutputUpdate
-from tokenyard.core.sched.views import StateView
+from tokenyard.core.sched.views import ObserverView
 from tokenyard.errors import ConfigError, RequestError, StuckError
 
 __all__ = ["Scheduler"]
@@ -115,28 +115,28 @@ class Scheduler:
         make_queues = HoldersFirstQueues if profile.requests_with_blocks_first else WaitingQueues
         self._waiting_queues = room = make_queues(gate.new_queue, tokens_per_block)
         self._running = running = RunningList(config.max_num_seqs)
-        parts = Parts(
+        context = SchedulerContext(
             config, cache_config, kv, kv.table, gate, running, room, features, self._hooks, in_flight, grammars
         )
-        self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
+        self._lifecycle = lifecycle = Lifecycle(context, self._queued, self._tell_finished)
         self._sessions = lifecycle.sessions
         gate.bind(PolicyContext(lifecycle.pins, kv.num_usable_blocks * tokens_per_block, prefill_seconds))
         self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
         """Every unfinished request, by id."""
-        self._recovery = None if features.transfers is None else Recovery(parts, lifecycle, features.transfers)
-        self._answers = AnswerChecks(parts, self.requests)
-        self._update = OutputUpdate(parts, lifecycle.stop)
-        self._planner = StepPlanner(parts, lifecycle, self._update.expect_first_token)
-        self._repeats = Repeats(parts, self._update.stamp_first_tokens)
-        self._standstill = Standstill(parts, lifecycle, clock)
-        self.state = StateView(parts, lifecycle.pins)
+        self._recovery = None if features.transfers is None else Recovery(context, lifecycle, features.transfers)
+        self._answers = AnswerChecks(context, self.requests)
+        self._update = OutputUpdate(context, lifecycle.stop)
+        self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
+        self._fast_forward = FastForward(context, self._update.stamp_first_tokens)
+        self._standstill = Standstill(context, lifecycle, clock)
+        self.state = ObserverView(context, lifecycle.pins)
         """What observers are shown."""
 
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
         """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
         self.observer = _gate(observer)
-        self._repeats.forget()
+        self._fast_forward.forget()
 
     def __repr__(self) -> str:
         running, waiting = self.get_request_counts()
@@ -217,7 +217,7 @@ class Scheduler:
         for planned in self._hooks.step_planned:
             planned(step)
         self._in_flight.add(step)
-        self._repeats.note(step, outcomes)
+        self._fast_forward.note(step, outcomes)
         if step.plan.total_num_scheduled_tokens:
             self._standstill.num_steps = 0
         else:
@@ -230,7 +230,7 @@ class Scheduler:
     def standstill(self, after: int = STUCK_AFTER) -> StuckError | None:
         """What a host has to raise once ``after`` steps in a row have not moved anything and no further one will.
 
-        None also while somebody waits for an event: a load, a grammar, input, the end of a pause, a policy's clock.
+        None also while a request waits for an event: a load, a grammar, input, the end of a pause, a policy's clock.
         """
         if self._standstill.num_steps < after or self.pause_state is PauseState.PAUSED_ALL:
             return None
@@ -239,19 +239,19 @@ class Scheduler:
     def _begins(self) -> None:
         """A call begins to work: what the last step decided says nothing of the next one."""
         self._calls.is_half_done = True
-        self._repeats.forget()
+        self._fast_forward.forget()
         self._standstill.num_steps = 0
 
     @one_call
     def num_repeats(self) -> int:
         """How many further steps would decide what the last one did: a token for each of the same requests.
 
-        0 also while somebody watches who wants to see every step.
+        0 also while an observer wants to see every step.
         """
         observer = self.observer
         if self.pause_state is not PauseState.UNPAUSED or (observer is not None and not observer.sees_repeats):
             return 0
-        return self._repeats.count(tells=observer is not None)
+        return self._fast_forward.count(tells=observer is not None)
 
     @one_call
     def repeat(self, tokens: IntArray, moments: Sequence[float]) -> list[SchedulerOutput]:
@@ -261,7 +261,7 @@ class Scheduler:
         (seconds). At most :meth:`num_repeats` steps. Returns the plans in flight then, the oldest first. They and all
         else are what as many calls of :meth:`update_from_output` and :meth:`schedule` would give.
         """
-        repeated = self._repeats.repeat(self.step, tokens, moments, tells=self.observer is not None)
+        repeated = self._fast_forward.repeat(self.step, tokens, moments, tells=self.observer is not None)
         self.step += len(moments)
         if self.observer is not None and repeated is not None:
             self.observer.steps_repeated(repeated)
@@ -356,7 +356,7 @@ class Scheduler:
         return self._features.speculation
 
     def get_grammar_bitmask(self, output: SchedulerOutput) -> GrammarOutput | None:
-        """Tokens that grammars allow in a step; None if nobody samples by one.
+        """Tokens that grammars allow in a step; None if no request samples by one.
 
         Ask while the step is in flight (else ValueError), when no earlier one is whose tokens advance its grammars.
         """

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, derived
+from tokenyard.core.basics import IntArray, cached_attribute
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks
 from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.request import Request
@@ -118,7 +118,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     drafts: ScheduledDrafts | None = None
     """Drafts to verify; None: nowhere."""
     num_invalid_spec_tokens: IntArray | None = None
-    """Of them, drafts per request that its grammar forbids, shape ``[n]``; None: not known, or none."""
+    """Those drafts, per request, that its grammar forbids, shape ``[n]``; None: not known, or none."""
     num_running: int
     """The first ``num_running`` requests were running before the step, the others are admitted in it."""
     total_num_scheduled_tokens: int
@@ -185,10 +185,10 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         """Rows of requests scheduled for the first time."""
         return list(self.new_requests)
 
-    @derived
+    @cached_attribute
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
-        if self.total_num_scheduled_tokens == len(self.req_ids):  # nobody has none, so everybody has one
+        if self.total_num_scheduled_tokens == len(self.req_ids):  # none has zero, so each has one
             return _one_each(self.req_ids).copy()
         return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
 
@@ -197,7 +197,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         """Request id -> drafts to verify, for requests that have any."""
         return {} if self.drafts is None else self._drafts_by_id
 
-    @derived
+    @cached_attribute
     def _drafts_by_id(self) -> dict[str, list[int]]:
         assert self.drafts is not None
         tokens, counts = self.drafts.tokens.tolist(), self.drafts.counts.tolist()
@@ -207,7 +207,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
             if count
         }
 
-    @derived
+    @cached_attribute
     def _blocks_by_row(self) -> dict[int, Blocks]:
         return self.new_blocks.by_row()
 
@@ -216,7 +216,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         """Requests scheduled for the first time, in full."""
         return self._new_reqs if self.new_requests else []
 
-    @derived
+    @cached_attribute
     def _new_reqs(self) -> list[NewRequestData]:
         return [self._new(row, new) for row, new in self.new_requests.items()]
 
@@ -234,7 +234,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
             new.cache_salt,
         )
 
-    @derived
+    @cached_attribute
     def scheduled_cached_reqs(self) -> CachedRequestData:
         """All others, as deltas."""
         running, resumed = self.num_running, self.admitted_resumed
@@ -292,10 +292,10 @@ class StepInFlight(msgspec.Struct, eq=False):
     """Row by row, as ``plan.req_ids``; other steps may share it."""
     table_version: int
     """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
-    void: set[Request] | None = None
+    discarded: set[Request] | None = None
     """Requests that a reset has preempted since: what the step brings for them is dropped."""
     rows: dict[Request, int] | None = None
-    """Row of each request, once somebody has asked."""
+    """Row of each request, made when it is first asked for."""
 
     def tokens_of(self, request: Request) -> int:
         """Tokens of the request that the step computes."""

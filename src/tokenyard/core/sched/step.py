@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, anywhere, same
+from tokenyard.core.basics import IntArray, any_true, same
 from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
 from tokenyard.core.sched.candidate import Candidate, StepBudget
-from tokenyard.core.sched.context import Parts
-from tokenyard.core.sched.deadlocks import EncoderStalemate, Stalemate
+from tokenyard.core.sched.context import SchedulerContext
+from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.grammars import grammar_rows
 from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.observer import ObserverGate
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
-from tokenyard.core.sched.running import Rows, RunningPass
+from tokenyard.core.sched.running import RunningBatch, RunningPass
 from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
 
 __all__ = ["OutputBuilder", "StepPlanner"]
@@ -36,19 +36,19 @@ __all__ = ["OutputBuilder", "StepPlanner"]
 class OutputBuilder:
     """Puts the two passes together."""
 
-    def __init__(self, parts: Parts) -> None:
-        features = parts.features
-        self._kv = parts.kv
-        self._table = parts.table
-        self._running = parts.running
+    def __init__(self, context: SchedulerContext) -> None:
+        features = context.features
+        self._kv = context.kv
+        self._table = context.table
+        self._running = context.running
         self._speculation = features.speculation
         self._encoder = features.encoder
-        self._zeroes_blocks = parts.kv.zeroes_blocks
-        self._counts_common_prefix = parts.config.count_common_prefix_blocks
+        self._zeroes_blocks = context.kv.zeroes_blocks
+        self._counts_common_prefix = context.config.count_common_prefix_blocks
         self._says_more = features.encoder is not None or self._zeroes_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
-        """The last step scheduled every running request: nobody was passed over."""
+        """The last step scheduled every running request: none was passed over."""
         self._marked_chunks = False
         """Some tenant may be marked as being in the middle of its prompt."""
         self._named: tuple[Request, ...] = ()
@@ -59,7 +59,7 @@ class OutputBuilder:
     def build(
         self,
         step: int,
-        rows: Rows,
+        rows: RunningBatch,
         admitted: Sequence[Candidate],
         budget: StepBudget,
         outcomes: StepOutcomes,
@@ -93,7 +93,7 @@ class OutputBuilder:
         coming = num_known if num_placeholders is None else num_known + num_placeholders
         # In nearly every step everybody reaches the end, which bytes tell at a fifth of the cost.
         chunk = None if same(ends, coming) else ends < coming
-        has_chunks = chunk is not None and anywhere(chunk)
+        has_chunks = chunk is not None and any_true(chunk)
         marks = False if chunk is None else chunk
         table.advance(slots, ends, marks if has_chunks or self._marked_chunks or admitted else None)
         self._last_was_complete = len(requests) == len(self._running.requests)
@@ -156,12 +156,12 @@ class OutputBuilder:
 
 
 def _frozen(column: IntArray) -> IntArray:
-    """A step is a value: nobody writes into its columns."""
+    """A step is a value: its columns are never written to."""
     column.setflags(False)  # type: ignore[call-arg]  # as above
     return column
 
 
-def _joined(rows: Rows, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:
+def _joined(rows: RunningBatch, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:
     """Slots, granted and computed tokens of the running rows, then of the admitted ones."""
     return (
         _frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
@@ -216,30 +216,32 @@ def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int,
 class StepPlanner:
     """Owns the passes; what they need of each other goes through here."""
 
-    def __init__(self, parts: Parts, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]) -> None:
+    def __init__(
+        self, context: SchedulerContext, lifecycle: Lifecycle, expect_first_token: Callable[[Request], None]
+    ) -> None:
         """``expect_first_token`` is told of every admitted request."""
-        self._config = parts.config
-        self._features = features = parts.features
-        self._hooks = parts.hooks
-        self._policy = parts.policy
+        self._config = context.config
+        self._features = features = context.features
+        self._hooks = context.hooks
+        self._policy = context.policy
         self._lifecycle = lifecycle
         self._expect_first_token = expect_first_token
-        self._table = parts.table
-        self._waiting_queues = parts.waiting_queues
-        self._running = parts.running
-        stalemate = Stalemate(parts)
-        self._encoder_stalemate = None if features.encoder is None else EncoderStalemate(parts, features.encoder)
-        self._running_pass = RunningPass(parts, lifecycle.preempt, stalemate, self._encoder_stalemate)
-        self._admission_pass = AdmissionPass(parts, lifecycle, stalemate)
-        self._output_builder = OutputBuilder(parts)
+        self._table = context.table
+        self._waiting_queues = context.waiting_queues
+        self._running = context.running
+        deadlock = AdmissionDeadlock(context)
+        self._encoder_deadlock = None if features.encoder is None else EncoderDeadlock(context, features.encoder)
+        self._running_pass = RunningPass(context, lifecycle.preempt, deadlock, self._encoder_deadlock)
+        self._admission_pass = AdmissionPass(context, lifecycle, deadlock)
+        self._output_builder = OutputBuilder(context)
 
     def plan(
         self, step: int, now: float, outcomes: StepOutcomes, pause_state: PauseState, observer: ObserverGate | None
     ) -> StepInFlight:
         """Decide step number ``step``; what it refuses is noted in ``outcomes``."""
-        if self._encoder_stalemate is not None:
-            self._lifecycle.start_over(self._encoder_stalemate.take_victims(), now, named=True)
-            self._encoder_stalemate.step_begins()
+        if self._encoder_deadlock is not None:
+            self._lifecycle.start_over(self._encoder_deadlock.take_victims(), now, named=True)
+            self._encoder_deadlock.step_begins()
         budget = self._new_budget(pause_state)
         rows = self._running_pass.run(budget, outcomes)
         self._note_run(rows, budget)
@@ -249,8 +251,8 @@ class StepPlanner:
         planned = self._output_builder.build(step, rows, admitted, budget, outcomes, finished, before)
         for candidate in admitted:
             candidate.request.status = RequestStatus.RUNNING
-        if self._encoder_stalemate is not None:
-            self._encoder_stalemate.step_ends(scheduled=budget.tokens_used > 0)
+        if self._encoder_deadlock is not None:
+            self._encoder_deadlock.step_ends(scheduled=budget.tokens_used > 0)
         return planned
 
     def _new_budget(self, pause_state: PauseState) -> StepBudget:
@@ -269,7 +271,7 @@ class StepPlanner:
     def _num_unfinished(self) -> int:
         return len(self._running) + len(self._waiting_queues)
 
-    def _note_run(self, rows: Rows, budget: StepBudget) -> None:
+    def _note_run(self, rows: RunningBatch, budget: StepBudget) -> None:
         """What admission has to know of those that run: whether they decode only, and their adapters."""
         config = self._config
         if config.profile.admission_pads_decodes and rows.requests:

@@ -8,10 +8,10 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tokenyard.core.basics import IntArray, all_ones, anywhere, counting
+from tokenyard.core.basics import IntArray, all_ones, any_true, counting
 from tokenyard.core.params import RepetitionDetectionParams
 from tokenyard.core.request import FinishReason, Request, RequestStatus
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.per_slot import RoutedExperts
 from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, RequestAuxOutput, TokenLogprobs
 from tokenyard.core.sched.scheduler_output import StepInFlight
@@ -81,21 +81,21 @@ def stop_status(
 class Acceptance:
     """Writes tokens into the request table."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._table = parts.table
+    def __init__(self, context: SchedulerContext) -> None:
+        self._table = context.table
         self._stop_status = partial(
             stop_status,
-            max_model_len=parts.config.max_model_len,
-            min_tokens_bar_stops=parts.config.profile.min_tokens_bar_stops,
+            max_model_len=context.config.max_model_len,
+            min_tokens_bar_stops=context.config.profile.min_tokens_bar_stops,
         )
-        self._on_seal = parts.kv.on_seal
+        self._on_seal = context.kv.on_seal
         """Told about blocks that have just become full, with their tokens (to hash them)."""
 
     def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
         """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
         table = self._table
         num_tokens, full = table.append(slots, tokens)
-        if anywhere(full):
+        if any_true(full):
             self._on_seal(table.seal(slots[full]))
         # A superset of the rows that stop, by columns; stop_status has the rule.
         may_stop = num_tokens >= table.stop_at[slots]
@@ -103,7 +103,7 @@ class Acceptance:
             may_stop |= tokens == table.eos[slots]
         if table.num_with_stop_ids:
             may_stop |= table.has_stop_ids[slots]
-        return self._stopped(may_stop.nonzero()[0], slots, tokens, num_tokens) if anywhere(may_stop) else []
+        return self._stopped(may_stop.nonzero()[0], slots, tokens, num_tokens) if any_true(may_stop) else []
 
     def _stopped(
         self, rows: IntArray, slots: IntArray, tokens: IntArray, num_tokens: IntArray
@@ -126,7 +126,7 @@ class Acceptance:
 
 
 def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
-    """Of the accepted tokens alone: a stop may come before the last one."""
+    """Keep those of the accepted tokens alone: a stop may come before the last one."""
     return TokenLogprobs(logprobs.token_ids[:count], logprobs.logprobs[:count], logprobs.ranks[:count])
 
 
@@ -223,13 +223,15 @@ class Accepted(msgspec.Struct, frozen=True):
 class OutputUpdate:
     """Takes in model outputs."""
 
-    def __init__(self, parts: Parts, finish: Callable[[list[tuple[Request, RequestStatus]], float], None]) -> None:
-        self._kv = parts.kv
-        self._table = parts.table
-        self._acceptance = Acceptance(parts)
+    def __init__(
+        self, context: SchedulerContext, finish: Callable[[list[tuple[Request, RequestStatus]], float], None]
+    ) -> None:
+        self._kv = context.kv
+        self._table = context.table
+        self._acceptance = Acceptance(context)
         self._finish = finish
-        self._grammars = parts.grammars
-        features, profile = parts.features, parts.config.profile
+        self._grammars = context.grammars
+        features, profile = context.features, context.config.profile
         self._speculation = features.speculation
         self._placeholders = features.placeholders
         self._encoder = features.encoder
@@ -283,8 +285,8 @@ class OutputUpdate:
 
     def _note_passed_items(self, step: StepInFlight) -> None:
         if self._encoder is not None:
-            void = step.void if self._stale_changes_nothing else None
-            self._encoder.releases.begin(step.requests, void or frozenset())
+            discarded = step.discarded if self._stale_changes_nothing else None
+            self._encoder.releases.begin(step.requests, discarded or frozenset())
 
     @staticmethod
     def _survivors(requests: Sequence[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tokenyard.core.request import Request
-from tokenyard.core.sched.context import Parts
+from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.core.sched.queues import RequestQueue
 
-__all__ = ["StateView"]
+__all__ = ["ObserverView"]
 
 
 class _Queue:
@@ -28,7 +28,7 @@ class _Queue:
         return iter(self._queue())
 
 
-class StateView:
+class ObserverView:
     """A ``SchedulerState``: it hands out numbers, copies and iterators, and no part of the scheduler."""
 
     __slots__ = (
@@ -46,17 +46,17 @@ class StateView:
         "waiting",
     )
 
-    def __init__(self, parts: Parts, pins: PinBoard) -> None:
-        self._kv = parts.kv
-        self._policy = parts.policy.policy
-        self._running = parts.running
-        self._room = room = parts.waiting_queues
+    def __init__(self, context: SchedulerContext, pins: PinBoard) -> None:
+        self._kv = context.kv
+        self._policy = context.policy.policy
+        self._running = context.running
+        self._room = room = context.waiting_queues
         self._pins = pins
-        self._transfers = parts.features.transfers
-        self.block_size = parts.cache_config.tokens_per_block
-        self.max_num_running_reqs = parts.config.max_num_seqs
-        self.max_num_scheduled_tokens = parts.config.max_num_batched_tokens
-        self.num_total_blocks = parts.kv.num_total_blocks
+        self._transfers = context.features.transfers
+        self.block_size = context.cache_config.tokens_per_block
+        self.max_num_running_reqs = context.config.max_num_seqs
+        self.max_num_scheduled_tokens = context.config.max_num_batched_tokens
+        self.num_total_blocks = context.kv.num_total_blocks
         self.waiting = _Queue(lambda: room.waiting)
         self.skipped_waiting = _Queue(lambda: room.skipped)
 

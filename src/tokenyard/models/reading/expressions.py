@@ -135,7 +135,7 @@ class Expressions:
         return found
 
     def _subscript(self, node: ast.Subscript, bound: Mapping[str, Any]) -> Any:
-        """Of a list with a value for every layer, or of an object by the numbers of layers; else the same for all."""
+        """The value in a list with one for every layer, or in an object by the numbers of layers; else one for all."""
         items, index = self._walk(node.value, bound), self._walk(node.slice, bound)
         if isinstance(items, dict):
             return next((value for key, value in items.items() if str(key).isdecimal() and int(key) == index), 0)

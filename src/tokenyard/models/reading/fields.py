@@ -19,7 +19,7 @@ class Fields:
         """File, and section of it, as errors name it."""
         self._raw = {**(defaults or {}), **raw}
         self.read: set[str] = set()
-        """Fields that somebody asked for."""
+        """Fields that were asked for."""
 
     def error(self, field: str, fix: str) -> ConfigError:
         """A ConfigError that names this file's field and its value."""
@@ -31,7 +31,7 @@ class Fields:
         return ConfigError(f"{self.where}: {field}", self._raw.get(field), problem, code=MISSING)
 
     def unread(self) -> dict[str, Any]:
-        """Fields of the file that nobody asked for, with their values."""
+        """Fields of the file that were not asked for, with their values."""
         return {name: value for name, value in self._raw.items() if name not in self.read}
 
     def passed_over(self, *names: str) -> None:

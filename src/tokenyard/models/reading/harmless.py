@@ -1,4 +1,4 @@
-"""Fields that nobody asked for: which of them might change memory or time.
+"""Fields that were not asked for: which of them might change memory or time.
 
 A field that neither a family nor a rule knows, and whose name says that it may matter, is an error that names it, or a
 note where ``--ignore-unmodelled`` asks for that. A wrong answer that looks right is worse.
@@ -71,7 +71,7 @@ def _proved() -> dict[str, list[str]]:
 
 
 def check_unread(reading: Reading) -> None:
-    """Raise the error for the first field of the file that may matter and that nobody has read, or note them all."""
+    """Raise the error for the first field of the file that may matter and that was not read, or note them all."""
     proved = _proved().get(reading.architecture, ())
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:

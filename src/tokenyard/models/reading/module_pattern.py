@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 __all__ = ["MOST_CHARACTERS", "MOST_WORK", "ModulePattern", "PatternError", "Work", "glob_pattern", "module_pattern"]
 
 MOST_CHARACTERS = 500
-"""Of one pattern."""
+"""The longest pattern that is read."""
 MOST_WORK = 30_000_000
 """States and characters that are looked at, for all patterns of a configuration: a thousand entries and 60 layers need
 about half of it."""

@@ -21,9 +21,9 @@ class Reading:
     """A file being read."""
 
     fields: Fields
-    """Of the language model: ``text_config`` where there is one."""
+    """Fields of the language model: ``text_config`` where there is one."""
     outer: Fields
-    """Of the file."""
+    """Fields of the file."""
     quant: Quantization
     architecture: str
     dtype: str

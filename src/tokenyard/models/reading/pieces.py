@@ -63,7 +63,7 @@ class Reader:
     values: Expressions
 
     def state_dtype(self, default: str) -> str:
-        """Of recurrent states; float32 where the file says so."""
+        """Type of recurrent states; float32 where the file says so."""
         fields = self.reading.fields
         return fields.text(fields.first("mamba_ssm_dtype", "mamba_ssm_cache_dtype"), default or self.reading.dtype)
 

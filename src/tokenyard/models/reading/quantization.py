@@ -26,7 +26,7 @@ class Quantization:
 
     method: str | None
     plain: WeightFormat
-    """Of what is not quantised."""
+    """Format of what is not quantised."""
     linear: WeightFormat
     experts: WeightFormat
     excluded: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Quantization:
     """What the checkpoint asks for; None: nothing."""
 
     def of(self, module: str, *, experts: bool = False) -> WeightFormat:
-        """Of the weights of ``module``, or of the experts in it."""
+        """The format of the weights of ``module``, or of the experts in it."""
         if any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
         return self.experts if experts else self.linear

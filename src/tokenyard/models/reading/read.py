@@ -35,7 +35,7 @@ __all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
 
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
-"""Of a config.json, which has a few kilobytes."""
+"""The largest config.json that is read; one has a few kilobytes."""
 _PLAIN_ROPE = ("default", "su", "longrope", "llama3", "mrope", "proportional")
 """Kinds of rotary scaling after which the context is what ``max_position_embeddings`` says."""
 

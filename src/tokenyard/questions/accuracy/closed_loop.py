@@ -253,7 +253,7 @@ class _Rank:
         return row, started
 
     def make_room(self, step: int, prompts: list[int]) -> None:
-        """Preempt whoever was admitted last until the decodes of one step fit."""
+        """Preempt the request that was admitted last until the decodes of one step fit."""
         if self.free < 0 and self.waiting:
             self.waiting[0].computed = 0
         while len(self.decoding) > 1 and self.free < 0:

@@ -55,7 +55,7 @@ _SAMPLED = 512
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one point; seconds."""
+    """What is predicted for one point; seconds."""
 
     point: Point
     ttft: float
@@ -189,7 +189,7 @@ class Quantity(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Errors(msgspec.Struct, kw_only=True, frozen=True):
-    """Of the absolute relative error over some rows."""
+    """Statistics of the absolute relative error over some rows."""
 
     median: float
     p90: float
@@ -219,7 +219,7 @@ class AccuracyRow(msgspec.Struct, kw_only=True, frozen=True):
     ttft: Quantity
     e2e: Quantity | None = None
     percentiles: dict[str, dict[str, Quantity]] = {}
-    """Of a run's requests: ``ttft``, ``tpot``, ``e2e`` -> p50, p90, p99."""
+    """Percentiles of a run's requests: ``ttft``, ``tpot``, ``e2e`` -> p50, p90, p99."""
     of_requests: dict[str, Errors] = {}
     """The same -> errors of every request beside itself."""
 

@@ -118,7 +118,7 @@ def read_run(
 
 
 class RequestTimes(NamedTuple):
-    """Of every request of a replay, in order of arrival; seconds."""
+    """Times of every request of a replay, in order of arrival; seconds."""
 
     ttft: Floats
     tpot: Floats

@@ -120,10 +120,10 @@ def installed_points() -> Path | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How many tokens' KV an engine had room for, where nobody logged it.
+# How many tokens' KV an engine had room for, where it was not logged.
 
 RUNTIME_BYTES = 1_500_000_000
-"""Of GPU memory beyond weights, activations and KV cache: graphs, communication buffers. Met by the measured points
+"""GPU memory taken beyond weights, activations and KV cache: graphs, communication buffers. Met by the measured points
 that ran out of memory for KV."""
 
 
@@ -188,7 +188,7 @@ class Point:
     spec: ModelSpec
     gpu: GPU
     version: str
-    """Of vLLM; may be empty."""
+    """vLLM's version; may be empty."""
     parallel: Parallelism
     recipe: Recipe
     input_tokens: int

@@ -14,13 +14,13 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLO
-from tokenyard.questions.sweeping.measuring import Rival
+from tokenyard.questions.sweeping.measuring import Incumbent
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = [
     "PLAN_VERSION",
-    "Floor",
+    "AchievableBound",
     "Goal",
     "LargestLoad",
     "LoadSearch",
@@ -30,6 +30,7 @@ __all__ = [
     "few_requests",
     "floors_of",
     "front_of",
+    "incumbent_of",
     "is_feasible",
     "largest_load",
     "limits_of",
@@ -37,7 +38,6 @@ __all__ = [
     "nearest",
     "next_best",
     "price_of",
-    "rival_of",
     "sentence_of",
     "value_of",
 ]
@@ -62,7 +62,7 @@ class Goal(StrEnum):
     """Times as fast as they did that requests may arrive."""
     GPUS = "gpus"
     COST = "cost"
-    """Of an hour."""
+    """The cost of an hour."""
 
     @property
     def is_least(self) -> bool:
@@ -71,7 +71,7 @@ class Goal(StrEnum):
 
     @property
     def unit(self) -> str:
-        """Of its values."""
+        """The unit of its values."""
         units = {"goodput": "requests/s", "throughput": "output tokens/s", "load": "times the load", "gpus": "GPUs"}
         return units.get(self.value, "an hour")
 
@@ -103,7 +103,7 @@ def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
 
 
 def price_of(row: Row) -> float:
-    """What a row costs beside others: of an hour, or its GPUs where nobody gave prices."""
+    """What a row costs beside others: of an hour, or its GPUs where no prices were given."""
     return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
 
 
@@ -112,12 +112,12 @@ def _slowness(row: Row) -> float:
     return inf if value is None else value
 
 
-def rival_of(row: Row, goal: Goal) -> Rival | None:
+def incumbent_of(row: Row, goal: Goal) -> Incumbent | None:
     """What others have to beat; None where a row says nothing of that."""
     value = value_of(row, goal)
     if not is_feasible(row) or value is None or goal is Goal.LOAD:
         return None
-    return Rival(goal.value, value, row.cost_per_hour, row.gpus)
+    return Incumbent(goal.value, value, row.cost_per_hour, row.gpus)
 
 
 def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
@@ -147,11 +147,11 @@ def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------
 # Where no variant holds a bound: what the bound would have to be, and which part of the time makes it.
 #
-# The floor is what the nearest variant reaches when it serves one request at a time: then nobody queues, and every
+# The floor is what the nearest variant reaches when it serves one request at a time: then none queues, and every
 # step has one request's tokens. A bound below it is held at no load; one above it is missed because of the load.
 
 
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
+class AchievableBound(msgspec.Struct, frozen=True, kw_only=True):
     """One bound that the nearest variant misses."""
 
     bound: str
@@ -165,19 +165,19 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     """``queueing``, ``prefill``, ``decode``: means at the workload's own load, as far as the figure has them."""
 
 
-def floors_of(slos: Sequence[SLO], row: Row, alone: Row) -> list[Floor]:
+def floors_of(slos: Sequence[SLO], row: Row, alone: Row) -> list[AchievableBound]:
     """Bounds on statistics that ``row`` misses; ``alone`` is the same variant, serving one request at a time."""
     return list(_missed(slos, row, alone))
 
 
-def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[Floor]:
+def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[AchievableBound]:
     for slo in slos:
         if slo.statistic is None:
             continue
         name = f"{slo.figure}_ms.{slo.statistic}"
         reached = row.figures.get(name)
         if reached is not None and reached > slo.bound_ms:
-            yield Floor(
+            yield AchievableBound(
                 bound=str(slo),
                 bound_ms=slo.bound_ms,
                 reached_ms=reached,
@@ -201,12 +201,12 @@ def _parts(figure: str, row: Row) -> dict[str, float]:
     return parts
 
 
-def meets_alone(floors: Sequence[Floor]) -> bool:
+def meets_alone(floors: Sequence[AchievableBound]) -> bool:
     """Whether every bound that is missed would hold for one request at a time: it is the load that is too much."""
     return bool(floors) and all(each.alone_ms is not None and each.alone_ms <= each.bound_ms for each in floors)
 
 
-def sentence_of(floor: Floor) -> str:
+def sentence_of(floor: AchievableBound) -> str:
     """The same in words."""
     said = f"{floor.bound}: {_time(floor.reached_ms)} here"
     if len(floor.parts_ms) > 1:
@@ -233,7 +233,7 @@ def _time(milliseconds: float) -> str:
 # far.
 
 RunOn = Callable[[Row, float], Row]
-"""A row whose replay was ended early, and the worst figure from which on nobody wants to know more, in times its bound
+"""A row whose replay was ended early, and the worst figure from which on more is not worth knowing, in times its bound
 -> its row, whole unless it is beyond that for certain."""
 
 _NEAREST_ALIKE = 1 + 1e-9
@@ -241,7 +241,7 @@ _NEAREST_ALIKE = 1 + 1e-9
 
 
 def nearest(rows: Sequence[Row], run_on: RunOn) -> Row:
-    """Of rows that all miss a bound, at one load, the whole row of the nearest. ConfigError if none was replayed."""
+    """The whole row of the nearest, of rows that all miss a bound at one load. ConfigError if none was replayed."""
     left = [row for row in rows if row.problem is None]
     if not left:
         raise _no_row(rows)
@@ -390,13 +390,13 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     holds: bool
     """Whether the recommended one is within every bound; else it is the one nearest to that."""
     value: float | None
-    """Of the goal, that it reaches."""
+    """What it reaches of the goal."""
     serve: str | None
     """The line to start vLLM with; None of a trace, which does not say how it was started, and of a split."""
     replicas: str | None = None
     """How many are started with that line, behind a balancer: ``4``, ``1..8``; None: one."""
     serve_apart: ServedApart | None = None
-    """Of a split of prefill and decode, its two lines."""
+    """The two lines of a split of prefill and decode."""
     flags: list[str]
     """What the recommendation changes, as flags of ``vllm serve``."""
     notes: list[str] = []
@@ -410,8 +410,8 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """None where it was not looked for."""
     limits: str | None = None
     """What would be short next; None where a bound is missed already."""
-    floors: list[Floor] = []
-    """Of the bounds that are missed: what they would have to be."""
+    floors: list[AchievableBound] = []
+    """What the bounds that are missed would have to be."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""
     unknown: list[str] = []

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.errors import MissingExtraError
-from tokenyard.questions.planning.answer import Goal, best_of, is_feasible, largest_load, rival_of, value_of
-from tokenyard.questions.sweeping.measuring import Measuring, Rival
+from tokenyard.questions.planning.answer import Goal, best_of, incumbent_of, is_feasible, largest_load, value_of
+from tokenyard.questions.sweeping.measuring import Incumbent, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
 
@@ -29,26 +29,26 @@ class Trying:
 
     def __init__(
         self,
-        job: Measuring,
+        job: VariantWorker,
         goal: Goal,
         *,
-        has_rivals: bool,
+        has_incumbents: bool,
         journal: Journal | None = None,
         advance: Callable[[], None] = lambda: None,
         processes: int = 1,
     ) -> None:
-        """``has_rivals``: a variant ends early where a cheaper one within the bounds cannot be beaten any more."""
+        """``has_incumbents``: a variant ends early where a cheaper one within the bounds cannot be beaten any more."""
         self.job = job
         self.at_once = processes
         """Variants that are replayed side by side; they do not end each other early."""
         self._workers = Workers(partial(_replayed, job, goal), processes)
         self.goal = goal
-        self._has_rivals = has_rivals
+        self._has_rivals = has_incumbents
         self._journal = journal
         self._advance = advance
         self._rows: dict[str, Row] = {}
         self.best: Row | None = None
-        """Of those that hold every bound."""
+        """The best of those that hold every bound."""
 
     @property
     def rows(self) -> list[Row]:
@@ -86,8 +86,8 @@ class Trying:
         best = self.best
         if self.goal is Goal.LOAD:
             return _Task(dict(settings), (), None if best is None else best.load)
-        rival = rival_of(best, self.goal) if self._has_rivals and best is not None else None
-        return _Task(dict(settings), () if rival is None else (rival,), None)
+        incumbent = incumbent_of(best, self.goal) if self._has_rivals and best is not None else None
+        return _Task(dict(settings), () if incumbent is None else (incumbent,), None)
 
     def run_on(self, row: Row, most: float) -> Row:
         """A row whose replay was ended early, with all its figures, unless one is beyond ``most`` times its bound."""
@@ -107,16 +107,16 @@ class _Task(NamedTuple):
     """A variant to replay, and what it has to beat."""
 
     settings: dict[str, Setting]
-    rivals: tuple[Rival, ...]
+    incumbents: tuple[Incumbent, ...]
     must_bear: float | None
     """A load, where the largest one is the goal."""
 
 
-def _replayed(job: Measuring, goal: Goal, task: _Task) -> Row:
+def _replayed(job: VariantWorker, goal: Goal, task: _Task) -> Row:
     """The row of a task; it can be called in any process."""
-    settings, rivals, must_bear = task
+    settings, incumbents, must_bear = task
     if goal is not Goal.LOAD:
-        return job(settings, stops=True, rivals=rivals)
+        return job(settings, stops=True, incumbents=incumbents)
     found = largest_load(lambda load: job(settings, load=load, stops=True), must_bear=must_bear, start=1.0)
     row = found.borne or found.missed
     assert row is not None, "a search has replayed something"

@@ -50,7 +50,7 @@ def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
 
 
 def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
-    """Of all points with p99, which needs more points than most groups have."""
+    """Print a table; that of all points has p99, which needs more points than most groups have."""
     shares = ("median", "p90") if name != "all" else ("median", "p90", "p99")
     table = Table(box=None, pad_edge=False)
     table.add_column(name)

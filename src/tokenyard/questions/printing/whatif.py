@@ -33,7 +33,7 @@ _OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
 """Columns of an answer that rests on the trace's own step times."""
 
 _AS_SAID = 0.005
-"""Of a scale: what is closer to 1 is shown as 1."""
+"""How far a scale has to be from 1 to be shown as anything else."""
 _MANY = 9.0
 """A change above this share is said in times."""
 

@@ -72,14 +72,14 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     """Steps of the trace that tell what they computed and how long they took."""
     held_out: int
-    """Of them, steps that were predicted from the others; 0: too few to tell."""
+    """Those of them that were predicted from the others; 0: too few to tell."""
     median_error: float | None = None
     """Half of those are predicted better than this share of their duration."""
     p90_error: float | None = None
     mean_error: float | None = None
-    """Of all of those, added up without their signs, over the time that they took."""
+    """The errors of all of those, added up without their signs, over the time that they took."""
     total_error: float | None = None
-    """Of their durations together: above 0 means predicted too long."""
+    """The error of their durations together: above 0 means predicted too long."""
     fastest: float | None = None
     """Duration of the fastest stretch of steps, over what is fitted; None: the machine ran evenly."""
     slowest: float | None = None
@@ -131,7 +131,7 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
         return not self.failed
 
     def error_of(self, name: str) -> float | None:
-        """Of a figure, as a share; None if it is not known."""
+        """The error of a figure, as a share; None if it is not known."""
         return next((check.error for check in self.checks if check.name == name), None)
 
 
@@ -330,10 +330,10 @@ def recorded_ways(trace: Path | str) -> list[float]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How much of a replay lies in steps that are larger than any in the trace: nobody has measured them.
+# How much of a replay lies in steps that are larger than any in the trace: they were not measured.
 
 _MUCH = 0.05
-"""Of the time in steps: less is not worth a sentence."""
+"""A share of the time in steps: less is not worth a sentence."""
 
 
 class StepWatch:

@@ -44,7 +44,7 @@ from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 from tokenyard.workload.load import doubt_of_policy
 
-__all__ = ["Baseline", "Driven", "EndTimes", "StepsAlike", "answer", "drive", "replay_as_it_was"]
+__all__ = ["Baseline", "Driven", "EndTimes", "StepComparison", "answer", "drive", "replay_as_it_was"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class EndTimes(StepObserver):
         self.seconds[request.request_id] = ts - request.arrival_time
 
 
-class StepsAlike(StepObserver):
+class StepComparison(StepObserver):
     """Counts leading steps that schedule what the trace's do; steps that schedule nothing are passed over.
 
     A step of the trace whose list of ids is cut short is compared by its number of tokens.
@@ -156,7 +156,7 @@ def drive(run: RecordedRun) -> Driven:
     Made for runs whose requests all end at their ``max_tokens``: what ends an answer earlier is not in a trace before
     it has. Aborts and drafts are not driven.
     """
-    alike = StepsAlike(TraceReader(run.source, requests=False))
+    alike = StepComparison(TraceReader(run.source, requests=False))
     moment = 0.0
     scheduler = Scheduler(
         run.scheduler,
@@ -198,7 +198,7 @@ def _end_of(step: Step) -> float:
 OnProgress = Callable[[Progress], object]
 
 TOLERANCE = 0.10
-"""Of the means below: further off, and the answer rests on sand."""
+"""How far the means below may be off: further, and the answer rests on sand."""
 _TOLERATED_MS = 1.0
 """A difference of a millisecond is none that anybody asks about."""
 _JUDGED = ("ttft_ms.mean", "tpot_ms.mean", "e2e_ms.mean")
@@ -221,12 +221,12 @@ class _Replayed(NamedTuple):
     ends: Mapping[str, float]
     result: ReplayResult
     doubt: str | None
-    """Of steps larger than the trace has."""
+    """Doubt about steps larger than the trace has."""
 
 
 def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:
     """Replay the run with its own settings, and say how far that repeats it."""
-    alike = StepsAlike(TraceReader(run.source, requests=False))
+    alike = StepComparison(TraceReader(run.source, requests=False))
     report, ends, _, _ = _replayed(run, as_it_was(run), on_progress, alike)
     recorded_steps = alike.finish()
     checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]

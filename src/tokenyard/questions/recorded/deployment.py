@@ -1,4 +1,4 @@
-"""The deployment of a trace, as flags: as the run was asked for, as far as the trace says, or as somebody tells."""
+"""The deployment of a trace, as flags: as the run was asked for, as far as the trace says, or as the user says."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["RecordedDeployment", "Told", "of_version", "planned", "recorded_depl
 _MODEL = "calibrated"
 _HOW = 'say what it was with --recorded "vllm serve MODEL ..." and --recorded-gpu NAME'
 _COUNTED = ("num_gpu_blocks_override", "kv_cache_memory_bytes")
-"""Settings by which somebody says how many blocks there are."""
+"""Settings by which the user says how many blocks there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What somebody says that a trace was recorded on."""
+    """What the user says that a trace was recorded on."""
 
     serve: str | None = None
     """A line of ``vllm serve``, or a file."""

@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
     request_id: str
     seed: int
-    """Of the request's stream."""
+    """Seed of the request's stream."""
     is_output: bool
     """It was put out, not asked."""
 
@@ -71,7 +71,7 @@ class RecordedBlocks:
         return StreamTokens(*pieces)
 
     def origin_of(self, number: int) -> Origin | None:
-        """Who brought a block; None if nobody has."""
+        """The request that brought a block; None if none has."""
         found = self._stretch_at(number)
         return None if found is None else found.origin
 
@@ -190,7 +190,7 @@ class RecordedRequests:
 
     @property
     def num_with_blocks(self) -> int:
-        """Requests whose blocks the trace has numbered: without any nobody knows which prompts begin alike."""
+        """Requests whose blocks the trace has numbered: without any it is not known which prompts begin alike."""
         return self._hashed
 
     def _arrive(self, record: RequestArrived) -> None:

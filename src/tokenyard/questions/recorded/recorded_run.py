@@ -184,7 +184,7 @@ _HELD_OUT_STRETCH = 16
 _CLOSE = 0.25
 """A model is used if half of the measured steps are within this share of its scaled terms."""
 _NO_BETTER = 1e-3
-"""Of a step: fits that err less differ in nothing that anybody asks about."""
+"""A share of a step's time: fits that differ by less do not differ in any figure that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class StepFit:
 
 
 def fitted_to_features(steps: Sequence[MeasuredStep], source: str, began: float, *, is_virtual: bool) -> StepFit:
-    """The fit of whoever knows nothing of the deployment. Raises TraceError if there are too few steps.
+    """The fit where nothing is known of the deployment. Raises TraceError if there are too few steps.
 
     ``began``: the moment of the first arrival, on the clock of ``steps``; a virtual machine runs evenly.
     """
@@ -373,7 +373,7 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
     _check_whole(start, str(path))
     workload = requests.workload()
     if config.cache.enable_prefix_caching and not requests.num_with_blocks:
-        raise TraceError(f"{path}: prefix caching was on, and no block is numbered: nobody knows who shares a prefix")
+        raise TraceError(f"{path}: prefix caching was on, and no block is numbered: shared prefixes are not known")
     report = summarize(path)
     fit = fitted_to_features(times.measured, str(path), requests.began, is_virtual=start.host == REPLAY)
     return RecordedRun(

@@ -68,7 +68,7 @@ class Variant:
     scheduler: SchedulerConfig
     cache: CacheConfig
     flags: tuple[str, ...]
-    """Of ``vllm serve``, that the changes are made by."""
+    """Flags of ``vllm serve`` that make the changes."""
     is_vllms: bool
     """Whether vLLM has a flag for each of the changes to the engine."""
     keeps_time: bool
@@ -195,7 +195,7 @@ def _number(text: Any, kind: type, name: str) -> Any:
 
 
 def _with_block_size(recorded: CacheConfig, cache: CacheConfig, *, counts: bool) -> CacheConfig:
-    """``cache`` with a changed block size for its groups as well, in the same memory unless somebody ``counts`` blocks.
+    """``cache`` with a changed block size for its groups as well, in the same memory unless the user ``counts`` blocks.
 
     ConfigError where the groups' sizes differ.
     """
@@ -213,7 +213,7 @@ def _with_block_size(recorded: CacheConfig, cache: CacheConfig, *, counts: bool)
 def check_prefixes(recorded: CacheConfig, cache: CacheConfig) -> None:
     """ConfigError where the trace does not know which prompts begin alike."""
     if cache.enable_prefix_caching and not recorded.enable_prefix_caching:
-        fix = "it was off in the trace, so nobody knows which prompts begin alike: record one with it on"
+        fix = "it was off in the trace, so it is not known which prompts begin alike: record one with it on"
         raise ConfigError("enable_prefix_caching", value=True, fix=fix)
 
 
@@ -269,7 +269,7 @@ class PlannedDeployment:
     bytes_per_block: int
     """On the GPU with the most layers."""
     counts_blocks: bool
-    """Somebody said how many blocks there are, or how many bytes they have."""
+    """The user said how many blocks there are, or how many bytes they have."""
     latency: LatencyModel
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None
@@ -310,7 +310,7 @@ def redeployed(
         scheduler, moved = _redeployed_changed(base.scheduler, before.scheduler, after.scheduler, asked)
         cache, also_moved = _redeployed_changed(base.cache, before.cache, after.cache, asked)
         if moved or also_moved:
-            notes.append(f"what nobody set follows: {', '.join((*moved, *also_moved))}")
+            notes.append(f"settings that were not given follow: {', '.join((*moved, *also_moved))}")
     blocks, said = _blocks(run, before, after)
     cache = replace(cache, num_gpu_blocks=blocks)
     check_prefixes(run.cache, cache)
@@ -358,7 +358,7 @@ def _with_times(run: RecordedRun, variant: Variant, before: PlannedDeployment, a
 
 
 def _known(before: LatencyModel, after: LatencyModel) -> KnownError | None:
-    """Of the ratio of two modelled deployments: what both have, and nobody measured, is in the trace."""
+    """The error of the ratio of two modelled deployments: what both have and was not measured is in the trace."""
     if isinstance(before, CalibratedLatency) and isinstance(after, CalibratedLatency):
         return after.known_error(beside=before)
     return None
@@ -427,7 +427,7 @@ def _drafts(planned: PlannedDeployment) -> object:
 
 
 def _redeployed_changed(recorded: Any, before: Any, after: Any, asked: Collection[str]) -> tuple[Any, list[str]]:
-    """``recorded`` with what ``after`` has otherwise than ``before``, and words of what of it nobody asked for."""
+    """``recorded`` with what ``after`` has otherwise than ``before``, and words of what of it was not asked for."""
     changes = {
         each.name: getattr(after, each.name)
         for each in fields(after)

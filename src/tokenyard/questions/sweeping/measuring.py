@@ -35,12 +35,12 @@ __all__ = [
     "Decided",
     "EngineRecord",
     "HeldBy",
-    "Measuring",
+    "Incumbent",
     "Outcome",
     "Prepared",
-    "Rival",
     "SLOWatch",
     "Subject",
+    "VariantWorker",
     "folder_of",
     "replayed",
 ]
@@ -66,7 +66,7 @@ class Decided(NamedTuple):
     bound: str | None = None
 
 
-class Rival(NamedTuple):
+class Incumbent(NamedTuple):
     """A variant that has been replayed to its end within the bounds."""
 
     figure: str
@@ -81,7 +81,7 @@ class Rival(NamedTuple):
             return self.cost <= cost
         return self.gpus == gpus or (self.gpus is not None and gpus is not None and self.gpus <= gpus)
 
-    def makes_pointless(self, cost: float | None, gpus: int | None) -> bool:
+    def rules_out(self, cost: float | None, gpus: int | None) -> bool:
         """Whether a variant need not be replayed at all, because it costs more."""
         own = {"cost": cost, "gpus": gpus}.get(self.figure)
         return own is not None and own > self.value
@@ -95,7 +95,7 @@ class SLOWatch(StepObserver):
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
-        """None where requests are sent again: nobody knows of how many attempts a percentile will be."""
+        """None where requests are sent again: it is not known of how many attempts a percentile will be."""
         self._num_requests = len(workload)
         self._num_tokens = workload.num_output_tokens
         self._all_end = workload.first_impatient is None
@@ -122,12 +122,12 @@ class SLOWatch(StepObserver):
             self._beyond[slo] += 1
         self._bad += bool(beyond)
 
-    def decide(self, now: float, rivals: Iterable[Rival] = ()) -> Decided | None:
-        """Whether a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
-        self.decided = self.decided or self._decided(now, rivals)
+    def decide(self, now: float, incumbents: Iterable[Incumbent] = ()) -> Decided | None:
+        """Whether a bound is missed for certain by now, or one of ``incumbents`` cannot be reached."""
+        self.decided = self.decided or self._decided(now, incumbents)
         return self.decided
 
-    def _decided(self, now: float, rivals: Iterable[Rival]) -> Decided | None:
+    def _decided(self, now: float, incumbents: Iterable[Incumbent]) -> Decided | None:
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
             late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
@@ -142,9 +142,9 @@ class SLOWatch(StepObserver):
                 return Decided(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
             most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
-            for rival in rivals:
-                if most.get(rival.figure, inf) < rival.value:
-                    return Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
+            for incumbent in incumbents:
+                if most.get(incumbent.figure, inf) < incumbent.value:
+                    return Decided(f"cannot reach the best {incumbent.figure} so far, {incumbent.value:,.2f}, any more")
         return None
 
     def _allowed(self, slo: SLO) -> float:
@@ -183,17 +183,17 @@ class Prepared(NamedTuple):
 
     workload: Workload
     replays: ReplaySettings
-    """Of a split, those of its prefill engines."""
+    """Settings of the replay; of a split, those of its prefill engines."""
     policy: PolicyMaker
     gpu: str | None
     gpus: int | None
-    """How many GPUs all engines have; None if nobody knows, or that changes."""
+    """How many GPUs all engines have; None if it is not known, or changes."""
     gpus_per_replica: int | None = None
     """GPUs of one of several replicas that come and go."""
     decode: DecodeSide | None = None
-    """Of a split of prefill and decode; None: every engine does both."""
+    """The decode side of a split; None: every engine does both."""
     records: tuple[EngineRecord, ...] = ()
-    """Of each engine, those that prefill before those that decode; empty where no trace can be written."""
+    """A record of each engine, those that prefill before those that decode; empty where no trace can be written."""
 
 
 class HeldBy(NamedTuple):
@@ -211,17 +211,17 @@ class Outcome:
     """What a replay came to."""
 
     report: Report
-    """Of a split: that of its decode engines, whose latencies are those that clients see."""
+    """The report; of a split, that of its decode engines, whose latencies are those that clients see."""
     refused: int
     """Requests that were not served."""
     seconds: float | None
     """From the first step of any engine to the last moment."""
     held: HeldBy | None
-    """None: nobody was held back."""
+    """None: no request was held back."""
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What a split has besides: how busy its sides are."""
     traces: tuple[Path, ...] = ()
-    """Of each engine its steps file, those that decode first; empty unless all were asked for and are whole."""
+    """Each engine's steps file, those that decode first; empty unless all were asked for and are whole."""
 
 
 def replayed(
@@ -311,7 +311,7 @@ def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> 
 
 
 def _report(builders: Sequence[ReportBuilder]) -> Report:
-    """Of all engines that these are of."""
+    """The report of all engines that the builders watched."""
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
     return whole.report()
 
@@ -329,7 +329,7 @@ def _held(report: Report, side: str | None = None) -> list[HeldBy]:
 
 
 def _most(held: Sequence[HeldBy]) -> HeldBy | None:
-    """None if nobody lost any time."""
+    """None if none lost any time."""
     found = max(held, key=lambda each: each.seconds, default=None)
     return found if found is not None and found.seconds > 0 else None
 
@@ -349,7 +349,7 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measuring:
+class VariantWorker:
     """Measures variants of one subject. It can be pickled, and called in any process."""
 
     subject: Subject
@@ -366,14 +366,14 @@ class Measuring:
         load: float = 1.0,
         stops: bool = False,
         slack: float = 1.0,
-        rivals: Sequence[Rival] = (),
+        incumbents: Sequence[Incumbent] = (),
         one_at_a_time: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Row:
         """Replay one variant, its requests arriving ``load`` times as fast, or ``one_at_a_time``.
 
         With ``stops`` the replay ends as soon as it is certain that a bound is missed (by more than ``slack`` times its
-        value), or that it cannot beat one of ``rivals`` at the same cost or less.
+        value), or that it cannot beat one of ``incumbents`` at the same cost or less.
         """
         try:
             variant = self.subject.prepared(settings)
@@ -401,10 +401,10 @@ class Measuring:
                 replays=int(was_replayed),
             )
 
-        if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
+        if any(incumbent.rules_out(cost, variant.gpus) for incumbent in incumbents):
             why = "costs more than one that is within every bound: not replayed"
             return stopped(Decided(why), was_replayed=False)
-        beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
+        beaten = [incumbent for incumbent in incumbents if incumbent.costs_no_more_than(cost, variant.gpus)]
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
             listener = _listener(watch, beaten, on_progress)
@@ -433,7 +433,9 @@ def folder_of(settings: Settings) -> str:
     return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
 
 
-def _listener(watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: OnProgress | None) -> OnProgress | None:
+def _listener(
+    watch: SLOWatch | None, incumbents: Sequence[Incumbent], on_progress: OnProgress | None
+) -> OnProgress | None:
     """Ends the replay once its end is certain."""
     if watch is None:
         return on_progress
@@ -441,7 +443,7 @@ def _listener(watch: SLOWatch | None, rivals: Sequence[Rival], on_progress: OnPr
     def listen(progress: Progress) -> object:
         if on_progress is not None:
             on_progress(progress)
-        return None if watch.decide(progress.now, rivals) is None else STOP
+        return None if watch.decide(progress.now, incumbents) is None else STOP
 
     return listen
 

@@ -40,7 +40,7 @@ class Measure(NamedTuple):
     """A figure that variants are compared by."""
 
     name: str
-    """Of a row's figures, or of the row itself."""
+    """Name of one of a row's figures, or of a field of the row itself."""
     label: str
     unit: str
     less_is_better: bool
@@ -87,7 +87,7 @@ class _Axis(NamedTuple):
     """Row, by number -> place."""
     ticks: list[tuple[float, str]]
     column: str
-    """Of the table: its heading."""
+    """The heading of its column in the table."""
     step: float = _KEY_STEP
     """Between places that differ."""
     values: tuple[str, ...] = ()

@@ -119,7 +119,7 @@ def _unquoted(value: str) -> str:
 
 Setting = bool | int | float | str | None
 Settings = Mapping[str, Setting]
-"""Of a variant, by name."""
+"""A variant's settings, by name."""
 
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 FIGURES = (
@@ -152,14 +152,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every bound on a statistic holds; None where there is none or it was not measured."""
     tightness: float | None = None
     """The figure nearest to its bound, as a share of it: above 1 it is missed. None without bounds, and where the
-    replay was ended early: nobody knows what it would have come to."""
+    replay was ended early: it is not known what it would have come to."""
     tightness_above: float | None = None
     """Where it was ended early because a bound is missed for certain: its ``tightness`` would be more than this."""
     tightest: str | None = None
     """Name of that bound; where the replay was ended early, of one that is missed for certain."""
     figures: dict[str, float | None] = {}
     held_by: str | None = None
-    """What most waiting time was lost to; None: nobody was held back."""
+    """What most waiting time was lost to; None: no request was held back."""
     held_s: float = 0.0
     """Request-seconds lost to it."""
     held_at: str | None = None
@@ -168,9 +168,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     """How many, at most where replicas come and go; None where a trace does not tell."""
     cost_per_hour: float | None = None
-    """Of all GPUs, on average where replicas come and go; None without prices."""
+    """Cost of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
-    """Of output, over the whole run; None without prices."""
+    """Cost of a million tokens of output, over the whole run; None without prices."""
     replays: int = 1
     """It took: none where it was known beforehand, several where a load was searched for."""
     traces: list[str] = []
@@ -321,7 +321,7 @@ class Journal:
             raise ConfigError("output", str(self.directory), fix)
 
     def _read(self) -> None:
-        """What is there already; the lock is ours, so nobody appends meanwhile."""
+        """What is there already; the lock is ours, so nothing is appended meanwhile."""
         data = (self.directory / FINISHED).read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         try:

@@ -308,7 +308,7 @@ class _WithoutScript(SpawnContext):
 
 
 _job: Callable[[Any], Row] | None = None
-"""Of a worker process."""
+"""What a worker process runs for each variant."""
 
 
 def _begin(packed: bytes) -> None:

@@ -28,7 +28,7 @@ __all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "Piece", "RequestRow", "RowReco
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Why requests waited, moment by moment: kept once for all of them, and looked up for one when somebody asks.
+# Why requests waited, moment by moment: kept once for all of them, and looked up for one when asked for.
 #
 #     shared    since when      | kv_blocks, behind a ..... | max_num_seqs, all ..... |      of everybody who waits
 #     named     of request a    | kv_blocks, its own ... |                                   but for these
@@ -80,7 +80,7 @@ class CauseLog:
         self._starts = [0]
         self._named: dict[str, list[_Told]] = {}
         self._open: dict[str, _Told] = {}
-        """Of those that the last step named."""
+        """Those that the last step named."""
 
     def decided(self, now_us: int, held: HeldBack, outcome: AdmissionOutcome | None) -> None:
         """A step was decided; ``outcome`` is its record."""
@@ -230,7 +230,7 @@ class RowRecorder(StepObserver):
         self._before = Counts(0, 0, 0, None)
         self._causes = CauseLog()
         self._holds = False
-        """The last step held somebody back."""
+        """The last step held a request back."""
         self._stalled: dict[str, Cause] = {}
 
     # ---- what it is told
@@ -266,7 +266,7 @@ class RowRecorder(StepObserver):
         self._holds = holds
 
     def _hold(self, now_us: int, output: SchedulerOutput, outcomes: StepOutcomes) -> None:
-        """The step held somebody back, or the one before did."""
+        """The step held a request back, or the one before did."""
         record = outcome_record(output.step, now_us / 1e6, None, outcomes, None)
         held = HeldBack() if record is None else HeldBack.of(record)
         held.preempt(output.preempted_req_ids, record)

@@ -1,4 +1,4 @@
-"""What a replay was, row by row: made when somebody asks, of what the recorders have kept."""
+"""What a replay was, row by row: made when asked for, of what the recorders have kept."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RowsOfEngine:
         return made
 
     def beside(self, other: StepObserver | None) -> StepObserver:
-        """The same, with an observer that somebody has given."""
+        """The same, with an observer that the user has given."""
         return self.observer if other is None else Observers(self.observer, other)
 
 
@@ -304,7 +304,7 @@ def _moments(values: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def _merged(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours that have the same cause are one, whoever stood at the head of the queue."""
+    """Neighbours that have the same cause are one, whichever stood at the head of the queue."""
     merged: list[Piece] = []
     for piece in pieces:
         if merged and merged[-1].cause == piece.cause and merged[-1].end_us == piece.start_us:

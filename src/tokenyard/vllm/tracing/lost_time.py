@@ -17,7 +17,7 @@ __all__ = ["LostTime"]
 
 _LABELS = ("model_name", "engine", "reason")
 _BEHIND_SECONDS = 0.25
-"""The counters are behind by no more than this while somebody waits, as the trace is."""
+"""The counters are behind by no more than this while a request waits, as the trace is."""
 
 
 class LostTime:
@@ -29,7 +29,10 @@ class LostTime:
         registry = registry or prometheus.REGISTRY
         self._labels = model_name, engine
         self._seconds = _counter(
-            prometheus, registry, "tokenyard:lost_seconds", "Request-seconds that a step held somebody back, by reason."
+            prometheus,
+            registry,
+            "tokenyard:lost_seconds",
+            "Request-seconds that a step held one back, by reason.",
         )
         self._requests = _counter(prometheus, registry, "tokenyard:held_requests", "Requests held back, by step.")
         self._children: dict[str, tuple[Any, Any]] = {}

@@ -1,4 +1,4 @@
-"""Why vLLM did not schedule somebody in a step: what was seen of its loop, in our words.
+"""Why vLLM did not schedule a request in a step: what was seen of its loop, in our words.
 
 vLLM's loop decides and forgets. What it asked and what it was answered (``watch.py``), who is in which queue afterwards
 and what is left of the budgets name the reason; where they do not, none is recorded.
@@ -55,7 +55,7 @@ class Reasons:
         """Tokens of a request that is admitted with one left to compute: that one, and places for drafts."""
         self._num_blocks = int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
         self.preempted: list[Preemption] = []
-        """Of the step that is being decided."""
+        """Preemptions in the step that is being decided."""
         self.clipped: dict[str, Reason] = {}
         """Request -> what left it no tokens in the step that is being decided."""
         self._puts_off_prefills = False
@@ -229,7 +229,7 @@ class Reasons:
         return max(min(known, self._longest) - int(computed), 0)
 
     def _why_stalled(self, request: Any, wanted: int, left: int) -> Reason | None:
-        """Why a running request that nobody preempted got no tokens, as far as this is seen of it alone."""
+        """Why a running request that was not preempted got no tokens, as far as this is seen of it alone."""
         if self._is_paused("PAUSED_ALL"):
             return Reason.PAUSED
         if (clipped := self.clipped.get(request.request_id)) is not None:

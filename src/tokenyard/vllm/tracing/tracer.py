@@ -71,7 +71,7 @@ class Tracer:
         self._without_token: set[str] = set()
         """Requests that have been scheduled and have no token yet."""
         self._num_finished = 0
-        """Of vLLM's finished ids since the last step: those that are recorded."""
+        """Those of vLLM's finished ids since the last step that are recorded."""
         self._demand = Demand(scheduler)
         self.is_open = True
 

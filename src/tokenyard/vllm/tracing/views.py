@@ -25,7 +25,7 @@ __all__ = ["Decided", "Demand", "EngineState", "TakenIn", "TracedRequest", "num_
 
 
 class Demand:
-    """Of one vLLM scheduler. Never too low: a refusal that nobody watches would have no reason."""
+    """How much the requests of one vLLM scheduler ask for. Never too low: an unwatched refusal would have no reason."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -54,7 +54,7 @@ class Demand:
         if not self._block_size:
             return True
         size = self._block_size
-        # One token each: whoever has filled its last block needs another.
+        # One token each: a request that has filled its last block needs another.
         return num_free < groups * [request.num_computed_tokens % size for request in running].count(0)
 
 
@@ -132,7 +132,7 @@ class TracedRequest:
         self.mm_features = [_Item(feature) for feature in theirs.mm_features or ()]
         self.times = RequestTimes()
         self.local_hit_tokens: int | None = None
-        """Of the last prefix lookup before it was first scheduled; None if there was none."""
+        """What the last prefix lookup found before it was first scheduled; None if there was none."""
         self.num_external_computed_tokens = 0
         self._hit_tokens = -1
 
@@ -303,7 +303,7 @@ class _Queue:
 class EngineState:
     """A ``SchedulerState`` over a vLLM scheduler.
 
-    ``known``: request id -> request, of all that vLLM has been given; whoever keeps it says when the running list has
+    ``known``: request id -> request, of all that vLLM has been given; its keeper says when the running list has
     changed.
     """
 
@@ -347,7 +347,7 @@ class EngineState:
 
     @property
     def pinned(self) -> Sequence[TracedRequest]:
-        """Nobody: vLLM pins nothing."""
+        """No request: vLLM pins nothing."""
         return ()
 
     @property

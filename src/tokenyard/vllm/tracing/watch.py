@@ -1,8 +1,8 @@
 """What vLLM's loop does with each waiting request, seen from outside.
 
 The loop looks at the head of a queue, asks for cached blocks, asks for new ones, and takes the request from its queue
-or stops. Each of these is a call of a small object; while a step in which somebody waits is decided, those calls pass
-through here. Nothing is answered differently, and none of it costs anything in a step in which nobody waits.
+or stops. Each of these is a call of a small object; while a step in which a request waits is decided, those calls pass
+through here. Nothing is answered differently, and none of it costs anything in a step in which none waits.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Watch:
         self.granted: dict[str, int] = {}
         """Request -> tokens it was given blocks for, once allocations are watched."""
         self._replaced: list[tuple[Any, str, Any]] = []
-        """What stands in front of a call, and what stood there before: vLLM's method, or somebody's replacement."""
+        """What stands in front of a call, and what stood there before: vLLM's method, or another's replacement."""
 
     def begin(self, *, waiting: bool, short_of_memory: bool) -> None:
         """A step is about to be decided; allocations of running requests are watched if memory may be refused."""
@@ -130,7 +130,7 @@ class Watch:
             self.sightings.append(Sighting(request))
 
     def _watch_admissions(self) -> None:
-        """Somebody is looked at: in most steps in which somebody waits nobody is, since there is no seat."""
+        """A request is looked at: in most steps in which one waits none is, since there is no seat."""
         self._admissions = True
         for queue in self._queues:
             self._replace(queue, "pop_request", self._seen(queue.pop_request, self._took))

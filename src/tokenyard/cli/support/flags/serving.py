@@ -21,7 +21,7 @@ class EngineFlags(Settings):
     """The model, its memory and its scheduler."""
 
     dtype: str = "auto"
-    """Of weights and KV cache: auto (the checkpoint's; bfloat16 for float32), float32, bfloat16, float16 or float64."""
+    """Type of weights and KV: auto (the checkpoint's; bfloat16 for float32), float32, bfloat16, float16 or float64."""
     device: Annotated[str | None, optional("NAME", "the first GPU, else the CPU")] = None
     """Device, by its name in torch."""
     max_model_len: Annotated[int | None, optional("TOKENS", "the model's own limit")] = None

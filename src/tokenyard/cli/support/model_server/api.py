@@ -98,7 +98,7 @@ class _Engine(NamedTuple):
 def serve_model(flags: Serve, ending: EndingByTheBook) -> None:
     """Serve until told to end. Raises TokenyardError.
 
-    The port is taken at once, and connections to it are refused until the model is loaded, as vLLM does it: whoever
+    The port is taken at once, and connections to it are refused until the model is loaded, as in vLLM: a client that
     can connect is served, and a port that is not free is known before a long load.
     """
     front = flags.front
@@ -109,7 +109,7 @@ def serve_model(flags: Serve, ending: EndingByTheBook) -> None:
         app = make_api(engine.context, host=front.host, api_keys=keys)
         url = url_of(listener, front.host)
         if not is_loopback(front.host) and not keys:
-            warn(f"whoever reaches {front.host} may use the model: give --api-key")
+            warn(f"anyone who reaches {front.host} may use the model: give --api-key")
 
         def ready() -> None:
             ending.serves()

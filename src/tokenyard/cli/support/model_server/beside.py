@@ -52,8 +52,8 @@ _MOST_TURNS = 6
 def viewing(trace: Path, *, has_key: bool) -> Iterator[None]:
     """The viewer on ``trace``, in a process of its own, which prints its address.
 
-    It ends when the pipe to it is closed, so that it outlives nobody, however this process ends. ``has_key``: its
-    address holds a key, and nobody sees anything without.
+    It ends when the pipe to it is closed, so that it does not outlive this, however this process ends. ``has_key``: its
+    address holds a key, and nothing is shown without.
     """
     command = [sys.executable, "-m", "tokenyard.cli.support.model_server.beside", str(trace)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)

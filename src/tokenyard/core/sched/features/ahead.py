@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenyard.core.basics import IntArray
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.outcomes import SpecDecodingStats
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
@@ -130,7 +130,7 @@ class Speculation:
 UNKNOWN_DRAFT = -1
 
 
-class Placeholders(StepHook):
+class Placeholders(FeatureHook):
     """Counts outputs in flight."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Placeholders(StepHook):
             self._table.note_departure()
 
 
-class DecodeRound(StepHook):
+class DecodeRound(FeatureHook):
     """A pipeline with async scheduling: a request that decodes has its next turn when the stages have gone round."""
 
     def __init__(self, num_steps: int) -> None:
@@ -213,14 +213,14 @@ class DecodeRound(StepHook):
         return np.array([any(request in step for step in self._held) for request in requests], np.bool_)
 
 
-class ResetOutputs(StepHook):
+class ResetOutputs(FeatureHook):
     """Without async scheduling: a reset between a step and its output makes the output stale."""
 
     def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
         discard_in_flight(request, in_flight)
 
 
-class LateOutputs(StepHook):
+class LateOutputs(FeatureHook):
     """Outputs in flight of preempted requests: they are delivered, and their positions not computed again before."""
 
     def __init__(self, in_flight: StepsInFlight) -> None:
@@ -249,7 +249,7 @@ def discard_in_flight(request: Request, in_flight: Iterable[StepInFlight]) -> No
     request.async_steps_to_discard = sum(_samples(step, request) for step in in_flight)
     for step in in_flight:
         if request in step.requests:
-            step.void = {request, *(step.void or ())}
+            step.discarded = {request, *(step.discarded or ())}
 
 
 def _samples(step: StepInFlight, request: Request) -> bool:

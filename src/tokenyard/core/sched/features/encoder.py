@@ -40,14 +40,14 @@ class EncoderReleases:
     def __init__(self, cache: EncoderCache) -> None:
         self._cache = cache
         self._passed: deque[tuple[Request, list[MultiModalItem]]] = deque()
-        """Of the rows that have not let go, the first row first."""
+        """Requests whose rows have not let go, with the items they have passed, the first row first."""
 
-    def begin(self, requests: Sequence[Request], void: Collection[Request]) -> None:
-        """Note what the rows of a step have passed; the output of those in ``void`` changes nothing."""
+    def begin(self, requests: Sequence[Request], discarded: Collection[Request]) -> None:
+        """Note what the rows of a step have passed; the output of those in ``discarded`` changes nothing."""
         self._passed = deque(
             (request, self._cache.passed_items(request))
             for request in requests
-            if request.mm_features and not request.status.is_finished and request not in void
+            if request.mm_features and not request.status.is_finished and request not in discarded
         )
 
     def free(self, request: Request) -> None:
@@ -106,7 +106,7 @@ class EncoderInputs:
                 self._wanted.setdefault(item.mm_hash, [item.num_embeds, 0])[1] += 1
 
     def request_ended(self, request: Request) -> None:
-        """Its outputs are freed, and nobody waits for more of them."""
+        """Its outputs are freed, and it waits for no more of them."""
         self.releases.free(request)
         for item in self._items.pop(request.request_id, ()):
             wanted = self._wanted[item.mm_hash]

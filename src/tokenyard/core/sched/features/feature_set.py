@@ -47,7 +47,7 @@ class Features:
     alignment: BlockAlignment | None = None
     """Mamba states at block ends."""
     padded_admission: PaddedAdmission | None = None
-    """None where nobody is admitted with placeholder drafts while the engine is idle."""
+    """None where no request is admitted with placeholder drafts while the engine is idle."""
     num_draft_slots: int = 0
     """Input slots that a request takes beside its tokens, for its drafter."""
     num_lookahead_tokens: int = 0

@@ -1,6 +1,6 @@
 """Grammars, as a scheduler asks them: what one answers is checked, and one that raises costs its own request alone.
 
-Whoever's grammar raises, or answers what cannot be, has *failed*: the grammar is not asked again, what is sampled for
+A grammar that raises, or answers what cannot be, has *failed*: it is not asked again, what is sampled for
 the request is void, and the next output that is taken in ends it as an error, and says why.
 """
 
@@ -84,7 +84,7 @@ class GrammarGate:
         return len(allowed or ())
 
     def bitmask(self, step: StepInFlight) -> GrammarOutput | None:
-        """Tokens that grammars allow in this step; None if nobody samples by one.
+        """Tokens that grammars allow in this step; None if no request samples by one.
 
         Who has failed, or has ended meanwhile, is left out. A mask that is narrower than another one of the step
         allows nothing beyond its own words.

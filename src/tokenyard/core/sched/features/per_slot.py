@@ -10,13 +10,13 @@ from tokenyard.core.basics import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.outputs import ExpertIds
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tokenyard.core.sched.running import Rows
+    from tokenyard.core.sched.running import RunningBatch
 
 __all__ = ["BlockAlignment", "RoutedExperts", "StateAlignment"]
 
@@ -48,7 +48,7 @@ class BlockAlignment:
         """:meth:`split` for a request."""
         return self.split(num_new_tokens, num_computed, request.num_tokens)
 
-    def cut(self, rows: Rows, done: int, end: int, asked: int, num_tokens: IntArray) -> tuple[int, int]:
+    def cut(self, rows: RunningBatch, done: int, end: int, asked: int, num_tokens: IntArray) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first row within its prompt, or split that row alone.
 
         ``num_tokens`` is the table's column. Returns the new end and tokens; ``(done, 0)`` if the row gets none.
@@ -114,7 +114,7 @@ class StateAlignment(BlockAlignment):
 #   | experts[block * block_size + place]
 
 
-class RoutedExperts(StepHook):
+class RoutedExperts(FeatureHook):
     """Book-keeping of one scheduler; it needs a group of full attention, whose blocks are never given up early."""
 
     def __init__(self, config: CacheConfig, kv: KVCacheManager) -> None:

@@ -11,7 +11,7 @@ from tokenyard.core.kv.block_pool import NULL_BLOCK
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.calls import asked
-from tokenyard.core.sched.candidate import StepHook
+from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match, checked_end, checked_match
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
@@ -36,7 +36,7 @@ class Lost(NamedTuple):
     """Blocks of running requests that hold nothing valid."""
 
 
-class Transfers(StepHook):
+class Transfers(FeatureHook):
     """Book-keeping of one connector."""
 
     def __init__(self, connector: KVConnector, kv: KVCacheManager) -> None:
@@ -113,7 +113,7 @@ class Transfers(StepHook):
         self.ask("on_new_request", self.connector.on_new_request, request)
 
     def has_received(self, request: Request) -> bool:
-        """The request's load is complete, and nobody has looked at it since."""
+        """The request's load is complete, and admission has not looked at it since."""
         return request.request_id in self._received
 
     def promote(self, request: Request) -> bool:
@@ -185,7 +185,7 @@ class Transfers(StepHook):
 
     def forget_doubtful(self, step: StepInFlight, report: ConnectorOutput | None) -> None:
         """If a load failed, forget what requests computed that have left since the step was made (a step before, under
-        async scheduling): their blocks are not theirs any more, so nobody else would look after them.
+        async scheduling): their blocks are not theirs any more, so nothing else would look after them.
         """
         failed = report is not None and bool(report.invalid_block_ids)
         if failed or self._failed_before:
