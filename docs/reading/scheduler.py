@@ -65,7 +65,7 @@ class BlockPool:
         return found
 
     def num_needed(self, num_tokens: int, held: list[int], hits: list[int]) -> int:
-        """How many blocks leave the free queue: new ones, and hits that nobody uses any more, which lie in it."""
+        """How many blocks leave the free queue: new ones, and hits that no request uses any more, which lie in it."""
         return -(-num_tokens // self.size) - len(held) - len(hits) + sum(block in self.free for block in hits)
 
     def share(self, hits: list[int]) -> None:
@@ -147,7 +147,7 @@ class Scheduler:
         self.finished = set()
         self.budget = self.max_num_batched_tokens
         self._continue_running()
-        # Somebody has just lost blocks for want of memory: it would be odd to let others in now.
+        # A request has just lost its blocks for want of memory: it would be odd to let others in now.
         if not self.step.preempted:
             self._admit_waiting()
         for request, count in self.step.num_tokens.items():
@@ -155,7 +155,7 @@ class Scheduler:
         return self.step
 
     def _continue_running(self) -> None:
-        """Whoever runs comes first. There is no prefill and no decode: a request computes the tokens it lacks."""
+        """Running requests come first. There is no prefill and no decode: a request computes the tokens it lacks."""
         position = 0
         while position < len(self.running) and self.budget:
             request = self.running[position]
@@ -164,11 +164,11 @@ class Scheduler:
                 victim = self.running.pop()  # the youngest
                 self._preempt(victim)
                 if victim is request:
-                    return  # nobody is left behind it
+                    return  # no request is left behind it
             position += 1
 
     def _admit_waiting(self) -> None:
-        """The head of the queue, as long as it fits. If it does not, nobody overtakes it."""
+        """The head of the queue, as long as it fits. If it does not, no other overtakes it."""
         while self.waiting and self.budget and len(self.running) < self.max_num_seqs:
             request = self.waiting[0]
             hits = self.pool.lookup(request.tokens)

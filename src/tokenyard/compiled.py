@@ -1,4 +1,4 @@
-"""The modules that every step passes run compiled where somebody has compiled them, else interpreted as they are.
+"""The modules that every step passes run compiled where they have been compiled, else interpreted as they are.
 
     core/kv/block_pool.py              what it does: the only text
     core/kv/block_pool.pxd             which of its names are numbers, for Cython alone
@@ -73,12 +73,12 @@ def prefer_compiled(folder: str, path: MutableSequence[str]) -> None:
 
 
 def column(value: int, count: int) -> MutableSequence[int]:
-    """So many numbers below 2**31, one per block: what is quick to read and write one by one, for whoever runs.
+    """So many numbers below 2**31, one per block: what is quick to read and write one by one.
 
     The interpreter is fastest with a list, compiled code with an array, which it declares as one.
     """
     if _interpreted_because is not None:
         return [value] * count
-    from array import array  # noqa: PLC0415 - whoever interprets needs none
+    from array import array  # noqa: PLC0415 - the interpreter needs none
 
     return array("i", [value]) * count

@@ -66,7 +66,7 @@ def drafts_problem(output: SchedulerOutput, drafts: Tokens, most: int) -> str | 
 
 
 class _RecordedStep:
-    """A step whose output is known when its record is read; it is never done before somebody waits for it."""
+    """A step whose output is known when its record is read; it is never done before it is waited for."""
 
     def __init__(self, executor: RecordedExecutor, plan: SchedulerOutput) -> None:
         self._executor = executor
@@ -283,7 +283,7 @@ class Replay:
             raise self._damaged(f"schedule() number {theirs['n']} stands where number {self.steps} is due")
         is_due = self.core.fill()
         output = self.executor.plan
-        assert output is not None, "somebody is there to be scheduled"
+        assert output is not None, "a request is there to be scheduled"
         self.in_flight[self.steps] = output
         self.steps += 1
         decided = {**_decision(output), **self._encoder(output)}

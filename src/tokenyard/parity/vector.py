@@ -309,7 +309,7 @@ class RecordedGrammar:
         return self._forbids.isdisjoint(tokens)
 
     def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
-        """Nobody samples by it: what was sampled is recorded."""
+        """No step samples by it: what was sampled is recorded."""
         return np.full((1 + len(drafts), 1), -1, np.int32)
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:

@@ -120,7 +120,7 @@ class FairShare(Policy):
         self._taken: dict[User, float] = {}
         """Prompts admitted in this step, until the meter charges for them."""
         self._queues: WeakSet[UserQueue] = WeakSet()
-        """All in which somebody may wait."""
+        """All queues in which a request may wait."""
         self._floor = 0.0
         """Counter of the user served last: where users start when no request waits."""
 

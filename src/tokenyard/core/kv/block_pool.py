@@ -17,7 +17,7 @@ __all__ = ["NULL_BLOCK", "BlockPool", "FreeQueue", "PoolListener", "PrefixIndex"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The free queue: blocks nobody holds, least recently used first.
+# The free queue: blocks that no request holds, least recently used first.
 #
 #     next out <-  [ front, a stack that grows to the left ] [ back, a list that grows to the right ]  <- freed blocks
 #                                                              ^ head
