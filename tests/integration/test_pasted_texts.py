@@ -131,3 +131,25 @@ def test_other_commands(tmp_path: Path) -> None:
     assert split.code == 0, split.stderr
     said = assumed(json.loads(split.stdout)["header"])
     assert "so that one of them gets all the traffic here" in said["replicas"][1]
+
+
+def test_a_plan_takes_replicas_and_says_what_it_took(tmp_path: Path) -> None:
+    """As `run` does; a variant of another GPU says nothing of the manifest's, and a split has one number of engines."""
+    words = ("plan", "chat", "--limit", "3", "--serve", DENSE, "--slo", "ttft:9000", "--no-largest-load")
+    plan = json.loads(call(*words, "--set", "max_num_seqs=4,8", "--json", cwd=tmp_path).stdout)
+    assert (plan["replicas"], plan["recommended"]["gpus"]) == ("4", 4)
+    said = assumed(plan["header"])
+    assert said["gpu"] == ("h100", "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3")
+    assert said["replicas"][0] == "4"
+    run = call("run", *words[1:-1], "--max-num-seqs", "4", "--advice", "none", "--json", cwd=tmp_path)
+    figures = {row["settings"]["max_num_seqs"]: row["figures"] for row in plan["rows"]}
+    assert figures[4]["ttft_ms.mean"] == json.loads(run.stdout)["ttft_ms"]["mean"]
+    shown = call(*words, "--set", "gpu=h200", "replicas=2", cwd=tmp_path).stdout
+    assert "Deployment" in shown
+    assert "vllm-version 0.22: 0.22.1, the tag of the image" in " ".join(shown.split())
+    assert "nvidia.com/gpu.product" not in shown
+    assert "replicas of the manifest" not in shown
+    for split in (("--split", "1+1"), ("--set", "split=1+1")):
+        apart = json.loads(call(*words, *split, "--json", cwd=tmp_path).stdout)
+        assert "so that one of them gets all the traffic here" in assumed(apart["header"])["replicas"][1]
+        assert apart["replicas"] is None

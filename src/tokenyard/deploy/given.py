@@ -220,7 +220,7 @@ def said_beside_flags(
     if line.gpu is not None and "gpu" not in typed:
         take("gpu", _known_gpu(line.gpu), line.gpu.where)
     if line.replicas is not None and line.replicas.value != "1" and "replicas" not in typed:
-        problem = _no_replicas(line, has=has, typed=typed, one_deployment=one_deployment, with_trace=with_trace)
+        problem = _no_replicas(line, has=has, typed=typed, with_trace=with_trace)
         if problem is None:
             take("replicas", line.replicas.value, f"{line.replicas.where}; --replicas 1 if the log is of one of them")
         else:
@@ -277,12 +277,10 @@ def _known_gpu(said: Said) -> str:
     return said.value
 
 
-def _no_replicas(
-    line: ServeLine, *, has: Collection[str], typed: Collection[str], one_deployment: bool, with_trace: bool
-) -> str | None:
+def _no_replicas(line: ServeLine, *, has: Collection[str], typed: Collection[str], with_trace: bool) -> str | None:
     """Why replicas cannot be replayed; None if they can."""
     sizes = [each.value for each in line.given if each.flag.field == "data_parallel_size"]
-    if not one_deployment or "replicas" not in has:
+    if "replicas" not in has:
         return "this command replays one deployment"
     if with_trace or os.environ.get("SCHED_TRACE_PATH"):
         return "a replay with replicas writes no trace"
@@ -399,6 +397,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     values = {name: value for name, value in said.items() if value is not None}
     given = [each for each in asked.given if each.flag.field not in gone]
     given = spelled_out(merged(given, _flags(said, kind)))
+    asked = replace(asked, found=tuple(each for each in asked.found if not _is_replaced(each, said)))
     if (CHANGES_MEMORY | {"gpu"}) & said.keys():
         asked, unlogged = _without_log(asked, said)
         gone |= unlogged
@@ -409,6 +408,11 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     launch = replace(settings.launch, asked=replace(asked, given=tuple(given), named=named))
     defaults = {name: default_of(kind, name) for name in gone if group_of(kind, name) is not None}
     return with_values(replace(settings, launch=launch), {**defaults, **_ours(values, kind), **of_flags})
+
+
+def _is_replaced(found: Found, said: Collection[str]) -> bool:
+    """Whether what a text says beside flags counts no more, since it is among the settings that are ``said``."""
+    return found.name.replace("-", "_") in said or (found == NO_GPU and "gpu" in said)
 
 
 def _without_log(asked: GivenFlags, said: Collection[str]) -> tuple[GivenFlags, set[str]]:

@@ -6,6 +6,7 @@ the values are filled in where it is done.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ __all__ = ["REPLAYS", "Replay", "plain_words", "with_given"]
 Replay = Run | Compare | Split | Plan | Sweep
 REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split, "plan": Plan, "sweep": Sweep}
 """Sub-commands that take flags of vLLM."""
+_SPLIT = re.compile(r"--split\b|(?:^|[,\s=])split=")
+"""Words by which variants of a plan or a sweep are splits: ``--split 1+1``, ``--set split=1+1``."""
 
 
 class _Plain(NamedTuple):
@@ -45,13 +48,16 @@ def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
     config = next((each for each in direct if each.flag.name == "config"), None)
     from_file = read_config_file(Path(config.value)) if config is not None else []
     typed = {each.flag.field for each in (*from_file, *direct)} | {_field(word) for word in rest if _name(word) in own}
+    has = set(setting_names(cast(type, command)))
+    if command is Split or any(_SPLIT.search(word) for word in rest):
+        has.discard("replicas")  # a split is replayed with one number of engines on each side
     given = given_by(
         line,
         [direct],
         before=from_file,
         typed=typed,
         gpu=_value_of(rest, "--gpu"),
-        has=setting_names(cast(type, command)),
+        has=has,
         one_deployment=command in (Run, Compare),
         with_trace="trace" in typed,
     )

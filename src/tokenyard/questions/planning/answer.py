@@ -16,6 +16,7 @@ from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLO
 from tokenyard.questions.sweeping.measuring import Incumbent
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
+from tokenyard.trace.start import Deployment
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = [
@@ -412,6 +413,9 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """What would be short next; None where a bound is missed already."""
     floors: list[AchievableBound] = []
     """What the bounds that are missed would have to be."""
+    header: Deployment | None = None
+    """The recommended deployment, with what was taken, assumed and passed over; of a split its decode engines; None of
+    a trace."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""
     unknown: list[str] = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.render.parts import print_section, table_of
+from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.questions.planning.answer import Goal, LargestLoad, Plan, ServedApart, sentence_of, value_of
 from tokenyard.questions.sweeping.rows import Row, words_of
@@ -38,6 +39,8 @@ def print_plan(plan: Plan, console: Console) -> None:
         *_chosen(plan, chosen, goal),
     )
     print_section(console, "What it reaches", *_figures(chosen))
+    if plan.header is not None:  # of step times the section on errors tells
+        print_section(console, "Deployment", deployment_table(msgspec.structs.replace(plan.header, step_time=None)))
     if len(plan.front) > 1:
         print_section(console, "The front: none beats these", _front(plan, goal))
     if plan.largest_load is not None:
