@@ -210,7 +210,8 @@ class RecordedSubject(_Unpacked):
         name, setting = convert(given, value, flag)
         if name not in CHANGEABLE:
             fix = (
-                f"a trace cannot tell what this would have done: use one of {', '.join(CHANGEABLE)}, or plan a workload"
+                "a trace cannot tell what this would have done: whatif estimates it from step times; here use one of "
+                f"{', '.join(CHANGEABLE)}, or plan a workload"
             )
             raise ConfigError(flag, given, fix)
         return name, setting
