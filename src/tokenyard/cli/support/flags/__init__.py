@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tokenyard.cli.support.flags.planning import Plan, Sweep
 from tokenyard.cli.support.flags.replays import Compare, Demo, Replay, Run, Split
-from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, Serve
+from tokenyard.cli.support.flags.serving import Emulate, EngineFlags, FrontFlags, Serve
 from tokenyard.cli.support.flags.traces import (
     Accuracy,
     Convert,
@@ -30,6 +30,7 @@ __all__ = [
     "Compare",
     "Convert",
     "Demo",
+    "Emulate",
     "EngineFlags",
     "Export",
     "FrontFlags",
@@ -68,6 +69,7 @@ Command = (
     | View
     | Import
     | Serve
+    | Emulate
 )
 
 COMMANDS: dict[type[Command], str] = {
@@ -89,5 +91,6 @@ COMMANDS: dict[type[Command], str] = {
     Workloads: "workloads",
     Import: "import",
     Serve: "serve",
+    Emulate: "emulate",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""
