@@ -42,6 +42,7 @@ __all__ = [
     "JobTimes",
     "Metric",
     "MetricValues",
+    "Policies",
     "ask",
     "compare",
     "draw",

@@ -41,6 +41,7 @@ __all__ = [
     "COSTLY",
     "KnownSource",
     "Space",
+    "contents_of",
     "gpus_of",
     "grid_of",
     "identity_of",
@@ -119,7 +120,7 @@ def identity_of(
     known: dict[str, Any] = {
         "tokenyard": __version__,
         "workload": scenario.name,
-        "contents": _made(workload) if isinstance(workload, Workload) else _contents(Path(workload)),
+        "contents": contents_of(workload),
         **{f"contents of {each}": _contents(Path(each)) for each in scenario.more},
         "vllm_version": scenario.launch.vllm_version,
         "ignore_unmodelled": scenario.launch.ignore_unmodelled,
@@ -135,9 +136,11 @@ def identity_of(
     return known | {"files": _files(known)}
 
 
-def _made(workload: Workload) -> str:
-    """A digest of a workload that was made in Python."""
-    return blake2s(pickle.dumps(list(workload)), digest_size=16).hexdigest()
+def contents_of(workload: str | Workload) -> str | None:
+    """A digest of what arrives: of a workload that was made in Python, or of its file; None for a built-in one."""
+    if isinstance(workload, Workload):
+        return blake2s(pickle.dumps(list(workload)), digest_size=16).hexdigest()
+    return _contents(Path(workload))
 
 
 def _files(known: Any) -> dict[str, str | None]:
