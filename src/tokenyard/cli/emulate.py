@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results
-from tokenyard.cli.support.flags import Emulate
+from tokenyard.cli.support.flags import EmulateCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import MissingExtraError
 
@@ -18,7 +18,7 @@ __all__ = ["deployment_of", "execute"]
 _OF_DEPLOYMENT = ("gpu", "latency", "replicas", "router", "vllm_version")
 
 
-def execute(flags: Emulate) -> int:
+def execute(flags: EmulateCommand) -> int:
     """Serve until told to end; 0 then. Raises TokenyardError."""
     try:
         from tokenyard.serve.emulate.listening import Listening, bound_to  # noqa: PLC0415 - an extra
@@ -51,7 +51,7 @@ def execute(flags: Emulate) -> int:
     return 0
 
 
-def deployment_of(flags: Emulate) -> Deployment:
+def deployment_of(flags: EmulateCommand) -> Deployment:
     """What is emulated. Raises ConfigError."""
     given: dict[str, Any] = {name: value for name in _OF_DEPLOYMENT if (value := getattr(flags, name)) is not None}
     if flags.ignore_unmodelled:

@@ -149,10 +149,8 @@ class AnswerMaker:
         if isinstance(request.pooling_params, PoolingParams):
             return Answer(seed, None)
         script = self._script(request, text)
-        end = len(script) if script is not None else self._length(params)
-        if params.ignore_eos or params.min_tokens > end:
-            end = None if params.ignore_eos else params.min_tokens
-        return Answer(seed, end, script, params.logprobs, params.prompt_logprobs)
+        end = max(len(script) if script is not None else self._length(), params.min_tokens)
+        return Answer(seed, None if params.ignore_eos else end, script, params.logprobs, params.prompt_logprobs)
 
     def _script(self, request: Request, text: str | None) -> Int64s | None:
         if text is not None:
@@ -161,7 +159,7 @@ class AnswerMaker:
             return request.token_slice(0, request.num_prompt_tokens).astype(np.int64)
         return None
 
-    def _length(self, params: GenerationParams) -> int:
+    def _length(self) -> int:
         """Tokens of an answer that its form does not tell."""
         if self._lengths:
             return max(1, self._chance.choice(self._lengths) - 1)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tokenyard.serve.openai.fields import ApiError, as_api_error
-from tokenyard.serve.openai.generating import Answer, Piece
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 from tokenyard.serve.recorded_surface import Surface
 from tokenyard.web.connections import json_response
 
@@ -61,7 +61,7 @@ class Forms:
             name: value for name, value in record.items() if name not in known
         }
 
-    def formed(self, kind: str, answer: Answer) -> Answer:
+    def formed(self, kind: str, answer: AnswerWriter) -> AnswerWriter:
         """An answer of a kind (``chat``, ``completion``) that is told in this form."""
         return _Formed(self, kind, answer)
 
@@ -96,14 +96,14 @@ class Forms:
 class _Formed:
     """Tells another answer's chunks and whole."""
 
-    def __init__(self, forms: Forms, kind: str, answer: Answer) -> None:
+    def __init__(self, forms: Forms, kind: str, answer: AnswerWriter) -> None:
         self._forms, self._kind, self._answer = forms, kind, answer
 
-    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
         return self._forms.whole(self._kind, await self._answer.whole(together))
 
-    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a stream; an error after the first is one of them."""
         has_begun = False
         try:

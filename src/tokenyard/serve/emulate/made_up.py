@@ -262,9 +262,9 @@ def _one_of(choices: Sequence[Any], chance: random.Random) -> str:
 def _takes(choice: Any, letter: str) -> bool:
     kind, value = choice
     if kind is ops.LITERAL:
-        return ord(letter) == value
+        return bool(ord(letter) == value)
     if kind is ops.RANGE:
         return bool(value[0] <= ord(letter) <= value[1])
     name = str(value)
     is_kind = {"DIGIT": letter.isdigit(), "WORD": letter.isalnum() or letter == "_", "SPACE": letter.isspace()}
-    return bool(is_kind[name.rpartition("_")[2]] != ("NOT" in name))
+    return is_kind[name.rpartition("_")[2]] != ("NOT" in name)

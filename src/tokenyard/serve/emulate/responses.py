@@ -95,6 +95,7 @@ class _Answer:
 
     async def whole(self, outputs: AsyncGenerator[Any, None]) -> dict[str, Any]:
         """At once."""
+        last: Any = None
         async with aclosing(outputs):
             async for output in outputs:
                 last = output

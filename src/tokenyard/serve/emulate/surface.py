@@ -28,7 +28,7 @@ from tokenyard.serve.emulate.made_up import made_up_json
 from tokenyard.serve.emulate.responses import Responses
 from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
-from tokenyard.serve.openai.asking import Limits, ServerContext
+from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
@@ -118,7 +118,7 @@ def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: 
     return ServerContext(
         llm=front.llm,
         names=front.names,
-        limits=Limits(max_body_bytes=_MOST_BYTES),
+        limits=ClientLimits(max_body_bytes=_MOST_BYTES),
         grammars=front.forms,  # type: ignore[arg-type]  # makes texts where a compiler makes grammars
         defaults=GenerationDefaults({}),
         tool_parser=tools.parser,

@@ -16,7 +16,7 @@ from tests.unit.server.emulate.emulated import LINE, Emulated, emulated
 
 from tokenyard.serve.recorded_surface import surface_of
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "look_up",

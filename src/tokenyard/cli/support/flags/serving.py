@@ -13,7 +13,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 
-__all__ = ["Emulate", "EngineFlags", "FrontFlags", "Serve"]
+__all__ = ["EmulateCommand", "EngineFlags", "FrontFlags", "ServeCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class FrontFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serve:
+class ServeCommand:
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
@@ -120,7 +120,7 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Emulate:
+class EmulateCommand:
     """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
 
     serve: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LINE|FILE")]
