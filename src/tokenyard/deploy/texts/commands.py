@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, Piece, ShellError, Word, commands, expanded, split_words
+from tokenyard.deploy.vllm_serve.shell import (
+    MOST_CHARACTERS,
+    ShellError,
+    Word,
+    WordPart,
+    commands,
+    expanded,
+    split_words,
+)
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_beginning
 
@@ -17,7 +25,7 @@ __all__ = [
     "SEVERAL",
     "ContainerCommand",
     "Expander",
-    "Found",
+    "HeaderNote",
     "MeasuredKV",
     "Nodes",
     "Said",
@@ -45,7 +53,7 @@ class Said(NamedTuple):
     """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
 
 
-class Found(NamedTuple):
+class HeaderNote(NamedTuple):
     """Something that a header says of the text: ``name value: why``."""
 
     name: str
@@ -53,7 +61,7 @@ class Found(NamedTuple):
     why: str
 
 
-NO_GPU = Found("start-up log", "no GPU", "the log names none; --gpu says which")
+NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
 
 
 class MeasuredKV(NamedTuple):
@@ -96,7 +104,7 @@ class ContainerCommand:
     resolved: dict[str, Any] = field(default_factory=dict)
     """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     """What was not read, and what the text leaves to its reader."""
 
 
@@ -279,9 +287,9 @@ class Expander:
             self._assign(found[1], word, found.end(), adds=bool(found[2]), may_not_run=may_not_run)
         return []
 
-    def notes(self) -> tuple[Found, ...]:
+    def notes(self) -> tuple[HeaderNote, ...]:
         """What is to be said of the variables that were used."""
-        return tuple(Found(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
+        return tuple(HeaderNote(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
 
     def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
         if may_not_run:
@@ -295,7 +303,7 @@ class Expander:
             words = [text for each in items for text in self._expanded(each)]
             self.arrays[name] = [*(self.arrays.get(name, []) if adds else ()), *words]
             return
-        value = [Piece(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
+        value = [WordPart(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
         text = "".join(self._expanded(value))
         before = self.environment.get(name, "") if adds else ""
         self._spend(len(before))
@@ -320,7 +328,7 @@ class Expander:
         return words
 
 
-def _is_variable(piece: Piece) -> bool:
+def _is_variable(piece: WordPart) -> bool:
     return piece.name is not None or piece.is_quoted
 
 
@@ -379,11 +387,11 @@ def _written_out(command: list[Word]) -> set[str]:
     return {piece.name for word in command for piece in word if piece.name is not None} - passed_on
 
 
-def _cut_off(line: int, behind: list[Word]) -> Found:
+def _cut_off(line: int, behind: list[Word]) -> HeaderNote:
     """What is to be said of the words that stand below the comment that ends a command."""
     flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
     what = ", ".join(flags) or "what stands below it"
-    return Found("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
+    return HeaderNote("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
 
 
 def _bare(command: list[Word]) -> list[Word]:
@@ -460,7 +468,7 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
-    environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
+    environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
     at = _options(words, words.index("run") + 1, environment, notes, entry)
     if at == len(words):
         return None
@@ -501,7 +509,9 @@ def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | No
     return _started(words[: at + 1], words[at + 1 :], expander)
 
 
-def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:
+def _options(
+    words: Sequence[str], at: int, environment: dict[str, str], notes: list[HeaderNote], entry: list[str]
+) -> int:
     """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
@@ -520,7 +530,7 @@ def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: 
         elif name == "--entrypoint":
             entry[:] = [value] if value else []
         elif name == "--env-file":
-            notes.append(Found(name, value, "variables in it are not read"))
+            notes.append(HeaderNote(name, value, "variables in it are not read"))
     return min(at, len(words))
 
 
@@ -542,7 +552,7 @@ def is_unit(text: str) -> bool:
 def unit_started(text: str) -> list[ContainerCommand]:
     """What the unit starts, if that is vLLM. Raises ConfigError."""
     environment: dict[str, str] = {}
-    notes: list[Found] = []
+    notes: list[HeaderNote] = []
     commands: list[str] = []
     image = in_container = ""
     for line in _joined(text):
@@ -555,7 +565,7 @@ def unit_started(text: str) -> list[ContainerCommand]:
         elif name == "environment":
             environment.update((each[1], each[2].strip("\"'")) for each in _SUPERVISED.finditer(value))
         elif name == "EnvironmentFile":
-            notes.append(Found(name, value, "variables in it are not read"))
+            notes.append(HeaderNote(name, value, "variables in it are not read"))
         elif name == "Image":
             image = value
         elif name == "Exec":
