@@ -281,7 +281,7 @@ def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
         why = f"{gpus.where}: the flags need {needed}, the others of other machines (--nnodes)"
     else:
         why = f"{gpus.where}: the flags need {needed}: vLLM would not start"
-    return pasted._replace(found=(*pasted.found, Found("GPUs", gpus.value, why)))
+    return pasted._replace(found=(*pasted.found, HeaderNote("GPUs", gpus.value, why)))
 
 
 def _known_gpu(said: Said) -> str:

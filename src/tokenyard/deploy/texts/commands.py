@@ -231,7 +231,9 @@ _OPENS = ("if", "case", "for", "while", "until", "select")
 _CLOSES = ("fi", "esac", "done")
 _BEFORE_COMMANDS = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "!", "time")
 _TESTS = ("[", "[[", "test")
-_ROUNDS = Found("for", "a loop", "each round starts another one: one of them gets all the traffic here (--replicas)")
+_ROUNDS = HeaderNote(
+    "for", "a loop", "each round starts another one: one of them gets all the traffic here (--replicas)"
+)
 _SPEAKS_OF = frozenset(
     ("echo", "printf", "logger", "grep", "egrep", "pgrep", "pkill", "killall", "kill", "ps", "awk", "sed", "which")
 )

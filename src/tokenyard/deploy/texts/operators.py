@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
-    Found,
+    HeaderNote,
     Said,
     device_of_image,
     version_of_image,
@@ -71,7 +71,7 @@ def model_resource_started(document: Mapping[str, Any]) -> list[ContainerCommand
     gpus = None if profile is None or profile[2] is None else Said(profile[2], "resourceProfile of the Model")
     replicas = range_of(spec.get("minReplicas", spec.get("replicas")), spec.get("maxReplicas", spec.get("replicas")))
     image = str(spec.get("image") or "")
-    note = Found("vLLM", "KubeAI's own", "no image in the Model: --vllm-version says which")
+    note = HeaderNote("vLLM", "KubeAI's own", "no image in the Model: --vllm-version says which")
     return [
         ContainerCommand(
             words=[spec["url"].removeprefix(_HUB), *words_of(spec.get("args"))],
@@ -139,7 +139,7 @@ def _of_ray(config: Mapping[str, Any]) -> ContainerCommand:
         environment=environment_of(_at(config, "runtime_env", "env_vars")),
         gpu=None if kind is None else Said(gpu, "accelerator_type of the configuration"),
         replicas=None if replicas is None else Said(replicas, "deployment_config of the configuration"),
-        notes=(Found("vLLM", "Ray's own", "Ray Serve brings one; --vllm-version says which"),),
+        notes=(HeaderNote("vLLM", "Ray's own", "Ray Serve brings one; --vllm-version says which"),),
     )
 
 
