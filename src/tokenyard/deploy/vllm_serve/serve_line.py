@@ -91,6 +91,8 @@ class ServeLine:
     gpu: Said | None = None
     replicas: Said | None = None
     nodes: Nodes | None = None
+    gpus: Said | None = None
+    """How many the text gives to it."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """Settings that no flag gave, as vLLM's log has them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
@@ -130,6 +132,7 @@ def read_serve_text(text: str) -> ServeLine:
         gpu=_hidden(started.gpu),
         replicas=_hidden(started.replicas),
         nodes=started.nodes,
+        gpus=_hidden(started.gpus),
         resolved=started.resolved,
         kv=started.kv,
         notes=tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
