@@ -215,9 +215,8 @@ def main() -> int:
             rows.append(row)
             off = "  ".join(f"{measure} {value:+.2%}" for measure, value in row["off"].items())
             equal = "equal" if row["decisions_equal"] else "DIFFER"
-            print(
-                f"{name:9} {rate:5g} {row['requests']:8} {row['steps']:6} {equal:>9}   {off}  late steps {row['late_steps']:.1%}"
-            )
+            steps, late = f"{row['requests']:8} {row['steps']:6}", f"late steps {row['late_steps']:.1%}"
+            print(f"{name:9} {rate:5g} {steps} {equal:>9}   {off}  {late}", flush=True)
     if flags.json is not None:
         flags.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     good = all(row["decisions_equal"] and max(map(abs, row["off"].values())) <= _MOST_OFF for row in rows)
