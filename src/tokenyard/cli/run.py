@@ -19,7 +19,7 @@ from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 

@@ -16,7 +16,7 @@ from tokenyard.cli.support.streams import say
 from tokenyard.explain.render.console import PlainConsole
 from tokenyard.redaction import with_valid_text
 from tokenyard.sim.replay import Progress as Replayed
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = ["errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
 
