@@ -5,7 +5,6 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.profiles import NEWEST
-from tokenyard.errors import MISSING, ConfigError, FileError
+from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
 from tokenyard.models.reading.fields import Fields
@@ -161,7 +160,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
-        near = get_close_matches(str(names[0]), ROWS, n=3)
+        near = near_names(str(names[0]), ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
         raise outer.error("architectures", f"is not known: docs/models.md lists the {len(ROWS)} that are{instead}")
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
