@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.commands import Found, MeasuredKV, Nodes, Said
+from tokenyard.deploy.texts.commands import HeaderNote, MeasuredKV, Nodes, Said
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG, started_by
 from tokenyard.deploy.texts.startup_log import is_startup_log
@@ -90,10 +90,12 @@ class ServeLine:
     gpu: Said | None = None
     replicas: Said | None = None
     nodes: Nodes | None = None
+    gpus: Said | None = None
+    """How many the text gives to it."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """Settings that no flag gave, as vLLM's log has them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
 
     def __str__(self) -> str:
         """As one would type it; no secret is in it."""
@@ -129,9 +131,10 @@ def read_serve_text(text: str) -> ServeLine:
         gpu=_hidden(started.gpu),
         replicas=_hidden(started.replicas),
         nodes=started.nodes,
+        gpus=_hidden(started.gpus),
         resolved=started.resolved,
         kv=started.kv,
-        notes=tuple(Found(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
+        notes=tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
     )
 
 

@@ -17,7 +17,7 @@ from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
-from tokenyard.models.reading.parts import Reading, Stack
+from tokenyard.models.reading.parts import ConfigReader, Stack
 from tokenyard.models.reading.pieces import read_row
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
@@ -153,7 +153,9 @@ def _read(
         raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
-def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:
+def _reading(
+    raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool
+) -> ConfigReader:
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
@@ -175,7 +177,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     fields.passed_over("architectures", "model_type")
     chosen = _dtype(outer, fields, dtype)
     quant = read_quantization(outer.section("quantization_config") or fields.section("quantization_config"), chosen)
-    return Reading(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
+    return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
 
 def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
@@ -196,7 +198,7 @@ def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
     return "bfloat16"
 
 
-def _tied(reading: Reading, stack: Stack) -> bool:
+def _tied(reading: ConfigReader, stack: Stack) -> bool:
     if stack.tie_word_embeddings is not None:
         reading.fields.passed_over("tie_word_embeddings")
         return stack.tie_word_embeddings
@@ -205,7 +207,7 @@ def _tied(reading: Reading, stack: Stack) -> bool:
     return found.flag("tie_word_embeddings")
 
 
-def _quantizes_head(reading: Reading) -> bool:
+def _quantizes_head(reading: ConfigReader) -> bool:
     """vLLM quantises an output head only where the file says so."""
     section = reading.outer.section("quantization_config")
     return section is not None and bool(section.get("lm_head", False))

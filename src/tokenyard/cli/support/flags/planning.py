@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
-from tokenyard.cli.support.flags.replays import Replay
+from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
 
-__all__ = ["Plan", "Sweep"]
+__all__ = ["PlanCommand", "SweepCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Many(Replay):
+class SearchFlags(ReplayFlags):
     """What every command with many replays needs."""
 
     workload: Annotated[Positional[str], Arg(metavar="WORKLOAD|TRACE")]
@@ -34,12 +34,12 @@ class Many(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep(Many):
+class SweepCommand(SearchFlags):
     """Replay a grid of settings, or a file of variants, into a Parquet table; continues after an interruption."""
 
     grid: Annotated[Repeated, Arg(name="set", metavar="NAME=A,B,... ...", otherwise="none")] = ()
     """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
-    apart: Grouped[SplitSettings] = field(default_factory=SplitSettings)
+    split_settings: Grouped[SplitSettings] = field(default_factory=SplitSettings)
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, Arg(metavar="DIR")] = Path("sweep")
@@ -53,7 +53,7 @@ class Sweep(Many):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Many):
+class PlanCommand(SearchFlags):
     """Find the settings that meet service levels best, the largest load they allow, and what limits them."""
 
     space: Annotated[

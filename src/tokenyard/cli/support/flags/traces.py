@@ -11,16 +11,16 @@ from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
 from tokenyard.questions.settings import TrafficSettings
 
 __all__ = [
-    "Accuracy",
-    "Convert",
-    "Export",
-    "Import",
-    "Parity",
-    "Query",
-    "Report",
-    "View",
-    "Why",
-    "Workloads",
+    "AccuracyCommand",
+    "ConvertCommand",
+    "ExportCommand",
+    "ImportCommand",
+    "ParityCommand",
+    "QueryCommand",
+    "ReportCommand",
+    "ViewCommand",
+    "WhyCommand",
+    "WorkloadsCommand",
 ]
 
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
+class ImportCommand:
     """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
 
     log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")]
@@ -44,7 +44,7 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workloads:
+class WorkloadsCommand:
     """List the known workloads, formats, policies, GPUs and models."""
 
     json: Switch = False
@@ -56,7 +56,7 @@ class Workloads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parity:
+class ParityCommand:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
     files: Annotated[
@@ -69,7 +69,7 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class AccuracyCommand:
     """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
 
     files: Annotated[
@@ -104,7 +104,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReportCommand:
     """Report on a trace: what held requests back, and how much time they lost to it."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -120,7 +120,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class WhyCommand:
     """Show why a request waited: its waiting time, divided by reason."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -134,7 +134,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class ExportCommand:
     """Export a trace to Perfetto, Chrome, OpenTelemetry or a single HTML file."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -152,7 +152,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convert:
+class ConvertCommand:
     """Convert a trace to Parquet, which is smaller and faster to query, or back."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -168,7 +168,7 @@ class Convert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryCommand:
     """Query a trace in SQL; "show tables" lists the tables."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
@@ -182,7 +182,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ViewCommand:
     """Show traces in a browser: timeline, requests, statistics, comparison."""
 
     paths: Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from tokenyard.cli.support.flags.marks import Arg, Positional, Repeated, Switch, optional
 
-__all__ = ["WhatIf"]
+__all__ = ["WhatIfCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIfCommand:
     """Predict what other settings would have done to a recorded run, and the error of the prediction."""
 
     trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
