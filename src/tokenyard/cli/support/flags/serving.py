@@ -121,11 +121,11 @@ class ServeCommand:
 class EmulateCommand:
     """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
 
-    serve: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LINE|FILE")]
+    serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
     """What starts the server: "vllm serve MODEL ..." as one text, or a file that holds it (script, manifest)."""
     gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
     """GPU that it would run on."""
-    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
+    host: Annotated[str, Arg(metavar="ADDRESS")] = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, optional("PORT", "that of the line, else 8000")] = None
     """Port to listen on; 0 takes any that is free."""
