@@ -51,10 +51,11 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_limits,
     check_local_engines,
     check_media_cache,
+    check_media_device,
     check_media_transport,
     check_model,
+    check_parallelism,
     check_room,
-    check_spreading,
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
@@ -67,7 +68,7 @@ from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.settings import MOST_ENGINES
 
-__all__ = ["Settled", "served_model", "settle"]
+__all__ = ["ResolvedSettings", "resolve_settings", "served_model"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ _NOTABLE_GIB = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class ResolvedSettings:
     """What is served, on what, within which limits; nothing is left to a default."""
 
     version: str
@@ -174,7 +175,7 @@ class Settled:
         return max(self.cudagraph_capture_sizes, default=0)
 
 
-def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> Settled:
+def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> ResolvedSettings:
     """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
     num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
@@ -244,7 +245,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
         long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
-    return Settled(
+    return ResolvedSettings(
         version=version,
         gpu=gpu,
         model=model,
@@ -280,6 +281,9 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
         model,
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
         cache_type=asked.value("mm-processor-cache-type"),
+    )
+    check_media_device(
+        model, asked.value("mm-processor-device"), options=asked.value("mm-processor-kwargs"), version=version
     )
     check_media_transport(
         model,
@@ -318,7 +322,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     """
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    check_spreading(
+    check_parallelism(
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         num_gpus=flags.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size,
         nnodes=parallel.nnodes,
