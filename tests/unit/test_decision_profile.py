@@ -91,8 +91,9 @@ def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> No
     for (_, before), (version, after) in pairwise(PROFILES.items()):
         turned = {each.name for each in SWITCHES if getattr(before, each.name) != getattr(after, each.name)}
         assert turned == set(SINCE[version]), version
-    assert turned_between("0.23", "0.24") == {"unhashed_blocks_first": "0.24"}
-    assert turned_between("0.24", "0.23") == {"unhashed_blocks_first": "0.24"}
+    assert turned_between("0.31", "0.32")["mamba_mode_all"] == "0.32"
+    assert turned_between("0.28", "0.26").keys() >= {"drafts_take_input_slots", "zeroes_all_attention"}
+    assert "uncached_blocks_first" not in turned_between("0.26", "0.28"), "0.27 turned it off, 0.28 on again"
     assert turned_between("0.29", "0.30") == {}
     assert set(turned_between("0.22", "0.33")) == {each.name for each in SWITCHES}
 

@@ -36,6 +36,8 @@ class DecisionProfile:
 
     unhashed_blocks_first: bool = False
     """Freed blocks without cached content go to the front of the free queue: they are used again next."""
+    uncached_blocks_first: bool = False
+    """So do all freed blocks where prefix caching is off."""
     lookups_count_at_admission: bool = False
     """Statistics count a prefix lookup when its request is admitted, not whenever it is made."""
 
@@ -150,7 +152,7 @@ class DecisionProfile:
 SINCE: dict[str, dict[str, Any]] = {
     "0.22": {},
     "0.23": {"admission_reserves_lookahead": True, "decodes_go_round_stages": True, "fills_queue_first": True},
-    "0.24": {"unhashed_blocks_first": True},
+    "0.24": {"unhashed_blocks_first": True, "uncached_blocks_first": True},
     "0.25": {
         "admission_pads_decodes": True,
         "paused_sessions_hold_slots": True,
@@ -158,12 +160,13 @@ SINCE: dict[str, dict[str, Any]] = {
     },
     "0.26": {"windows_free_processed_only": True, "prefill_ranks_spread_kv": False},
     "0.27": {
+        "uncached_blocks_first": False,
         "lookups_count_at_admission": True,
         "zeroes_all_attention": True,
         "stale_outputs_change_nothing": True,
         "resets_drop_sync_output": True,
     },
-    "0.28": {"running_index_drifts": False, "drafts_take_input_slots": True},
+    "0.28": {"uncached_blocks_first": True, "running_index_drifts": False, "drafts_take_input_slots": True},
     "0.29": {"prefix_cache_retention_interval": 0, "min_tokens_bar_stops": False},
     "0.30": {},
     "0.31": {

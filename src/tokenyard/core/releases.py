@@ -43,6 +43,8 @@ class ReleaseFacts:
     """A step has to hold a token beside its drafts."""
     shared_images_need_spawn: bool = False
     """Images in shared memory go with workers that are spawned."""
+    media_device_is_checked: bool = False
+    """Images are read on the GPU of an engine that encodes alone, and of no other."""
     has_bitsandbytes: bool = True
     has_bamba: bool = True
     kv_dtype_follows_model: bool = False
@@ -96,6 +98,7 @@ FACTS_SINCE: dict[str, dict[str, Any]] = {
         "draft_models_schedule_ahead": True,
         "drafts_need_room": True,
         "shared_images_need_spawn": True,
+        "media_device_is_checked": True,
         "has_bitsandbytes": False,
         "graphs_to_1024_on_blackwell": True,
     },

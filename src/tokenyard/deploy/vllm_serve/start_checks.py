@@ -139,10 +139,11 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
 
 
 def check_media_device(model: ModelSpec, device: object, *, options: object, version: str) -> None:
-    """Raise NoStartError for images read on the GPU that runs the model (0.33); ``options``: of the processor."""
+    """Raise NoStartError for images read on the GPU that runs the model; ``options``: of the processor."""
     of_options = options.get("device") if isinstance(options, dict) else None
     where = device if device not in (None, "auto") else of_options
-    if model.supports_multimodal and version != "0.22" and str(where).partition(":")[0] == "cuda":
+    is_checked = release_facts(version).media_device_is_checked and model.supports_multimodal
+    if is_checked and str(where).partition(":")[0] == "cuda":
         raise NoStartError(
             f"mm_processor_device = {where!r} is for engines that encode alone, this one also runs {model.name}: use"
             " cpu, or leave it out"
