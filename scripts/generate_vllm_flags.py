@@ -7,15 +7,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenyard.deploy.vllm_serve.flags import VERSIONS, Effect, VLLMFlag, flag_table
+from tokenyard.deploy.vllm_serve.flags import VERSIONS, FlagEffect, VLLMFlag, flag_table
 
 __all__ = ["document"]
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "vllm-flags.md"
 TITLES = {
-    Effect.USED: "Used",
-    Effect.NOT_MODELLED: "Not modelled",
-    Effect.NO_EFFECT: "Without effect on a replay",
+    FlagEffect.USED: "Used",
+    FlagEffect.NOT_MODELLED: "Not modelled",
+    FlagEffect.NO_EFFECT: "Without effect on a replay",
 }
 HEAD = """\
 # Flags of `vllm serve`

@@ -76,6 +76,7 @@ __all__ = [
     "run",
     "split",
     "standstills",
+    "study",
     "sweep",
     "waiting",
     "whatif",
@@ -92,6 +93,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.questions.whatif": ("whatif",),
         "tokenyard.questions.plan": ("plan",),
         "tokenyard.questions.sweep": ("sweep",),
+        "tokenyard.questions.study": ("study",),
         "tokenyard.questions.compare": ("compare",),
         "tokenyard.questions.split": ("split",),
         "tokenyard.questions.accuracy.ask": ("accuracy",),
@@ -117,7 +119,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "Executor",
         ),
     },
-    "Why somebody waited": {
+    "Why a request waited": {
         "tokenyard.core.sched.observer": ("StepObserver",),
         "tokenyard.core.sched.outcomes": ("StepOutcomes", "Reason"),
     },
@@ -212,6 +214,7 @@ if TYPE_CHECKING:
     from tokenyard.questions.recording import Recording
     from tokenyard.questions.run import RunResult, run
     from tokenyard.questions.split import split
+    from tokenyard.questions.study import study
     from tokenyard.questions.sweep import sweep
     from tokenyard.questions.whatif import whatif
     from tokenyard.record.recorder import TraceRecorder

@@ -13,7 +13,7 @@ from rich.markup import escape
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import in_words_of
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
@@ -39,7 +39,7 @@ class Replayed(NamedTuple):
         return 0 if self.problem is None else 2
 
 
-def execute(flags: Run) -> int:
+def execute(flags: RunCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its trace does not hold all of it."""
     replayed = run(flags)
     if flags.json:
@@ -63,7 +63,7 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
     return f"\n{subject} {place}." if problem is None else f"\n{subject} not whole {place}: {escape(problem)}"
 
 
-def run(flags: Run) -> Replayed:
+def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
     with ExitStack() as reading:
         reading.enter_context(errors().status(f"reading {escape(flags.workload)}"))
@@ -88,7 +88,7 @@ def run(flags: Run) -> Replayed:
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:
     """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
-    refused, first = len(refusals), in_words_of(Run, refusals[0].marked)
+    refused, first = len(refusals), in_words_of(RunCommand, refusals[0].marked)
     if refused + left_out == len(workload):
         problem = f"--skip-refused leaves none of its {len(workload):,} requests; the first: {first}"
         raise WorkloadError(workload.name, 0, problem)

@@ -52,8 +52,8 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_media_cache,
     check_media_transport,
     check_model,
+    check_parallelism,
     check_room,
-    check_spreading,
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
@@ -66,7 +66,7 @@ from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.settings import MOST_ENGINES
 
-__all__ = ["Settled", "served_model", "settle"]
+__all__ = ["ResolvedSettings", "resolve_settings", "served_model"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ _NOTABLE_GIB = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class ResolvedSettings:
     """What is served, on what, within which limits; nothing is left to a default."""
 
     version: str
@@ -173,7 +173,7 @@ class Settled:
         return max(self.cudagraph_capture_sizes, default=0)
 
 
-def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> Settled:
+def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> ResolvedSettings:
     """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
     num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
@@ -242,7 +242,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
         long_prefill_token_threshold=0 if version == "0.22" else threshold,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
-    return Settled(
+    return ResolvedSettings(
         version=version,
         gpu=gpu,
         model=model,
@@ -316,7 +316,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     """
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    check_spreading(
+    check_parallelism(
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         num_gpus=flags.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size,
         nnodes=parallel.nnodes,

@@ -31,10 +31,10 @@ __all__ = [
     "NOT_RECORDED",
     "STEP_IN_PROGRESS",
     "Agreement",
+    "BucketAgreement",
     "Cause",
     "Disagreements",
     "HeldBack",
-    "Pair",
     "Verdict",
     "classify",
 ]
@@ -211,7 +211,7 @@ def _skips_not_listed(outcome: AdmissionOutcome) -> list[str]:
 # bucket, because the classifier has no name for them.
 
 
-class Pair(msgspec.Struct, frozen=True):
+class BucketAgreement(msgspec.Struct, frozen=True):
     """Steps that the classifier put into ``bucket`` and whose recorded reason is ``recorded``."""
 
     bucket: str
@@ -225,7 +225,7 @@ class Disagreements(msgspec.Struct, frozen=True):
 
     steps_compared: int
     steps_disagreeing: int
-    pairs: list[Pair]
+    pairs: list[BucketAgreement]
     """Most frequent first."""
 
 
@@ -250,7 +250,7 @@ class Agreement:
     def result(self) -> Disagreements:
         """The comparison so far."""
         pairs = [
-            Pair(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
+            BucketAgreement(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
             for (bucket, reason), steps in sorted(self._pairs.items(), key=lambda item: (-item[1], item[0]))
         ]
         wrong = sum(pair.steps for pair in pairs if not pair.agrees)

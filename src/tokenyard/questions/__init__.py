@@ -21,6 +21,8 @@ __all__ = [
     "Row",
     "SelfCheck",
     "SplitReport",
+    "Study",
+    "StudyCell",
     "SweepResult",
     "VariantAnswer",
     "WhatIf",
@@ -30,6 +32,7 @@ OFFERED = {
     "tokenyard.questions.accuracy.comparison": ("AccuracyReport", "AccuracyRow"),
     "tokenyard.questions.split": ("SplitReport", "BusyShares"),
     "tokenyard.questions.compare": ("Comparison", "Cell", "Interval", "Metric"),
+    "tokenyard.questions.study": ("Study", "StudyCell"),
     "tokenyard.questions.sweep": ("SweepResult",),
     "tokenyard.questions.planning.answer": ("Plan",),
     "tokenyard.questions.sweeping.rows": ("Row",),
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from tokenyard.questions.planning.answer import Plan
     from tokenyard.questions.recorded.answer import SelfCheck, VariantAnswer, WhatIf
     from tokenyard.questions.split import BusyShares, SplitReport
+    from tokenyard.questions.study import Study, StudyCell
     from tokenyard.questions.sweep import SweepResult
     from tokenyard.questions.sweeping.rows import Row
 else:

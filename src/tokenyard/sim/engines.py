@@ -188,7 +188,7 @@ class LockstepExecutor(SimulatedExecutor):
 class RankListener(Protocol):
     """Who hears of what happens on a rank besides its steps."""
 
-    def told(self, report: EngineReport) -> None:
+    def engine_reported(self, report: EngineReport) -> None:
         """Its counts have changed."""
 
     def refused(self, error: RequestError, request: Request, rank: int) -> None:
@@ -400,7 +400,7 @@ class Rank:
         if counts != self._told:
             self._told = counts
             wave, step = self._wave_and_step
-            self._listener.told(EngineReport(self.rank, waiting, running, self.kv_usage, wave, step))
+            self._listener.engine_reported(EngineReport(self.rank, waiting, running, self.kv_usage, wave, step))
 
     # ---- what it did
 

@@ -202,7 +202,7 @@ class EngineGroup:
 
     # ---- what its ranks tell it
 
-    def told(self, report: EngineReport) -> None:
+    def engine_reported(self, report: EngineReport) -> None:
         if self._router is not None:
             self._router.engine_reported(self._clock.now(), report)
 

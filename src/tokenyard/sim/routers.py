@@ -15,13 +15,13 @@ from tokenyard.vocabulary import file_and_class
 
 __all__ = [
     "ROUTERS",
-    "Coordinator",
-    "Counts",
+    "DPCoordinator",
     "EngineReport",
     "EngineState",
     "Fleet",
     "LeastLoaded",
     "PrefixAffinity",
+    "PublishedCounts",
     "RoundRobin",
     "Router",
     "RouterMaker",
@@ -148,7 +148,7 @@ def _load(engine: EngineState) -> tuple[int, float, int]:
 _INTERVAL, _IDLE_INTERVAL, _SILENCE = 0.1, 5.0, 0.05
 
 
-class Counts(NamedTuple):
+class PublishedCounts(NamedTuple):
     """Counts of one engine, as they were published."""
 
     num_waiting: int = 0
@@ -156,12 +156,12 @@ class Counts(NamedTuple):
     kv_usage: float = 0.0
 
 
-class Coordinator:
+class DPCoordinator:
     """Published counts at any moment; messages take no time. It starts, and publishes, at 0."""
 
     def __init__(self, num_engines: int, *, needs_silence: bool, steps_together: bool) -> None:
         """``needs_silence``: the 50 ms; ``steps_together``: what is published are the counts between two steps."""
-        self._counts = [Counts()] * num_engines
+        self._counts = [PublishedCounts()] * num_engines
         self._silence = _SILENCE if needs_silence else 0.0
         self._steps_together = steps_together
         self._published = tuple(self._counts)
@@ -170,7 +170,7 @@ class Coordinator:
         self._published_at = 0.0
         self._heard_at = 0.0
         self._changed = False
-        self._before_step: tuple[Counts, ...] | None = None
+        self._before_step: tuple[PublishedCounts, ...] | None = None
         self._last_step = (-1, -1)
 
     def hear(self, now: float, report: EngineReport) -> None:
@@ -181,11 +181,11 @@ class Coordinator:
             if self._changed:
                 self._before_step = tuple(self._counts)
             self._last_step = step
-        self._counts[report.rank] = Counts(report.num_waiting, report.num_running, report.kv_usage)
+        self._counts[report.rank] = PublishedCounts(report.num_waiting, report.num_running, report.kv_usage)
         self._changed = True
         self._heard_at = now
 
-    def published(self, now: float) -> tuple[int, tuple[Counts, ...]]:
+    def published(self, now: float) -> tuple[int, tuple[PublishedCounts, ...]]:
         """The last counts that were published before ``now``, and how many times that had happened."""
         self._publish_until(now)
         return self._number, self._published
@@ -236,7 +236,7 @@ class VLLMBalancing(Router):
 
     def __init__(self, fleet: Fleet) -> None:
         is_old = fleet.vllm_version == "0.22"
-        self._coordinator = Coordinator(
+        self._coordinator = DPCoordinator(
             fleet.num_engines,
             needs_silence=is_old or fleet.steps_together,
             steps_together=is_old or fleet.steps_together,
@@ -267,13 +267,13 @@ class _FrontEnd:
     def __init__(self, index: int, fleet: Fleet) -> None:
         self._times = fleet.num_front_ends
         self._start = fleet.num_engines * index // fleet.num_front_ends
-        self._known = [Counts()] * fleet.num_engines
+        self._known = [PublishedCounts()] * fleet.num_engines
         self._number = -1
         """Number of the publication that it knows."""
         self.under_way = [0] * fleet.num_engines
         """Requests of its own that have not ended, on each engine."""
 
-    def choose(self, number: int, published: Sequence[Counts]) -> int:
+    def choose(self, number: int, published: Sequence[PublishedCounts]) -> int:
         """The engine, by what was published; it is remembered that it has one more."""
         if number != self._number:
             self._number, self._known = number, list(published)
@@ -292,7 +292,7 @@ class _FrontEnd:
 class _NewFrontEnd(_FrontEnd):
     """As in 0.33."""
 
-    def choose(self, number: int, published: Sequence[Counts]) -> int:
+    def choose(self, number: int, published: Sequence[PublishedCounts]) -> int:
         chosen = super().choose(number, published)
         self._start = (self._start + 1) % len(self._known)
         return chosen

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import read_words, spelled_out
@@ -24,7 +24,7 @@ def setup(line: str, *words: str, version: str = "0.33", gpu: str = "h100") -> R
     before, serve, after = line.partition("vllm serve")
     text = f"{before}{serve}{after} {FITS}"
     command = parse(["run", "random", "--limit", "1", "--serve", text, "--gpu", gpu, "--vllm-version", version, *words])
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return prepare(command)
 
 
@@ -344,7 +344,7 @@ def test_engines_elsewhere() -> None:
 
 def deployed(*words: str) -> ReplaySpec:
     command = parse(list(words))
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return prepare(command)
 
 

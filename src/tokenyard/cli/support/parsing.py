@@ -14,9 +14,9 @@ from typing import Annotated, Any, cast
 import tyro
 
 from tokenyard.cli.support.flag_names import spellings
-from tokenyard.cli.support.flags import COMMANDS, Command, Compare
+from tokenyard.cli.support.flags import COMMANDS, Command, CompareCommand
 from tokenyard.cli.support.groups import registry
-from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_given
+from tokenyard.cli.support.vllm_argv import REPLAYS, ReplayCommand, plain_words, with_given
 from tokenyard.deploy.vllm_serve.flags import written_out
 from tokenyard.deploy.vllm_serve.serve_line import check_joined
 from tokenyard.redaction import hidden_words
@@ -90,9 +90,9 @@ def parse(arguments: list[str]) -> Command:
     if name in REPLAYS:
         check_joined(given, "flag")
         words, said = plain_words(REPLAYS[name], given)
-        if REPLAYS[name] is Compare:
+        if REPLAYS[name] is CompareCommand:
             words = with_one_policies(words)
-        return with_given(cast(Replay, _parsed([name, *words])), said)
+        return with_given(cast(ReplayCommand, _parsed([name, *words])), said)
     command = next((command for command, known in COMMANDS.items() if known == name), None)
     return _parsed(arguments if command is None else [name, *_written_out(command, given)])
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, Piece, ShellError, Word, commands, expanded, split_words
+from tokenyard.deploy.vllm_serve.shell import (
+    MOST_CHARACTERS,
+    ShellError,
+    Word,
+    WordPart,
+    commands,
+    expanded,
+    split_words,
+)
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_beginning
 
@@ -17,7 +25,7 @@ __all__ = [
     "SEVERAL",
     "ContainerCommand",
     "Expander",
-    "Found",
+    "HeaderNote",
     "MeasuredKV",
     "Nodes",
     "Said",
@@ -44,7 +52,7 @@ class Said(NamedTuple):
     """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
 
 
-class Found(NamedTuple):
+class HeaderNote(NamedTuple):
     """Something that a header says of the text: ``name value: why``."""
 
     name: str
@@ -52,7 +60,7 @@ class Found(NamedTuple):
     why: str
 
 
-NO_GPU = Found("start-up log", "no GPU", "the log names none; --gpu says which")
+NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
 
 
 class MeasuredKV(NamedTuple):
@@ -93,7 +101,7 @@ class ContainerCommand:
     resolved: dict[str, Any] = field(default_factory=dict)
     """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     """What was not read, and what the text leaves to its reader."""
 
 
@@ -258,9 +266,9 @@ class Expander:
             self._assign(found[1], word, found.end(), adds=bool(found[2]), may_not_run=may_not_run)
         return []
 
-    def notes(self) -> tuple[Found, ...]:
+    def notes(self) -> tuple[HeaderNote, ...]:
         """What is to be said of the variables that were used."""
-        return tuple(Found(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
+        return tuple(HeaderNote(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
 
     def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
         if may_not_run:
@@ -274,7 +282,7 @@ class Expander:
             words = [text for each in items for text in self._expanded(each)]
             self.arrays[name] = [*(self.arrays.get(name, []) if adds else ()), *words]
             return
-        value = [Piece(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
+        value = [WordPart(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
         text = "".join(self._expanded(value))
         before = self.environment.get(name, "") if adds else ""
         self._spend(len(before))
@@ -299,7 +307,7 @@ class Expander:
         return words
 
 
-def _is_variable(piece: Piece) -> bool:
+def _is_variable(piece: WordPart) -> bool:
     return piece.name is not None or piece.is_quoted
 
 
@@ -353,11 +361,11 @@ def _written_out(command: list[Word]) -> set[str]:
     return {piece.name for word in command for piece in word if piece.name is not None} - passed_on
 
 
-def _cut_off(line: int, behind: list[Word]) -> Found:
+def _cut_off(line: int, behind: list[Word]) -> HeaderNote:
     """What is to be said of the words that stand below the comment that ends a command."""
     flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
     what = ", ".join(flags) or "what stands below it"
-    return Found("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
+    return HeaderNote("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
 
 
 def _bare(command: list[Word]) -> list[Word]:
@@ -434,7 +442,7 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
-    environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
+    environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
     at = _options(words, words.index("run") + 1, environment, notes, entry)
     if at == len(words):
         return None
@@ -462,7 +470,9 @@ def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | No
     return _started(words[: at + 1], words[at + 1 :], expander)
 
 
-def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:
+def _options(
+    words: Sequence[str], at: int, environment: dict[str, str], notes: list[HeaderNote], entry: list[str]
+) -> int:
     """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
@@ -481,7 +491,7 @@ def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: 
         elif name == "--entrypoint":
             entry[:] = [value] if value else []
         elif name == "--env-file":
-            notes.append(Found(name, value, "variables in it are not read"))
+            notes.append(HeaderNote(name, value, "variables in it are not read"))
     return min(at, len(words))
 
 
@@ -501,7 +511,7 @@ def is_unit(text: str) -> bool:
 def unit_started(text: str) -> list[ContainerCommand]:
     """What the unit starts, if that is vLLM. Raises ConfigError."""
     environment: dict[str, str] = {}
-    notes: list[Found] = []
+    notes: list[HeaderNote] = []
     commands: list[str] = []
     image = in_container = ""
     for line in _joined(text):
@@ -512,7 +522,7 @@ def unit_started(text: str) -> list[ContainerCommand]:
         if name == "Environment":
             environment.update(_assignments(value) if value else {})
         elif name == "EnvironmentFile":
-            notes.append(Found(name, value, "variables in it are not read"))
+            notes.append(HeaderNote(name, value, "variables in it are not read"))
         elif name == "Image":
             image = value
         elif name == "Exec":

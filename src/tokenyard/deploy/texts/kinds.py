@@ -16,7 +16,7 @@ from tokenyard.deploy.texts.charts import (
 )
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
-    Found,
+    HeaderNote,
     Said,
     is_unit,
     script_started,
@@ -39,7 +39,7 @@ _BY_CONFIG = "a file of flags, as `vllm serve --config` takes it, is given by --
 MOST_OF_A_LOG = 1 << 22
 """Characters of a log that are looked through: a start is at its beginning."""
 _MANIFEST = frozenset(("apiVersion", "kind", "services"))
-_AROUND = Found("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
+_AROUND = HeaderNote("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
 _MANIFEST_STARTS = ("[", "{")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 

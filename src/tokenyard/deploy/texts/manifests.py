@@ -10,7 +10,7 @@ from typing import Any
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Expander,
-    Found,
+    HeaderNote,
     Nodes,
     Said,
     device_of_image,
@@ -65,7 +65,7 @@ _OTHER_DEVICES = re.compile(
     r"amd\.com/gpu|google\.com/tpu|aws\.amazon\.com/neuron|habana\.ai/|gpu\.intel\.com/|huawei\.com/"
 )
 _SHARED_LABELS = ("cloud.google.com/gke-gpu-sharing-strategy", "cloud.google.com/gke-max-shared-clients-per-gpu")
-_SHARED = Found("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
+_SHARED = HeaderNote("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
 _WHOLE = ("", "all-disabled")
 _MOST = 200
 
@@ -177,12 +177,12 @@ def is_compose(document: Any) -> bool:
     return isinstance(services, Mapping) and any(isinstance(each, Mapping) for each in services.values())
 
 
-def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Found, ...]]:
+def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[HeaderNote, ...]]:
     """A service with the defaults of its variables, and what is to be said of them."""
     names: dict[str, str] = {}
     written = {name: _written(each, names, _DEEPEST) for name, each in service.items()}
     why = "their defaults in the file are taken: what .env or the shell sets is not read"
-    return written, (Found("variables of Compose", ", ".join(names), why),) if names else ()
+    return written, (HeaderNote("variables of Compose", ", ".join(names), why),) if names else ()
 
 
 def _written(value: Any, names: dict[str, str], levels: int) -> Any:
@@ -411,7 +411,7 @@ def is_word(value: Any) -> bool:
 def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> ContainerCommand | None:
     """What one container starts; None if it is not vLLM's. Raises ConfigError."""
     around = around or _Around()
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     if around.is_compose:
         container, notes = interpolated(container)
     around = _scaled(around, container)
@@ -500,7 +500,7 @@ def environment_of(value: Any) -> dict[str, str]:
     return found
 
 
-def _notes(container: Mapping[str, Any]) -> Iterator[Found]:
+def _notes(container: Mapping[str, Any]) -> Iterator[HeaderNote]:
     for name in ("envFrom", "env_file"):
         if container.get(name):
-            yield Found(name, "variables", "they are set elsewhere, and are not read")
+            yield HeaderNote(name, "variables", "they are set elsewhere, and are not read")

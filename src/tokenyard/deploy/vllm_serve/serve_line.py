@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.commands import Found, MeasuredKV, Nodes, Said
+from tokenyard.deploy.texts.commands import HeaderNote, MeasuredKV, Nodes, Said
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG, started_by
 from tokenyard.deploy.texts.startup_log import is_startup_log
@@ -94,7 +94,7 @@ class ServeLine:
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """Settings that no flag gave, as vLLM's log has them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
 
     def __str__(self) -> str:
         """As one would type it; no secret is in it."""
@@ -132,7 +132,7 @@ def read_serve_text(text: str) -> ServeLine:
         nodes=started.nodes,
         resolved=started.resolved,
         kv=started.kv,
-        notes=tuple(Found(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
+        notes=tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
     )
 
 

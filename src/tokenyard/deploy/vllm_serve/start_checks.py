@@ -27,8 +27,8 @@ __all__ = [
     "check_media_cache",
     "check_media_transport",
     "check_model",
+    "check_parallelism",
     "check_room",
-    "check_spreading",
     "no_start",
 ]
 
@@ -242,7 +242,7 @@ BACKENDS = ("mp", "uni", "ray", "external_launcher")
 MOST_NODES = 1024
 
 
-def check_spreading(
+def check_parallelism(
     *,
     pipeline_parallel_size: int,
     num_gpus: int,

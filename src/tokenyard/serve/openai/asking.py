@@ -28,8 +28,8 @@ from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
 
 __all__ = [
+    "ClientLimits",
     "EchoedPrompt",
-    "Limits",
     "ServerContext",
     "chat_logprobs",
     "compiled",
@@ -45,7 +45,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """What one client may ask."""
 
     max_body_bytes: int = 8 * 2**20
@@ -70,7 +70,7 @@ class ServerContext:
     llm: AsyncLLM
     names: Sequence[str]
     """By which clients call the model; the first is what answers say."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)
     grammars: GrammarCompiler | None = None
     """For answers that must look like something; None: there are none."""
     defaults: GenerationDefaults = field(default_factory=lambda: GenerationDefaults({}))

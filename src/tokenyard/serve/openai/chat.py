@@ -25,7 +25,7 @@ from tokenyard.serve.openai.fields import (
     parse_body,
 )
 from tokenyard.serve.openai.generating import (
-    Piece,
+    PromptNews,
     Usage,
     cancel_on_disconnect,
     in_thread_if_long,
@@ -160,12 +160,12 @@ class ChatCompletions:
         streams = start_streams(
             context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
         )
-        answer = _Answer(context, request, name, num_top or 0, parser)
+        answer = _ChatAnswer(context, request, name, num_top or 0, parser)
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
 
-class _Answer:
+class _ChatAnswer:
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(
@@ -181,7 +181,7 @@ class _Answer:
         self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
-    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a stream."""
         head = {**self._head, "object": "chat.completion.chunk"}
         usage, options = Usage(), self._request.stream_options
@@ -198,7 +198,7 @@ class _Answer:
         if options is not None and options.include_usage:
             yield {**head, "choices": [], "usage": usage.record()}
 
-    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
         usage, choices, of_prompt = Usage(), [], None
         async with aclosing(together):

@@ -14,7 +14,7 @@ from tokenyard.serve.generation import CompletionOutput, GenerationOutput, Token
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
 from tokenyard.serve.openai.fields import CompletionRequest, parse_body
 from tokenyard.serve.openai.generating import (
-    Piece,
+    PromptNews,
     Usage,
     cancel_on_disconnect,
     output_room,
@@ -59,7 +59,7 @@ class Completions:
             grammars=grammars,
             echo=bool(request.echo),
         )
-        answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
+        answer = _CompletionAnswer(context, request, name, [self._echoed(request, each) for each in prompts])
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
@@ -69,7 +69,7 @@ class Completions:
         return prompt.text if prompt.text is not None else self._context.tokenizer.decode(prompt.token_ids)
 
 
-class _Answer:
+class _CompletionAnswer:
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ class _Answer:
         model = context.answering(request.model)
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
-    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a stream."""
         usage, options = Usage(), self._request.stream_options
         async with aclosing(together):
@@ -93,7 +93,7 @@ class _Answer:
         if options is not None and options.include_usage:
             yield {**self._head, "choices": [], "usage": usage.record()}
 
-    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
         usage, choices = Usage(), []
         async with aclosing(together):
@@ -102,11 +102,11 @@ class _Answer:
                 choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
         return {**self._head, "choices": sorted(choices, key=lambda each: each["index"]), "usage": usage.record()}
 
-    def _whole_choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+    def _whole_choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None
         return {**self._choice(piece, part), "prompt_logprobs": of_prompt}
 
-    def _choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+    def _choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         index = piece.prompt * self._per_prompt + part.index
         first = index not in self._offsets
         offset = self._offsets.setdefault(index, 0)

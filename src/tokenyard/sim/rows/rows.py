@@ -23,7 +23,7 @@ from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.rows.recorder import Piece, RequestRow, RowRecorder, WaitRow
+from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitPiece, WaitRow
 from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.start import describe_run
 from tokenyard.vocabulary import WaitState
@@ -284,7 +284,7 @@ class ReplayRows:
         rank = engine if len(self._engines) > 1 else None
         return why_of(timeline, spans, reconstructed=False, rank=rank, partial=None)
 
-    def _pieces(self, engine: int, row: RequestRow, wait: WaitRow) -> list[Piece]:
+    def _pieces(self, engine: int, row: RequestRow, wait: WaitRow) -> list[WaitPiece]:
         return self._engines[engine].recorder.pieces_of(row, wait, self._until_us(engine), self._steps[engine])
 
     def _until_us(self, engine: int) -> int:
@@ -303,9 +303,9 @@ def _moments(values: Sequence[Any]) -> npt.NDArray[np.float64]:
     return np.array([nan if value is None else value for value in values], np.float64)
 
 
-def _merged(pieces: list[Piece]) -> list[Piece]:
+def _merged(pieces: list[WaitPiece]) -> list[WaitPiece]:
     """Neighbours that have the same cause are one, whichever stood at the head of the queue."""
-    merged: list[Piece] = []
+    merged: list[WaitPiece] = []
     for piece in pieces:
         if merged and merged[-1].cause == piece.cause and merged[-1].end_us == piece.start_us:
             merged[-1] = merged[-1]._replace(end_us=piece.end_us)
@@ -314,7 +314,7 @@ def _merged(pieces: list[Piece]) -> list[Piece]:
     return merged
 
 
-def _wait_of(wait: WaitRow, pieces: list[Piece]) -> Wait:
+def _wait_of(wait: WaitRow, pieces: list[WaitPiece]) -> Wait:
     spent: dict[tuple[str, Any], int] = {}
     for piece in pieces:
         spent[piece.cause] = spent.get(piece.cause, 0) + piece.end_us - piece.start_us
@@ -329,7 +329,9 @@ def _wait_of(wait: WaitRow, pieces: list[Piece]) -> Wait:
     )
 
 
-def _span(state: WaitState, piece: Piece, starts: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Span:
+def _span(
+    state: WaitState, piece: WaitPiece, starts: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]
+) -> Span:
     """A piece with the steps that decided it."""
     first = int(np.searchsorted(starts, piece.start_us))
     last = max(int(np.searchsorted(starts, piece.end_us)) - 1, first)

@@ -21,7 +21,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.vllm.kv_groups import KINDS, known_group
 from tokenyard.vllm.versions import profile_name
 
-__all__ = ["EncoderRoom", "Settings", "check_options", "translated_settings"]
+__all__ = ["EncoderRoom", "OurSettings", "check_options", "translated_settings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class EncoderRoom(NamedTuple):
     """Embeddings kept."""
 
 
-class Settings(NamedTuple):
+class OurSettings(NamedTuple):
     """What a :class:`~tokenyard.core.sched.scheduler.Scheduler` is made of."""
 
     scheduler: SchedulerConfig
@@ -132,7 +132,7 @@ class Settings(NamedTuple):
 
 def translated_settings(
     vllm_config: Any, kv_cache_config: Any, encoder: EncoderRoom, hash_size: int | None
-) -> Settings:
+) -> OurSettings:
     """Our settings for a ``VllmConfig`` and a ``KVCacheConfig``; ConfigError for what they ask for and we lack.
 
     ``hash_size`` is the unit in tokens in which vLLM hashes blocks (None: it does not say).
@@ -145,7 +145,7 @@ def translated_settings(
     if cache.enable_prefix_caching and hash_size not in (None, hash_block_size(cache)):
         fix = f"our hashes are of {hash_block_size(cache)} tokens each for these layers: choose another --block-size"
         raise ConfigError("hash_block_size", hash_size, fix)
-    return Settings(scheduler, cache, speculative)
+    return OurSettings(scheduler, cache, speculative)
 
 
 def _profile(kv_cache_config: Any) -> DecisionProfile:

@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.replays import Replay
+from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.cli.support.flags.traces import SLO_FLAG, Repeated, Switch, optional
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
 
-__all__ = ["Plan", "Sweep"]
+__all__ = ["PlanCommand", "SweepCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Many(Replay):
+class SearchFlags(ReplayFlags):
     """What every command with many replays needs."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
@@ -36,14 +36,14 @@ class Many(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep(Many):
+class SweepCommand(SearchFlags):
     """Replay a grid of settings, or a file of variants, into a Parquet table; continues after an interruption."""
 
     grid: Annotated[
         Repeated, tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: none)")
     ] = ()
     """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
-    apart: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
+    split_settings: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("sweep")
@@ -57,7 +57,7 @@ class Sweep(Many):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Many):
+class PlanCommand(SearchFlags):
     """Find the settings that meet service levels best, the largest load they allow, and what limits them."""
 
     space: Annotated[

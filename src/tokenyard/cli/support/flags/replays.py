@@ -23,11 +23,11 @@ from tokenyard.deploy.settings import (
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.questions.settings import TrafficSettings
 
-__all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
+__all__ = ["CompareCommand", "DemoCommand", "ReplayFlags", "RunCommand", "SplitCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class ReplayFlags:
     """What every replay needs."""
 
     launch: tyro.conf.OmitArgPrefixes[LaunchSettings] = field(default_factory=LaunchSettings)
@@ -39,7 +39,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Replay):
+class RunCommand(ReplayFlags):
     """Replay a workload on a virtual clock and report what held requests back."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
@@ -61,7 +61,7 @@ class Run(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(Replay):
+class CompareCommand(ReplayFlags):
     """Compare two traces (`compare A B`), or one workload under several policies."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
@@ -89,14 +89,14 @@ class Compare(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split(Replay):
+class SplitCommand(ReplayFlags):
     """Replay a workload with prefill-decode disaggregation: prefill and decode on separate engines."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    apart: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
+    split_settings: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
     output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
@@ -107,7 +107,7 @@ class Split(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demo:
+class DemoCommand:
     """Replay 100 coding agents, report what held them back and what to try next."""
 
     trace: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("traces/demo")

@@ -12,7 +12,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 
-__all__ = ["EngineFlags", "FrontFlags", "Serve"]
+__all__ = ["EngineFlags", "FrontFlags", "ServeCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class FrontFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serve:
+class ServeCommand:
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]

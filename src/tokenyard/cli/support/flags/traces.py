@@ -13,18 +13,18 @@ from tokenyard.questions.settings import TrafficSettings
 
 __all__ = [
     "SLO_FLAG",
-    "Accuracy",
-    "Convert",
-    "Export",
-    "Import",
-    "Parity",
-    "Query",
+    "AccuracyCommand",
+    "ConvertCommand",
+    "ExportCommand",
+    "ImportCommand",
+    "ParityCommand",
+    "QueryCommand",
     "Repeated",
-    "Report",
+    "ReportCommand",
     "Switch",
-    "View",
-    "Why",
-    "Workloads",
+    "ViewCommand",
+    "WhyCommand",
+    "WorkloadsCommand",
     "optional",
 ]
 
@@ -51,7 +51,7 @@ def optional(metavar: str, otherwise: str) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
+class ImportCommand:
     """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
 
     log: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")]
@@ -66,7 +66,7 @@ class Import:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workloads:
+class WorkloadsCommand:
     """List the known workloads, formats, policies, GPUs and models."""
 
     json: Switch = False
@@ -78,7 +78,7 @@ class Workloads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parity:
+class ParityCommand:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
     files: Annotated[
@@ -91,7 +91,7 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class AccuracyCommand:
     """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
 
     files: Annotated[
@@ -126,7 +126,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReportCommand:
     """Report on a trace: what held requests back, and how much time they lost to it."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
@@ -142,7 +142,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class WhyCommand:
     """Show why a request waited: its waiting time, divided by reason."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
@@ -156,7 +156,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class ExportCommand:
     """Export a trace to Perfetto, Chrome, OpenTelemetry or a single HTML file."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
@@ -174,7 +174,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convert:
+class ConvertCommand:
     """Convert a trace to Parquet, which is smaller and faster to query, or back."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
@@ -190,7 +190,7 @@ class Convert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryCommand:
     """Query a trace in SQL; "show tables" lists the tables."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
@@ -204,7 +204,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ViewCommand:
     """Show traces in a browser: timeline, requests, statistics, comparison."""
 
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()

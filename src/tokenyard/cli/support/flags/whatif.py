@@ -10,11 +10,11 @@ import tyro.conf
 
 from tokenyard.cli.support.flags.traces import Repeated, Switch, optional
 
-__all__ = ["WhatIf"]
+__all__ = ["WhatIfCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIfCommand:
     """Predict what other settings would have done to a recorded run, and the error of the prediction."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
