@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
-
-from rich.console import Console
-from rich.markup import escape
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes, warn
+from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import in_words_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.errors import WorkloadError
-from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
 from tokenyard.workload import Workload
+
+if TYPE_CHECKING:  # rich is loaded where it prints
+    from rich.console import Console
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 
@@ -51,6 +50,8 @@ def execute(flags: RunCommand) -> int:
 
 def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None:
     """The report, and where its trace is."""
+    from tokenyard.explain.render.report import print_report  # noqa: PLC0415
+
     print_report(replayed.report, console, buckets=buckets)
     if replayed.trace is not None:
         subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
@@ -59,6 +60,8 @@ def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None
 
 def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
     """The last line of a run that was asked for a trace."""
+    from rich.markup import escape  # noqa: PLC0415
+
     place = f"in [bold]{escape(str(directory))}[/]"
     return f"\n{subject} {place}." if problem is None else f"\n{subject} not whole {place}: {escape(problem)}"
 
@@ -66,7 +69,7 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
 def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
     with ExitStack() as reading:
-        reading.enter_context(errors().status(f"reading {escape(flags.workload)}"))
+        reading.enter_context(busy(f"reading {flags.workload}"))
 
         def read(workload: Workload) -> None:
             reading.close()

@@ -50,6 +50,7 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_limits,
     check_local_engines,
     check_media_cache,
+    check_media_device,
     check_media_transport,
     check_model,
     check_parallelism,
@@ -278,6 +279,9 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
         model,
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
         cache_type=asked.value("mm-processor-cache-type"),
+    )
+    check_media_device(
+        model, asked.value("mm-processor-device"), options=asked.value("mm-processor-kwargs"), version=version
     )
     check_media_transport(
         model,

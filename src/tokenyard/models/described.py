@@ -24,7 +24,7 @@ __all__ = ["DESCRIBED", "described_model", "is_described", "model_in_words"]
 DESCRIBED = "tokenyard_model"
 """The key that tells such a file from a ``config.json``; its value is the version of the format."""
 _VERSION = 1
-_KINDS = {
+_KINDS: dict[str, type] = {
     each.__name__: each
     for each in (
         kinds.WeightFormat, kinds.SoftmaxAttention, kinds.LatentAttention, kinds.Indexer, kinds.Mamba1, kinds.Mamba2,
@@ -109,11 +109,11 @@ def _made(made: Any, content: Any, where: str, **more: Any) -> Any:
 
 def _value(value: Any, wanted: Any, where: str) -> Any:
     if isinstance(value, dict):
-        kind = value.get("piece")
-        fits = isinstance(kind, str) and kind in _KINDS and get_origin(wanted) is not tuple
-        if not fits or not issubclass(_KINDS[str(kind)], wanted):
-            raise ConfigError(f"{where}: piece", kind, f"give one that belongs here: {', '.join(_KINDS)}")
-        return _made(_KINDS[kind], value, where)
+        made = _KINDS.get(str(value.get("piece")))
+        if made is None or get_origin(wanted) is tuple or not issubclass(made, wanted):
+            fix = f"give one that belongs here: {', '.join(_KINDS)}"
+            raise ConfigError(f"{where}: piece", value.get("piece"), fix)
+        return _made(made, value, where)
     if isinstance(value, list) and any(isinstance(each, dict) for each in value) and get_args(wanted):
         return tuple(_value(each, get_args(wanted)[0], where) for each in value)
     try:

@@ -10,13 +10,12 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tokenyard.errors import ConfigError, FileError
+from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, read_input
 
 __all__ = ["GPU", "GPUS", "INSTANCES", "gpu_of_device", "gpu_of_instance", "named_gpu"]
@@ -121,7 +120,7 @@ def named_gpu(name: str) -> GPU:
     if gpu is None and _begins_as_a_device(words):
         gpu = gpu_of_device(words)
     if gpu is None:
-        near = get_close_matches(text, GPUS, n=3)
+        near = near_names(text, GPUS, n=3)
         instead = f"{' or '.join(near)} may be meant; " if near else ""
         fix = f"{instead}use one of: {', '.join(GPUS)}; or a file with its figures (docs/gpus.md)"
         raise ConfigError("gpu", name, fix)

@@ -18,6 +18,7 @@ from tokenyard.deploy.texts.commands import (
     version_of_image,
     words_started,
 )
+from tokenyard.deploy.texts.devices import gpus_of_service
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance
@@ -426,6 +427,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     labels, resources = [] if around.pod is None else labels_of_pod(around.pod), container.get("resources")
     gpu = device_of_image(image) or gpu_of_resources(resources) or found.gpu or gpu_of_labels(labels)
     gpus = _gpus(resources)
+    given = gpus_of_service(container) if gpus is None else Said(str(gpus), "nvidia.com/gpu of the resources")
     nodes = Nodes(around.machines, gpus, "size of the LeaderWorkerSet") if around.machines > 1 else None
     shared = (_SHARED,) if is_gpu_shared(labels, resources) else ()
     return replace(
@@ -434,6 +436,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
         gpu=gpu,
         replicas=around.replicas,
         nodes=nodes,
+        gpus=found.gpus or given,
         notes=(*found.notes, *notes, *_notes(container), *shared),
     )
 

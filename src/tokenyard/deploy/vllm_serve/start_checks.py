@@ -25,6 +25,7 @@ __all__ = [
     "check_limits",
     "check_local_engines",
     "check_media_cache",
+    "check_media_device",
     "check_media_transport",
     "check_model",
     "check_parallelism",
@@ -133,6 +134,17 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
         raise NoStartError(
             f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
             "--mm-processor-cache-type shm, or leave it out"
+        )
+
+
+def check_media_device(model: ModelSpec, device: object, *, options: object, version: str) -> None:
+    """Raise NoStartError for images read on the GPU that runs the model (0.33); ``options``: of the processor."""
+    of_options = options.get("device") if isinstance(options, dict) else None
+    where = device if device not in (None, "auto") else of_options
+    if model.supports_multimodal and version != "0.22" and str(where).partition(":")[0] == "cuda":
+        raise NoStartError(
+            f"mm_processor_device = {where!r} is for engines that encode alone, this one also runs {model.name}: use"
+            " cpu, or leave it out"
         )
 
 

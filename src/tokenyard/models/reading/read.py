@@ -5,7 +5,6 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.profiles import NEWEST
-from tokenyard.errors import MISSING, ConfigError, FileError
+from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.layers import DTYPE_BYTES
@@ -181,7 +180,7 @@ def _reading(
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), str(names[0]))
     if architecture not in ROWS and not _is_decoder(raw):
-        near = get_close_matches(architecture, ROWS, n=3)
+        near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
         fix = f"is not known, and its fields are not those of an ordinary decoder: docs/models.md lists the {len(ROWS)}"
         raise outer.error("architectures", f"{fix} that are{instead}; `tokenyard describe` reads others beside vLLM")
