@@ -15,7 +15,7 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.questions.replaying import Recordings
@@ -61,7 +61,7 @@ def timed(setup: ReplaySpec, *, skip_refused: bool, leaps: bool, reports: bool) 
 def measure(arguments: Sequence[str]) -> bool:
     """Replay one workload; whether both ways gave the same."""
     flags = parse(["run", *arguments])
-    assert isinstance(flags, Run)
+    assert isinstance(flags, RunCommand)
     setup = prepare(flags)
     print(f"{' '.join(arguments)}: {len(setup.workload):,} requests")
     same = True

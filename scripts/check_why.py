@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
@@ -75,7 +75,7 @@ class StopWatch(StepObserver):
 def check(arguments: list[str]) -> list[str]:
     """Replay a workload and compare; returns what is wrong, prints one line."""
     flags = parse(["run", *arguments])
-    assert isinstance(flags, Run)
+    assert isinstance(flags, RunCommand)
     with tempfile.TemporaryDirectory() as folder:
         setup = prepare(replace(flags, output=replace(flags.output, trace=Path(folder))))
         watch = StopWatch()

@@ -9,7 +9,7 @@ from typing import Any
 
 from config_oracle.draw import Case
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import AUTO
 from tokenyard.deploy.spec import ReplaySpec
@@ -98,9 +98,9 @@ def _says(error: NoStartError, words: tuple[str, ...]) -> bool:
     return any(word in str(error) for word in words)
 
 
-def _read(words: list[str]) -> Run:
+def _read(words: list[str]) -> RunCommand:
     command = parse(words)
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return command
 
 

@@ -119,7 +119,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
             "Executor",
         ),
     },
-    "Why somebody waited": {
+    "Why a request waited": {
         "tokenyard.core.sched.observer": ("StepObserver",),
         "tokenyard.core.sched.outcomes": ("StepOutcomes", "Reason"),
     },

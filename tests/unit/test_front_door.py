@@ -74,7 +74,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "Cou
     "ToolCallEstimator",
     "QueueingDelay",
     "Memoryfulness",
-    "Deployment",
+    "DeploymentHeader",
     "LayerSpec",
     "EncoderSpec",
     "WeightFormat",
@@ -96,8 +96,8 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "Cou
     "Mover",
     "ReasonAnswer",
     "RowsOfEngine",
-    "ServedApart",
-    "Settled",
+    "ServedSplit",
+    "ResolvedSettings",
 }
 """Parts of a scheduler, a request, CONTINUUM, a report, a model or an answer that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokenyard.core.config import require_int
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, near_names
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE, SoftmaxAttention, plain_format
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
@@ -115,7 +114,7 @@ def _named(name: str, dtype: str) -> ModelSpec:
 def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
     """The model called ``name`` (case does not matter), or ConfigError with the names that are most like it."""
     if not isinstance(name, str) or name.lower() not in _names():
-        close = get_close_matches(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
+        close = near_names(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
         named = f", or a name that is known, for example {', '.join(close)}" if close else ", or a name that is known"
         fix = f"is not known by name: give the path of its config.json{named} (`tokenyard workloads` lists all)"
         raise ConfigError("model", name, fix)

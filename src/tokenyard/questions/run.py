@@ -36,7 +36,7 @@ from tokenyard.questions.scenario import (
     Scenario,
     bars_of,
     nothing,
-    prepared,
+    replay_spec,
     traffic_by_name,
     without_trace,
 )
@@ -54,7 +54,7 @@ from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
-from tokenyard.trace.start import Deployment as Header
+from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import busiest_part, turn_orders
 from tokenyard.workload.record import Workload
 
@@ -162,7 +162,7 @@ def _in_turns(changes: Sequence[Sequence[Change]]) -> Iterator[Change]:
 def _tried(flags: Scenario, ground: _Ground, change: Change, replay: Replayer) -> Trial:
     setup, report = ground.setup, ground.report
     try:
-        after_change = prepared(_with(flags, change), setup.workload)
+        after_change = replay_spec(_with(flags, change), setup.workload)
         if change.also and _kv_bytes(after_change) > _kv_bytes(setup):
             return trial_of(change, report, None, "its blocks take more memory than those of the run")
         after = replay(after_change, flags, f"{change.setting} {change.then}")
@@ -368,7 +368,7 @@ def ask(
     ``on_read`` is called with the workload before it is replayed. Raises TokenyardError.
     """
     chosen = chosen or Chosen()
-    spec = chosen.on(prepared(scenario))
+    spec = chosen.on(replay_spec(scenario))
     if on_read is not None:
         on_read(spec.workload)
     skip_refused = scenario.arrivals.skip_refused

@@ -29,7 +29,7 @@ __all__ = [
     "GRAPH_STEP",
     "NETWORK_BANDWIDTH",
     "Attention",
-    "Experts",
+    "ExpertWork",
     "Linear",
     "Parallelism",
     "StepFormula",
@@ -84,7 +84,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class ExpertWork:
     """Experts of layers that are alike."""
 
     weights: WeightFormat
@@ -120,7 +120,7 @@ class WorkCounts:
 
     linear: tuple[Linear, ...]
     head: Linear
-    experts: tuple[Experts, ...]
+    experts: tuple[ExpertWork, ...]
     attention: tuple[Attention, ...]
     state_bytes: float
     """Recurrent states of one request: read and written in every step."""
@@ -226,10 +226,10 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
     )
 
 
-def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> Experts:
+def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> ExpertWork:
     """vLLM spreads experts over all tensor x data parallel GPUs: whole ones if asked to, else every one cut."""
     group = parallel.tensor * parallel.data
-    return Experts(
+    return ExpertWork(
         weights=mlp.weights,
         layers=max(1, int(layers)),
         num_experts=mlp.num_experts,
@@ -451,19 +451,19 @@ class StepFormula:
         more = -(-tokens // GRAPH_STEP) * GRAPH_STEP - tokens
         return tokens + (tokens <= self._capture) * (tokens > GRAPH_STEP / 2) * more
 
-    def _product(self, part: Linear | Experts, share: str) -> float:
+    def _product(self, part: Linear | ExpertWork, share: str) -> float:
         """Seconds of arithmetic per token, or per (token, expert) pair."""
         kind = arithmetic_kind(self._gpu, part.weights)
         name = f"{share}_{'float8' if kind == 'int8' else kind}"
         return 2.0 * part.parameters / (arithmetic_rate(self._gpu, kind) * self._constants[name])
 
-    def _traffic(self, part: Linear | Experts, share: str) -> float:
+    def _traffic(self, part: Linear | ExpertWork, share: str) -> float:
         """Seconds to read the weights once; of experts, those of one."""
         weights: WeightFormat = part.weights
         constant = self._constants[f"{share}_{storage_kind(weights)}"]
         return weights.num_bytes(part.parameters) / (self._gpu.memory_bandwidth * constant)
 
-    def _expert_seconds(self, part: Experts, tokens: Number, products: float, traffic: float) -> Number:
+    def _expert_seconds(self, part: ExpertWork, tokens: Number, products: float, traffic: float) -> Number:
         """Distinct experts by tokens, each read once; on the rank that has the most work."""
         c = self._constants
         share = part.per_token / part.num_experts

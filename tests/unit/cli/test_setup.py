@@ -12,7 +12,7 @@ import pytest
 
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import HashAlgo
 from tokenyard.deploy.spec import ReplaySpec, open_trace
@@ -34,7 +34,7 @@ def no_trace_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return prepare(command)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Compare, Demo, Run, Split
+from tokenyard.cli.support.flags import CompareCommand, DemoCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33
@@ -22,7 +22,7 @@ FITS = {"0.22": 4800, "0.33": 4784}
 
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return prepare(command)
 
 
@@ -48,10 +48,10 @@ def test_another_one_is_named(typed: str) -> None:
 def test_every_command_that_replays_takes_it() -> None:
     for words in (["run", "chat"], ["compare", "chat"], ["split", "chat"]):
         command = parse([*words, "--vllm-version", "0.22"])
-        assert isinstance(command, Run | Compare | Split)
+        assert isinstance(command, RunCommand | CompareCommand | SplitCommand)
         assert command.launch.vllm_version == "0.22"
     demo = parse(["demo", "--vllm-version", "0.22"])
-    assert isinstance(demo, Demo)
+    assert isinstance(demo, DemoCommand)
     assert demo.vllm_version == "0.22"
 
 

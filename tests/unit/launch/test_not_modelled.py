@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import KVCacheGroup
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.deploy.vllm_serve.flags import Effect, flag_table
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.parity.replay import replay_vector
 
@@ -28,7 +28,7 @@ DRAFTS = {"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}
 
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return prepare(command)
 
 
@@ -155,7 +155,7 @@ def test_flags_that_it_calls_refused_are() -> None:
     refused -= {"--vllm-version"}
     assert len(refused) >= 14
     effects = {f"--{flag.name}": flag.effect for flag in flag_table()}
-    assert {effects[name.replace("--no-", "--")] for name in refused} == {Effect.NOT_MODELLED}
+    assert {effects[name.replace("--no-", "--")] for name in refused} == {FlagEffect.NOT_MODELLED}
 
 
 def test_a_head_that_drafts_takes_memory() -> None:

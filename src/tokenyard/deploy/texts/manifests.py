@@ -10,7 +10,7 @@ from typing import Any
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Expander,
-    Found,
+    HeaderNote,
     Nodes,
     Said,
     device_of_image,
@@ -18,6 +18,7 @@ from tokenyard.deploy.texts.commands import (
     version_of_image,
     words_started,
 )
+from tokenyard.deploy.texts.devices import gpus_of_service
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device
@@ -78,7 +79,7 @@ _OTHER_DEVICES = re.compile(
     r"amd\.com/gpu|google\.com/tpu|aws\.amazon\.com/neuron|habana\.ai/|gpu\.intel\.com/|huawei\.com/"
 )
 _SHARED_LABELS = ("cloud.google.com/gke-gpu-sharing-strategy", "cloud.google.com/gke-max-shared-clients-per-gpu")
-_SHARED = Found("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
+_SHARED = HeaderNote("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
 _WHOLE = ("", "all-disabled")
 _MOST = 200
 
@@ -197,12 +198,12 @@ def is_compose(document: Any) -> bool:
     return isinstance(services, Mapping) and any(isinstance(each, Mapping) for each in services.values())
 
 
-def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Found, ...]]:
+def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[HeaderNote, ...]]:
     """A service with the defaults of its variables, and what is to be said of them."""
     names: dict[str, str] = {}
     written = {name: _written(each, names, _DEEPEST) for name, each in service.items()}
     why = "their defaults in the file are taken: what .env or the shell sets is not read"
-    return written, (Found("variables of Compose", ", ".join(names), why),) if names else ()
+    return written, (HeaderNote("variables of Compose", ", ".join(names), why),) if names else ()
 
 
 def _written(value: Any, names: dict[str, str], levels: int) -> Any:
@@ -431,7 +432,7 @@ def is_word(value: Any) -> bool:
 def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> ContainerCommand | None:
     """What one container starts; None if it is not vLLM's. Raises ConfigError."""
     around = around or _Around()
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     if around.is_compose:
         container, notes = interpolated(container)
     around = _scaled(around, container)
@@ -446,6 +447,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     labels, resources = [] if around.pod is None else labels_of_pod(around.pod), container.get("resources")
     gpu = device_of_image(image) or gpu_of_resources(resources) or found.gpu or gpu_of_labels(labels)
     gpus = _gpus(resources)
+    given = gpus_of_service(container) if gpus is None else Said(str(gpus), "nvidia.com/gpu of the resources")
     nodes = Nodes(around.machines, gpus, "size of the LeaderWorkerSet") if around.machines > 1 else None
     shared = (_SHARED,) if is_gpu_shared(labels, resources) else ()
     return replace(
@@ -454,6 +456,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
         gpu=gpu,
         replicas=around.replicas,
         nodes=nodes,
+        gpus=found.gpus or given,
         notes=(*found.notes, *notes, *_notes(container), *shared),
     )
 
@@ -520,7 +523,7 @@ def environment_of(value: Any) -> dict[str, str]:
     return found
 
 
-def _notes(container: Mapping[str, Any]) -> Iterator[Found]:
+def _notes(container: Mapping[str, Any]) -> Iterator[HeaderNote]:
     for name in ("envFrom", "env_file"):
         if container.get(name):
-            yield Found(name, "variables", "they are set elsewhere, and are not read")
+            yield HeaderNote(name, "variables", "they are set elsewhere, and are not read")

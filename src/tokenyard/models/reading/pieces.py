@@ -31,12 +31,23 @@ from tokenyard.models.layers import (
     SoftmaxAttention,
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import MOST_LAYERS, Reading, Stack
+from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
 from tokenyard.models.spec import EncoderSpec
 
 __all__ = [
-    "Convolution", "DeltaNet", "Dense", "Experts", "Grouped", "HeadState", "Latent", "Reader", "Row", "SelectiveState",
-    "Tower", "read_row", "varied",
+    "ArchitectureRow",
+    "Convolution",
+    "DeltaNet",
+    "Dense",
+    "Experts",
+    "Grouped",
+    "HeadState",
+    "Latent",
+    "Reader",
+    "SelectiveState",
+    "Tower",
+    "read_row",
+    "varied",
 ]  # fmt: skip
 
 NAMES = {
@@ -59,7 +70,7 @@ NAMES = {
 class Reader:
     """What pieces are read with: the file, and the values of its expressions."""
 
-    reading: Reading
+    reading: ConfigReader
     values: Expressions
 
     def state_dtype(self, default: str) -> str:
@@ -384,7 +395,7 @@ class Tower:
     section: str = "vision_config"
     """Where its fields are; empty: among the decoder's."""
 
-    def build(self, reading: Reading, hidden: int) -> EncoderSpec:
+    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec:
         """The tower beside a decoder that is ``hidden`` wide."""
         section = reading.outer.section(self.section) if self.section else reading.fields
         if section is None:
@@ -420,7 +431,7 @@ AnyMixer = Grouped | Latent | DeltaNet | SelectiveState | HeadState | Convolutio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ArchitectureRow:
     """What an architecture is made of."""
 
     mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
@@ -463,7 +474,7 @@ class Row:
     """(field around the decoder that must be missing or null, what is not modelled)."""
     prefix: str = "model.layers"
     towers: tuple[Tower, ...] = ()
-    decoders: Mapping[str, Row] = field(default_factory=dict)
+    decoders: Mapping[str, ArchitectureRow] = field(default_factory=dict)
     """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
@@ -502,7 +513,7 @@ def _texts(piece: Any) -> Iterator[str]:
                 yield from _texts(getattr(piece, each.name))
 
 
-def read_row(row: Row, reading: Reading) -> Stack:
+def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
     """The layers of a file, by its row."""
     if row.decoders:
         kind = reading.fields.text("model_type")
@@ -538,7 +549,7 @@ def read_row(row: Row, reading: Reading) -> Stack:
     )
 
 
-def _kinds(row: Row, reading: Reading, values: Expressions) -> list[str]:
+def _kinds(row: ArchitectureRow, reading: ConfigReader, values: Expressions) -> list[str]:
     """The kind of every layer."""
     fields = reading.fields
     names = [name for name in row.types.split("|") if name]
@@ -572,7 +583,7 @@ def _num_layers(fields: Any, values: Expressions) -> int:
     return count
 
 
-def _known(row: Row, fields: Any, names: list[str], values: Expressions, word: Any) -> str:
+def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressions, word: Any) -> str:
     kind = row.kinds.get(word, word) if isinstance(word, str) else ""
     if kind not in row.mixers and kind not in row.mlps:
         known = {*row.mixers, *row.kinds} - {*row.kinds.values()} | {*row.kinds}
@@ -583,7 +594,7 @@ def _known(row: Row, fields: Any, names: list[str], values: Expressions, word: A
     return kind
 
 
-def _layer(row: Row, reader: Reader, kind: str, i: int) -> LayerSpec:
+def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int) -> LayerSpec:
     at = f"{row.prefix}.{i}"
     mixers: tuple[Mixer, ...] = tuple(
         mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())
@@ -596,7 +607,7 @@ def _layer(row: Row, reader: Reader, kind: str, i: int) -> LayerSpec:
     return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms)
 
 
-def varied(row: Row, **changes: Any) -> Row:
+def varied(row: ArchitectureRow, **changes: Any) -> ArchitectureRow:
     """The same row with these changes; names are added to its own."""
     for each in ("names", "defaults"):
         if each in changes:

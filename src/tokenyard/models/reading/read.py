@@ -5,7 +5,6 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,13 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.profiles import NEWEST
-from tokenyard.errors import MISSING, ConfigError, FileError
+from tokenyard.core.releases import release_facts
+from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.layers import DTYPE_BYTES
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
-from tokenyard.models.reading.parts import Reading, Stack
+from tokenyard.models.reading.parts import ConfigReader, Stack
 from tokenyard.models.reading.pieces import read_row
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
@@ -154,14 +154,16 @@ def _read(
         raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
-def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:
+def _reading(
+    raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool
+) -> ConfigReader:
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), None)
     if architecture is None:
-        near = get_close_matches(str(names[0]), ROWS, n=3)
+        near = near_names(str(names[0]), ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
         raise outer.error("architectures", f"is not known: docs/models.md lists the {len(ROWS)} that are{instead}")
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
@@ -176,7 +178,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     fields.passed_over("architectures", "model_type")
     chosen = _dtype(outer, fields, dtype)
     quant = read_quantization(outer.section("quantization_config") or fields.section("quantization_config"), chosen)
-    return Reading(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
+    return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
 
 def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
@@ -197,7 +199,7 @@ def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
     return "bfloat16"
 
 
-def _tied(reading: Reading, stack: Stack) -> bool:
+def _tied(reading: ConfigReader, stack: Stack) -> bool:
     if stack.tie_word_embeddings is not None:
         reading.fields.passed_over("tie_word_embeddings")
         return stack.tie_word_embeddings
@@ -206,7 +208,7 @@ def _tied(reading: Reading, stack: Stack) -> bool:
     return found.flag("tie_word_embeddings")
 
 
-def _quantizes_head(reading: Reading) -> bool:
+def _quantizes_head(reading: ConfigReader) -> bool:
     """vLLM quantises an output head only where the file says so."""
     section = reading.outer.section("quantization_config")
     return section is not None and bool(section.get("lm_head", False))
@@ -215,7 +217,7 @@ def _quantizes_head(reading: Reading) -> bool:
 def _context_length(fields: Fields, version: str) -> int:
     """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in.
 
-    YaRN's counts from the original length in vLLM 0.22; 0.33 takes files to count it in.
+    YaRN's counts from the original length in earlier versions; later ones take files to count it in.
     """
     base = fields.count(fields.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
     scaling = fields.section("rope_scaling") or fields.section("rope_parameters")
@@ -227,5 +229,5 @@ def _context_length(fields: Fields, version: str) -> int:
     factor = scaling.number("factor", 1.0)
     if kind == "yarn":
         original = scaling.count("original_max_position_embeddings", base)
-        return int(original * factor) if version == "0.22" else base
+        return int(original * factor) if release_facts(version).yarn_counts_factor else base
     return int(base * factor)

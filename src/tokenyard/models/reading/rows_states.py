@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tokenyard.models.reading.pieces import (
+    ArchitectureRow,
     Convolution,
     DeltaNet,
     Dense,
     Experts,
     Grouped,
     HeadState,
-    Row,
     SelectiveState,
     varied,
 )
@@ -33,7 +33,7 @@ QWEN3_NEXT = varied(
         "linear_num_value_heads": 32, "linear_value_head_dim": 128,
     },
 )  # fmt: skip
-JAMBA = Row(
+JAMBA = ArchitectureRow(
     tied=False,
     mixers={**_PLAIN, "mamba": (SelectiveState(),)},
     types="",
@@ -44,7 +44,7 @@ JAMBA = Row(
     names={"experts": "num_experts=1", "expand": "mamba_expand=2"},
     harmless=("sliding_window", "use_mamba_kernels", "layers_block_type"),
 )
-BAMBA = Row(
+BAMBA = ArchitectureRow(
     mixers={"full_attention": (BIASED,), "mamba": (HeadState(),)},
     types="",
     order=(("full_attention", "i in attn_layer_indices"), ("mamba", "1")),
@@ -52,7 +52,7 @@ BAMBA = Row(
     names={"expand": "mamba_expand=2"},
     harmless=("attn_rotary_emb",),
 )
-GRANITE_HYBRID = Row(
+GRANITE_HYBRID = ArchitectureRow(
     mixers={"full_attention": (BIASED,), "mamba": (HeadState(),)},
     types="layer_types|layers_block_type",
     kinds={"attention": "full_attention", "linear_attention": "mamba"},
@@ -64,7 +64,7 @@ GRANITE_HYBRID = Row(
     names={"experts": "num_local_experts=0", "expand": "mamba_expand=2"},
     harmless=("intermediate_size", "num_experts_per_tok", "position_embedding_type"),
 )
-NEMOTRON_H = Row(
+NEMOTRON_H = ArchitectureRow(
     tied=False,
     mixers={
         "full_attention": (Grouped(module="mixer"),),
@@ -99,7 +99,7 @@ NEMOTRON_H = Row(
     ),
     prefix="backbone.layers",
 )  # fmt: skip
-FALCON_H1 = Row(
+FALCON_H1 = ArchitectureRow(
     mixers={
         "full_attention": (BIASED, HeadState(inner="mamba_d_ssm or hidden * expand", normed="mamba_rms_norm")),
     },
@@ -115,7 +115,7 @@ QWEN3_5 = varied(
         "linear_attention": (DeltaNet(),),
     },
 )
-MAMBA = Row(
+MAMBA = ArchitectureRow(
     mixers={
         "mamba": (
             SelectiveState(
@@ -139,7 +139,7 @@ MAMBA = Row(
     prefix="backbone.layers",
     context="max_position_embeddings=2048",
 )
-MAMBA2 = Row(
+MAMBA2 = ArchitectureRow(
     mixers={
         "mamba": (
             HeadState(
@@ -162,7 +162,7 @@ MAMBA2 = Row(
     prefix="backbone.layers",
     context="max_position_embeddings=2048",
 )
-LFM2 = Row(
+LFM2 = ArchitectureRow(
     mixers={"full_attention": (Grouped(head_norms=True),), "conv": (Convolution(width="conv_dim or hidden"),)},
     types="layer_types",
     order=(("full_attention", "i in full_attn_idxs"), ("conv", "1")),
@@ -183,7 +183,7 @@ LFM2_MOE = varied(
     sparse="i >= num_dense_layers",
     names={"width": "intermediate_size"},
 )
-OLMO_HYBRID = Row(
+OLMO_HYBRID = ArchitectureRow(
     harmless=("linear_allow_neg_eigval",),
     mixers={"full_attention": (Grouped(full_norms=True),), "linear_attention": (DeltaNet(hands_out_states=False),)},
 )

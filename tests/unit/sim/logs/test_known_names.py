@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
 from tokenyard.workload import Workload, load_workload
-from tokenyard.workload.logs.logged import KNOWN_NAMES, LogOptions, View
+from tokenyard.workload.logs.logged import KNOWN_NAMES, LogOptions, RecordView
 from tokenyard.workload.logs.moments import moment_of
 
 _TIME = {"timestamp": "2026-11-20T14:00:00Z"}
@@ -50,8 +50,8 @@ _AROUND = st.lists(st.sampled_from(["attributes", "x", "out", "ai", "my-plugin",
 def test_a_known_name_of_a_count_is_found_at_any_depth(named: tuple[str, str], around: list[str]) -> None:
     field, name = named
     path = ".".join([*around, name])
-    assert View(_nested(path, 7)).find(field).value == 7
-    assert View({path: 7}).find(field).value == 7
+    assert RecordView(_nested(path, 7)).find(field).value == 7
+    assert RecordView({path: 7}).find(field).value == 7
 
 
 def test_the_outermost_count_is_taken(tmp_path: Path) -> None:
