@@ -9,7 +9,7 @@ import msgspec
 from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.vllm_serve.flags import FlagEffect
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.kv_plan import LayerCache
 from tokenyard.policies.named import policy_label, policy_maker
@@ -325,5 +325,5 @@ def _logged(asked: GivenFlags, settled: ResolvedSettings) -> Iterator[Assumption
 
 
 def _no_such_flag(versions: tuple[str, ...], settled: ResolvedSettings) -> str:
-    have = f"vLLM {' and '.join(versions)}" if versions else "older versions"
+    have = span_of(versions) if versions else "older versions"
     return f"a flag of {have}, not of {settled.version}"

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.profiles import NEWEST
+from tokenyard.core.releases import release_facts
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
@@ -245,7 +246,7 @@ def _quantizes_head(reading: ConfigReader) -> bool:
 def _context_length(fields: Fields, version: str) -> int:
     """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in.
 
-    YaRN's counts from the original length in vLLM 0.22; 0.33 takes files to count it in.
+    YaRN's counts from the original length in earlier versions; later ones take files to count it in.
     """
     base = fields.count(fields.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
     scaling = fields.section("rope_scaling") or fields.section("rope_parameters")
@@ -257,5 +258,5 @@ def _context_length(fields: Fields, version: str) -> int:
     factor = scaling.number("factor", 1.0)
     if kind == "yarn":
         original = scaling.count("original_max_position_embeddings", base)
-        return int(original * factor) if version == "0.22" else base
+        return int(original * factor) if release_facts(version).yarn_counts_factor else base
     return int(base * factor)
