@@ -1,4 +1,4 @@
-"""What the command line takes: one frozen dataclass per sub-command, read by tyro.
+"""What the command line takes: one frozen dataclass per sub-command, read by ``parsing``.
 
 Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
 nothing heavy; what a sub-command does stands in the module of its name.

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro.conf
-
-from tokenyard.cli.support.flags.traces import Switch, optional
+from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
@@ -60,7 +58,7 @@ class EngineFlags(Settings):
     """Largest rank of an adapter."""
     seed: int = 0
     """Seed of the sampling of requests that have no seed of their own."""
-    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
+    vllm_version: Annotated[str, Arg(metavar="VERSION")] = DEFAULT_VERSION
     """Version of vLLM whose decisions apply, such as 0.22; any other name lists those that are known."""
 
 
@@ -80,7 +78,7 @@ class FrontFlags:
     """Directory of another tokenizer.json."""
     chat_template: Annotated[str | None, optional("FILE", "the model's")] = None
     """Jinja template that turns chat messages into a prompt."""
-    generation_config: Annotated[str, tyro.conf.arg(metavar="auto|vllm|DIR")] = "auto"
+    generation_config: Annotated[str, Arg(metavar="auto|vllm|DIR")] = "auto"
     """Source of default sampling parameters: auto (the model's generation_config.json), vllm (none), a folder."""
     override_generation_config: Annotated[str | None, optional("JSON", "nothing")] = None
     """Overrides of these defaults: {"temperature": 0.2}."""
@@ -108,11 +106,11 @@ class FrontFlags:
 class ServeCommand:
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
-    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
-    engine: tyro.conf.OmitArgPrefixes[EngineFlags] = field(default_factory=EngineFlags)
-    front: tyro.conf.OmitArgPrefixes[FrontFlags] = field(default_factory=FrontFlags)
-    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
+    engine: Grouped[EngineFlags] = field(default_factory=EngineFlags)
+    front: Grouped[FrontFlags] = field(default_factory=FrontFlags)
+    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
     view: Switch = False
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0
@@ -123,11 +121,11 @@ class ServeCommand:
 class EmulateCommand:
     """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
 
-    serve: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LINE|FILE")]
+    serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
     """What starts the server: "vllm serve MODEL ..." as one text, or a file that holds it (script, manifest)."""
     gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
     """GPU that it would run on."""
-    host: Annotated[str, tyro.conf.arg(metavar="ADDRESS")] = "127.0.0.1"
+    host: Annotated[str, Arg(metavar="ADDRESS")] = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, optional("PORT", "that of the line, else 8000")] = None
     """Port to listen on; 0 takes any that is free."""
