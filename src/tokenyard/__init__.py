@@ -78,6 +78,7 @@ __all__ = [
     "standstills",
     "study",
     "sweep",
+    "upgrade",
     "waiting",
     "whatif",
     "why",
@@ -91,6 +92,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "Questions": {
         "tokenyard.questions.run": ("run", "RunResult"),
         "tokenyard.questions.whatif": ("whatif",),
+        "tokenyard.questions.upgrade": ("upgrade",),
         "tokenyard.questions.plan": ("plan",),
         "tokenyard.questions.sweep": ("sweep",),
         "tokenyard.questions.study": ("study",),
@@ -216,6 +218,7 @@ if TYPE_CHECKING:
     from tokenyard.questions.split import split
     from tokenyard.questions.study import study
     from tokenyard.questions.sweep import sweep
+    from tokenyard.questions.upgrade import upgrade
     from tokenyard.questions.whatif import whatif
     from tokenyard.record.recorder import TraceRecorder
     from tokenyard.record.writer import TraceWriter
