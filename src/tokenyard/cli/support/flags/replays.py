@@ -51,7 +51,11 @@ class RunCommand(ReplayFlags):
     """Try the changes that the report proposes: replay each, show its effect, drop those that do not help. auto uses
     about 60,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
     slo: Annotated[Repeated, SLO_FLAG] = ()
-    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
+    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms). With
+    --by also of one class: interactive:ttft_p95=1s."""
+    by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
+    """Also give figures per class: priority, user, tier, lora_name, prompt_tokens (in ranges), job_id, engine, or a
+    field of the requests' own `meta`."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
