@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import in_words_of
 from tokenyard.cli.support.flags import RunCommand
-from tokenyard.errors import WorkloadError
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.explain.report.classes import Classes, slos_by_class
 from tokenyard.explain.report.report import Report
+from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console
@@ -31,6 +36,8 @@ class Replayed(NamedTuple):
     """The directory of its trace; None if none was wanted."""
     problem: str | None
     """Why the trace is not whole; None if it is."""
+    classes: Classes | None = None
+    """Figures per class, if they were asked for."""
 
     @property
     def code(self) -> int:
@@ -42,7 +49,7 @@ def execute(flags: RunCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its trace does not hold all of it."""
     replayed = run(flags)
     if flags.json:
-        print_json(replayed.report)
+        print_json(replayed.report if replayed.classes is None else _with_classes(replayed.report, replayed.classes))
     else:
         show(replayed, results(), buckets=flags.buckets)
     return replayed.code
@@ -53,9 +60,18 @@ def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None
     from tokenyard.explain.render.report import print_report  # noqa: PLC0415
 
     print_report(replayed.report, console, buckets=buckets)
+    if replayed.classes is not None:
+        from tokenyard.explain.render.classes import print_classes  # noqa: PLC0415
+
+        print_classes(replayed.classes, console)
     if replayed.trace is not None:
         subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
         console.print(where_it_is(subject, replayed.trace, replayed.problem), soft_wrap=True)
+
+
+def _with_classes(report: Report, classes: Classes) -> dict[str, object]:
+    built: dict[str, object] = msgspec.to_builtins(report)
+    return built | {"by": classes.by, "classes": classes.classes}
 
 
 def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
@@ -68,6 +84,12 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
 
 def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
+    bounds = slos_by_class(flags.slo)
+    whole = tuple(map(str, bounds.get("", ())))
+    if flags.by is None and set(bounds) - {""}:
+        raise ConfigError(
+            "slo", next(iter(set(bounds) - {""})), "say what it is a class of: --by priority, for example"
+        )
     with ExitStack() as reading:
         reading.enter_context(busy(f"reading {flags.workload}"))
 
@@ -76,8 +98,9 @@ def run(flags: RunCommand) -> Replayed:
             say_notes(workload)
 
         found = ask(
-            scenario_of(flags),
+            replace(scenario_of(flags), slo=(whole,) if whole else ()),
             bars=replay_bar,
+            watching=Watching(rows=flags.by is not None),
             say=warn,
             on_read=read,
             on_overwritten=say_overwritten,
@@ -86,7 +109,8 @@ def run(flags: RunCommand) -> Replayed:
         )
     if found.result.refused:
         warn_of_refused(found.workload, found.result.refused, found.result.num_left_out)
-    return Replayed(found.report, found.trace, found.problem)
+    classes = None if flags.by is None else found.by(flags.by, flags.slo)
+    return Replayed(found.report, found.trace, found.problem, classes)
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:

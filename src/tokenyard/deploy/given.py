@@ -30,7 +30,7 @@ from tokenyard.deploy.vllm_serve.flags import (
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
 from tokenyard.errors import ConfigError, near_names
-from tokenyard.models.gpus import GPUS
+from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
 
 __all__ = [
@@ -284,10 +284,11 @@ def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
 
 
 def _known_gpu(said: Said) -> str:
-    if said.value not in GPUS:
+    try:
+        return named_gpu(said.value).name
+    except ConfigError:
         known = ", ".join(GPUS)
-        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}")
-    return said.value
+        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}") from None
 
 
 def _no_replicas(line: ServeLine, *, has: Collection[str], typed: Collection[str], with_trace: bool) -> str | None:
