@@ -162,11 +162,15 @@ SINCE: dict[str, dict[str, Any]] = {
     "0.27": {
         "uncached_blocks_first": False,
         "lookups_count_at_admission": True,
-        "zeroes_all_attention": True,
         "stale_outputs_change_nothing": True,
         "resets_drop_sync_output": True,
     },
-    "0.28": {"uncached_blocks_first": True, "running_index_drifts": False, "drafts_take_input_slots": True},
+    "0.28": {
+        "uncached_blocks_first": True,
+        "zeroes_all_attention": True,
+        "running_index_drifts": False,
+        "drafts_take_input_slots": True,
+    },
     "0.29": {"prefix_cache_retention_interval": 0, "min_tokens_bar_stops": False},
     "0.30": {},
     "0.31": {
