@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,8 +29,8 @@ from tokenyard.deploy.vllm_serve.flags import (
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
-from tokenyard.errors import ConfigError
-from tokenyard.models.gpus import GPUS
+from tokenyard.errors import ConfigError, near_names
+from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
 
 __all__ = [
@@ -88,7 +87,7 @@ def group_of(kind: type, name: str) -> tuple[str, Any] | None:
 
 def nearest(name: str, known: Collection[str]) -> str:
     """What is meant, for the end of a sentence; empty where nothing is near."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = near_names(name, known, n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 
@@ -285,10 +284,11 @@ def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
 
 
 def _known_gpu(said: Said) -> str:
-    if said.value not in GPUS:
+    try:
+        return named_gpu(said.value).name
+    except ConfigError:
         known = ", ".join(GPUS)
-        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}")
-    return said.value
+        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}") from None
 
 
 def _no_replicas(line: ServeLine, *, has: Collection[str], typed: Collection[str], with_trace: bool) -> str | None:

@@ -35,8 +35,6 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
-from tokenyard.explain.render.console import printed
-from tokenyard.explain.render.parts import deployment_table
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
@@ -47,15 +45,16 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers import GIB, KVTransfer
-from tokenyard.steptime import LatencyModel, load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError
+from tokenyard.steptime.load import load_latency
+from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
 from tokenyard.trace.start import DeploymentHeader as Header
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = [
     "ReplaySpec",
@@ -184,6 +183,9 @@ class ResolvedDeployment:
         return f"<ResolvedDeployment: {settled.model.name} on {gpus}; {self.plan.num_blocks:,} KV blocks, {most}>"
 
     def __str__(self) -> str:
+        from tokenyard.explain.render.console import printed  # noqa: PLC0415 - rich, where it prints
+        from tokenyard.explain.render.parts import deployment_table  # noqa: PLC0415
+
         return printed(lambda console: console.print(deployment_table(self.header)))
 
     @property

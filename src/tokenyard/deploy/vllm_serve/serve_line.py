@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG, started_by
 from tokenyard.deploy.texts.startup_log import is_startup_log
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
-from tokenyard.errors import ConfigError, FileError
+from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, open_input, read_input
 from tokenyard.redaction import HIDDEN, hidden, hidden_beginning, hidden_environment, hidden_text, is_secret_name
 
@@ -210,5 +209,5 @@ def _read(words: Sequence[str], source: str) -> list[GivenFlag]:
 
 
 def _meant(word: str) -> str:
-    close = difflib.get_close_matches(word.replace("_", "-"), flag_table().names, n=1)
+    close = near_names(word.replace("_", "-"), flag_table().names, n=1)
     return f": did you mean {close[0]}?" if close else ""

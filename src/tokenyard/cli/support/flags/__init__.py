@@ -1,4 +1,4 @@
-"""What the command line takes: one frozen dataclass per sub-command, read by tyro.
+"""What the command line takes: one frozen dataclass per sub-command, read by ``parsing``.
 
 Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
 nothing heavy; what a sub-command does stands in the module of its name.
@@ -7,8 +7,15 @@ nothing heavy; what a sub-command does stands in the module of its name.
 from __future__ import annotations
 
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
-from tokenyard.cli.support.flags.replays import CompareCommand, DemoCommand, ReplayFlags, RunCommand, SplitCommand
-from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, ServeCommand
+from tokenyard.cli.support.flags.replays import (
+    CompareCommand,
+    DemoCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    UpgradeCommand,
+)
+from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
     ConvertCommand,
@@ -30,6 +37,7 @@ __all__ = [
     "CompareCommand",
     "ConvertCommand",
     "DemoCommand",
+    "EmulateCommand",
     "EngineFlags",
     "ExportCommand",
     "FrontFlags",
@@ -43,6 +51,7 @@ __all__ = [
     "ServeCommand",
     "SplitCommand",
     "SweepCommand",
+    "UpgradeCommand",
     "ViewCommand",
     "WhatIfCommand",
     "WhyCommand",
@@ -56,6 +65,7 @@ Command = (
     | ExportCommand
     | CompareCommand
     | WhatIfCommand
+    | UpgradeCommand
     | PlanCommand
     | SweepCommand
     | SplitCommand
@@ -68,6 +78,7 @@ Command = (
     | ViewCommand
     | ImportCommand
     | ServeCommand
+    | EmulateCommand
 )
 
 COMMANDS: dict[type[Command], str] = {
@@ -78,6 +89,7 @@ COMMANDS: dict[type[Command], str] = {
     ExportCommand: "export",
     CompareCommand: "compare",
     WhatIfCommand: "whatif",
+    UpgradeCommand: "upgrade",
     PlanCommand: "plan",
     SweepCommand: "sweep",
     SplitCommand: "split",
@@ -89,5 +101,6 @@ COMMANDS: dict[type[Command], str] = {
     WorkloadsCommand: "workloads",
     ImportCommand: "import",
     ServeCommand: "serve",
+    EmulateCommand: "emulate",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""
