@@ -138,6 +138,10 @@ demo-server:  ## Make a tiny model, serve it, and show its live trace in the vie
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
 	@PYTHONPATH=src .venv-engine/bin/python -m tokenyard.cli.main serve demo --view --demo-clients 8 $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: $(INSTALLED_DEV)  ## Other simulators on the same requests: CPU time in turns, and what each predicts (first run: installs them)
+	@$(BIN)/python benchmarks/peers.py $(ARGS)
+
 .PHONY: bench-engine
 bench-engine:  ## Tokens per second beside transformers' continuous batching, and vLLM's where .venv-vllm-0.32 is (as test-engine: installs torch)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
