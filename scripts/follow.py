@@ -179,9 +179,9 @@ def _mended(runner: _Lockstep, scenario: Any, profile: DecisionProfile, steps: i
     best: tuple[dict[str, Any], int] = ({}, steps)
     for turn in _turns(profile):
         outcome = runner.run(scenario, replace(profile, **turn))
-        if outcome.refused or outcome.gave_up:
+        if outcome.refused or (outcome.gave_up and outcome.steps <= best[1]):
             continue
-        if outcome.difference is None:
+        if outcome.difference is None:  # to its end, or to where vLLM itself gives up
             return turn, -1
         if outcome.steps > best[1]:
             best = (turn, outcome.steps)
