@@ -18,7 +18,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console
