@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from enum import StrEnum
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from tokenyard.errors import near_names
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "BUCKETS",
@@ -119,6 +122,8 @@ _CALLED_ELSEWHERE = {
 
 def registered_policies() -> Sequence[EntryPoint]:
     """What installed packages register."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
+
     return list(entry_points(group=ENTRY_POINT_GROUP))
 
 
@@ -143,7 +148,7 @@ def is_known_policy(spec: str) -> bool:
 def policy_hint(name: str) -> str:
     """What to use in the place of an unknown name: the nearest one, if one is near, and all."""
     known = known_policies()
-    near = get_close_matches(name.lower(), [*known, *_CALLED_ELSEWHERE], 1, 0.6)
+    near = near_names(name.lower(), [*known, *_CALLED_ELSEWHERE], 1, 0.6)
     meant = f"did you mean {_CALLED_ELSEWHERE.get(near[0], near[0])}? " if near else ""
     return f"{meant}use one of: {', '.join(known)}; or FILE.py:CLASS for one of your own"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,8 +29,8 @@ from tokenyard.deploy.vllm_serve.flags import (
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
-from tokenyard.errors import ConfigError
-from tokenyard.models.gpus import GPUS
+from tokenyard.errors import ConfigError, near_names
+from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
 
 __all__ = [
@@ -88,7 +87,7 @@ def group_of(kind: type, name: str) -> tuple[str, Any] | None:
 
 def nearest(name: str, known: Collection[str]) -> str:
     """What is meant, for the end of a sentence; empty where nothing is near."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = near_names(name, known, n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 
@@ -270,11 +269,26 @@ def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool
     return pasted._replace(found=(*pasted.found, HeaderNote("nnodes", nodes.machines, f"{nodes.where}; {problem}")))
 
 
+def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
+    """With what is to be said of GPUs that the text gives and the flags do not use, or need beside them."""
+    needed = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
+    if int(gpus.value) == needed:
+        return pasted
+    if int(gpus.value) > needed:
+        why = f"{gpus.where}: the flags use {needed} of them"
+    elif used.get("distributed_executor_backend") == "ray":
+        why = f"{gpus.where}: the flags need {needed}, the others of other machines (--nnodes)"
+    else:
+        why = f"{gpus.where}: the flags need {needed}: vLLM would not start"
+    return pasted._replace(found=(*pasted.found, HeaderNote("GPUs", gpus.value, why)))
+
+
 def _known_gpu(said: Said) -> str:
-    if said.value not in GPUS:
+    try:
+        return named_gpu(said.value).name
+    except ConfigError:
         known = ", ".join(GPUS)
-        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}")
-    return said.value
+        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}") from None
 
 
 def _no_replicas(line: ServeLine, *, has: Collection[str], typed: Collection[str], with_trace: bool) -> str | None:
@@ -336,12 +350,16 @@ def given_by(
     """
     given = spelled_out(merged(before, line.given, *readings))
     used = {each.flag.field: _plain(each) for each in given if _is_setting(each, has)}
+    if line.given and not any("model" in names for names in (used, typed)):
+        raise ConfigError("serve", str(line), "names no model: give it in the text, or by §model", code="no_model")
     pasted = said_beside_flags(
         line, typed=typed, gpu=gpu, has=has, one_deployment=one_deployment, with_trace=with_trace
     )
     if line.nodes is not None and not _SPREADS & {*typed, *used}:
         num_gpus = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
         pasted = _spread(pasted, line.nodes, num_gpus, one_deployment=one_deployment)
+    elif line.gpus is not None and one_deployment and not _SPREADS & {*typed, *used}:
+        pasted = _checked(pasted, line.gpus, used)
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
     asked = GivenFlags(
         tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens, frozenset(pasted.logged)

@@ -9,14 +9,14 @@ import msgspec
 from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.vllm_serve.flags import FlagEffect
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.kv_plan import LayerCache
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
 from tokenyard.steptime.constants import shipped_constants
-from tokenyard.steptime.formula import GPUS_PER_MACHINE, NETWORK_BANDWIDTH, gpus_together
+from tokenyard.steptime.formula import gpus_together
 from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import Assumption
@@ -242,11 +242,12 @@ def _machines(settled: ResolvedSettings) -> Iterator[Assumption]:
         value = f"{-(-num_gpus // together)} of {together} GPUs"
         floor = shipped_constants().of(settled.model, settled.gpu)["network_all_reduce"]
         why = (
-            f"{said}between them {NETWORK_BANDWIDTH / 1e9:.0f} GB/s per GPU (a port of 400 Gbit/s), and"
-            f" {floor * 1e6:.0f} us for each exchange: assumed, nothing measured it"
+            f"{said}between them {settled.gpu.network_bandwidth / 1e9:.0f} GB/s per GPU (a port of"
+            f" {settled.gpu.network_bandwidth / 1.25e8:.0f} Gbit/s), and {floor * 1e6:.0f} us for each exchange:"
+            " assumed, nothing measured it"
         )
         yield Assumption(name="machines", value=value, why=why)
-    elif num_gpus > (given or GPUS_PER_MACHINE):
+    elif num_gpus > (given or settled.gpu.gpus_per_machine):
         why = f"{said}{settled.gpu.name} GPUs of several machines are taken for joined by NVLink switches (NVL72)"
         yield Assumption(name="machines", value=f"one NVLink domain of {together} GPUs", why=why)
 
@@ -257,6 +258,7 @@ def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assum
         yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
     if "gpu" not in given:
         yield Assumption(name="gpu", value=hardware.gpu, why="not given")
+    yield from (Assumption(name="model", value=settled.model.name, why=note) for note in settled.model.notes)
     if "model" not in given:
         yield Assumption(name="model", value=settled.model.name, why="not given")
     elif settled.model.name != hardware.model and "/" in hardware.model:
@@ -323,5 +325,5 @@ def _logged(asked: GivenFlags, settled: ResolvedSettings) -> Iterator[Assumption
 
 
 def _no_such_flag(versions: tuple[str, ...], settled: ResolvedSettings) -> str:
-    have = f"vLLM {' and '.join(versions)}" if versions else "older versions"
+    have = span_of(versions) if versions else "older versions"
     return f"a flag of {have}, not of {settled.version}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
+from tokenyard.core.releases import release_facts
 from tokenyard.deploy.settings import (
     AdapterSettings,
     DeploymentSettings,
@@ -50,6 +51,7 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_limits,
     check_local_engines,
     check_media_cache,
+    check_media_device,
     check_media_transport,
     check_model,
     check_parallelism,
@@ -231,6 +233,7 @@ def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfi
         length = settings["max_model_len"] = _longest(loaded, **pool, **settings)
     with _said_to_be_estimated(memory, model, limits), no_start():
         plan = plan_kv_cache(loaded, **pool, **settings)
+    facts = release_facts(version)
     # An encoder's output is read as a whole.
     reads_whole = bool(model.max_encoder_tokens)
     threshold = 0 if reads_whole else scheduler.long_prefill_token_threshold
@@ -239,7 +242,7 @@ def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfi
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
-        long_prefill_token_threshold=0 if version == "0.22" else threshold,
+        long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
     return ResolvedSettings(
@@ -278,6 +281,9 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
         model,
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
         cache_type=asked.value("mm-processor-cache-type"),
+    )
+    check_media_device(
+        model, asked.value("mm-processor-device"), options=asked.value("mm-processor-kwargs"), version=version
     )
     check_media_transport(
         model,
@@ -538,9 +544,10 @@ def _longest(model: ModelSpec, **settings: Any) -> int:
 def _sees_images_whole(flags: DeploymentSettings, model: ModelSpec, version: str) -> bool:
     """Whether vLLM never computes part of an image: its tokens attend to each other, or an encoder reads it.
 
-    0.33 looks whether any can come, as pixels or as embeddings.
+    Later versions look whether any can come, as pixels or as embeddings.
     """
-    can_come = version == "0.22" or bool(model.encoders) or bool(flags.launch.asked.value("enable-mm-embeds"))
+    looks = release_facts(version).images_whole_if_any_come
+    can_come = not looks or bool(model.encoders) or bool(flags.launch.asked.value("enable-mm-embeds"))
     return (model.images_attend_both_ways and can_come) or bool(model.max_encoder_tokens)
 
 
@@ -551,7 +558,7 @@ def _block_size(flags: DeploymentSettings) -> int | None:
 
 
 def _caches_prefixes(flags: DeploymentSettings, version: str, model: ModelSpec) -> bool:
-    """As given; vLLM 0.22 caches no prefixes of models that keep states unless told to, and never an encoder's."""
+    """As given; earlier versions cache none of models that keep states unless told to, and all none of an encoder's."""
     told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
-    off = model.has_states and version == "0.22" and not told
+    off = model.has_states and not release_facts(version).hybrid_models_cache_prefixes and not told
     return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

@@ -35,8 +35,6 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
-from tokenyard.explain.render.console import printed
-from tokenyard.explain.render.parts import deployment_table
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
@@ -185,6 +183,9 @@ class ResolvedDeployment:
         return f"<ResolvedDeployment: {settled.model.name} on {gpus}; {self.plan.num_blocks:,} KV blocks, {most}>"
 
     def __str__(self) -> str:
+        from tokenyard.explain.render.console import printed  # noqa: PLC0415 - rich, where it prints
+        from tokenyard.explain.render.parts import deployment_table  # noqa: PLC0415
+
         return printed(lambda console: console.print(deployment_table(self.header)))
 
     @property

@@ -235,13 +235,13 @@ class Agreement:
     def __init__(self) -> None:
         self._pairs: Counter[tuple[str, str]] = Counter()
 
-    def add(self, verdict: Verdict, outcome: AdmissionOutcome | None) -> None:
-        """Compare one step, if it can be compared."""
+    def add(self, verdict: Verdict, outcome: AdmissionOutcome | None, times: int = 1) -> None:
+        """Compare one step, or several alike, if it can be compared."""
         if verdict.reason is None or verdict.bucket is Bucket.UNKNOWN or outcome is None:
             return
         reason = main_reason(outcome)
         if reason is not None:
-            self._pairs[verdict.bucket.value, reason] += 1
+            self._pairs[verdict.bucket.value, reason] += times
 
     def join(self, other: Agreement) -> None:
         """The steps of another engine, too."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenyard.core.config import MAX_COUNT, require_int
+from tokenyard.core.releases import release_facts
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
@@ -29,8 +30,8 @@ __all__ = [
 # Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.
 #
 # Unless sizes are given: 1, 2, 4, every 8 tokens to 255, every 16 from 256, up to twice what a step of decodes has,
-# at most 512; since 0.33 at most 1,024 on a B200 and its kin (compute capability 10), and steps of decodes of every
-# size that the drafts make. GPT-OSS asks for 1,024 itself.
+# at most 512; in later versions at most 1,024 on a B200 and its kin (compute capability 10), and steps of decodes of
+# every size that the drafts make. GPT-OSS asks for 1,024 itself.
 
 MOST_CAPTURED = 512
 """Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
@@ -67,10 +68,14 @@ def capture_sizes(
     decodes: list[int] = []
     limit = _MOST_OF_ARCHITECTURE.get(architecture) if most is None else most
     if limit is None:
-        later = version != "0.22"
-        ceiling = _MOST_ON_BLACKWELL if later and gpu.compute_capability[0] == 10 else MOST_CAPTURED
+        facts = release_facts(version)
+        ceiling = (
+            _MOST_ON_BLACKWELL
+            if facts.graphs_to_1024_on_blackwell and gpu.compute_capability[0] == 10
+            else MOST_CAPTURED
+        )
         limit = min(max_num_seqs * query * 2, ceiling)
-        if later:
+        if facts.graphs_of_all_decodes:
             decodes = [size for size in _of_decodes(max_num_seqs, query, ceiling) if size <= limit]
     limit = min(limit, max_num_batched_tokens)
     sizes = {*sizes_up_to(limit, every_below=_INTERACTIVE if interactive else 0)}

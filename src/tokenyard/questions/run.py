@@ -24,6 +24,7 @@ from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_o
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.render.units import duration
+from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
@@ -238,6 +239,14 @@ class RunResult:
     def why(self, request_id: str) -> Why:
         """Why one request waited. ConfigError for an id that no request has."""
         return self.rows.why(request_id)
+
+    def by(self, column: str, slo: SLOs = None) -> Classes:
+        """The run class by class: by ``priority``, ``lora_name``, ``prompt_tokens`` (in ranges), ``user``, ``tier`` or
+        any other column of :attr:`requests`. ``slo``: bounds, of one class as ``interactive:ttft_p95=1s``, or of all.
+        ConfigError for a column, or a bound's class, that there is not.
+        """
+        bounds = slos_by_class(slo_texts(slo))
+        return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.result.seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""

@@ -13,7 +13,14 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.sim.executor import SimulatedExecutor, SimulatedSpeculation, SimulatedStep, StepEnd, WorkerTransfers
+from tokenyard.sim.executor import (
+    SimulatedExecutor,
+    SimulatedModel,
+    SimulatedSpeculation,
+    SimulatedStep,
+    StepEnd,
+    WorkerTransfers,
+)
 from tokenyard.sim.routers import EngineReport
 from tokenyard.sim.traffic import STEPS_PER_REPORT
 from tokenyard.steptime.model import LatencyModel, StepShape, host_seconds, ranks_seconds
@@ -149,8 +156,9 @@ class LockstepExecutor(SimulatedExecutor):
         *,
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
+        model: SimulatedModel | None = None,
     ) -> None:
-        super().__init__(clock, latency, transfers=transfers, speculation=speculation)
+        super().__init__(clock, latency, transfers=transfers, speculation=speculation, model=model)
         self.rank = rank
         self.num_dummies = 0
         """Dummy batches so far."""

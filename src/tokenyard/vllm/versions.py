@@ -289,8 +289,8 @@ def stats_without_connector() -> dict[str, Any]:
 
 
 def counts_later_hits() -> bool:
-    """Whether statistics of a prompt are those of its request's last admission before its first output: in 0.22."""
-    return version_tuple(installed_version()) < (0, 23)
+    """Whether statistics of a prompt are those of its request's last admission before its first output: to 0.25."""
+    return version_tuple(installed_version()) < (0, 26)
 
 
 def takes_media(vllm_config: Any, registry: Any) -> bool:

@@ -181,7 +181,8 @@ def test_named_gpus_have_sane_figures() -> None:
     for gpu in GPUS.values():
         assert gpu.link_bandwidth >= gpu.pcie_bandwidth
         assert gpu.memory_bandwidth < gpu.bf16_flops
-        assert 16 << 30 < gpu.memory_bytes < 300 << 30
+        assert 14 << 30 < gpu.memory_bytes < 300 << 30
+        assert gpu.source
 
 
 def test_graphs_are_captured_in_steps_of_eight_then_of_sixteen() -> None:

@@ -444,3 +444,21 @@ def test_images_in_shared_memory(line: str, version: str, refused: str | None) -
 def test_an_encoder_decoder_runs_in_no_pipeline() -> None:
     with pytest.raises(NoStartError, match="runs in no pipeline"):
         setup("vllm serve whisper-large-v3 -pp 4")
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "is_refused"),
+    [
+        ("--mm-processor-device cuda", "0.33", True),
+        ("""--mm-processor-kwargs '{"device": "cuda:0"}'""", "0.33", True),
+        ("--mm-processor-device cpu", "0.33", False),
+        ("""--mm-processor-kwargs '{"device": "cuda"}'""", "0.22", False),
+    ],
+)
+def test_images_are_not_read_on_the_gpu_of_the_model(words: str, version: str, is_refused: bool) -> None:
+    try:
+        setup(f"vllm serve qwen2.5-vl-7b {words}", version=version)
+        refused = False
+    except NoStartError as error:
+        refused = "mm_processor_device" in str(error)
+    assert refused == is_refused

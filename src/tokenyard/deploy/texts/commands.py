@@ -30,6 +30,7 @@ __all__ = [
     "Nodes",
     "Said",
     "device_of_image",
+    "gpus_visible",
     "is_unit",
     "is_vllm_image",
     "script_started",
@@ -98,6 +99,8 @@ class ContainerCommand:
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
     nodes: Nodes | None = None
+    gpus: Said | None = None
+    """How many the text gives to it, where it says so."""
     resolved: dict[str, Any] = field(default_factory=dict)
     """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
@@ -204,6 +207,22 @@ def _parts(image: str) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# How many GPUs a command is given.
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+_DEVICES = re.compile(r"[0-9]{1,3}(?:,[0-9]{1,3}){0,63}|GPU-[\w-]{8,60}(?:,GPU-[\w-]{8,60}){0,63}")
+
+
+def gpus_visible(environment: Mapping[str, str]) -> Said | None:
+    """The number of GPUs that variables leave to a process; None where they name none by number."""
+    for name in _VISIBLE:
+        devices = environment.get(name, "").replace(" ", "")
+        if _DEVICES.fullmatch(devices):
+            return Said(str(len(set(devices.split(",")))), f"{name}={devices[:100]}")
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # A command line or a script that starts vLLM: ``vllm serve``, its modules, or a container of it.
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(?!=)")
@@ -212,12 +231,16 @@ _OPENS = ("if", "case", "for", "while", "until", "select")
 _CLOSES = ("fi", "esac", "done")
 _BEFORE_COMMANDS = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "!", "time")
 _TESTS = ("[", "[[", "test")
+_ROUNDS = HeaderNote(
+    "for", "a loop", "each round starts another one: one of them gets all the traffic here (--replicas)"
+)
 _SPEAKS_OF = frozenset(
     ("echo", "printf", "logger", "grep", "egrep", "pgrep", "pkill", "killall", "kill", "ps", "awk", "sed", "which")
 )
 """Commands that name others, and do not run them."""
 _CLI = "vllm.entrypoints.cli.main"
-_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server")
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", "dynamo.vllm")
+"""The last is a worker of Dynamo's, which takes vLLM's flags."""
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
@@ -331,16 +354,20 @@ def words_started(
 
 def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | None:
     found: list[ContainerCommand] = []
-    depth, tested = 0, False
+    opened: list[str] = []
+    tested = False
     cut: int | None = None
     for command in commands(text):
         if cut is not None and found:
             found[-1] = replace(found[-1], notes=(*found[-1].notes, _cut_off(cut, command)))
         cut = None
         first = _text(command[0])
-        depth += (first in _OPENS) - (first in _CLOSES)
+        if first in _OPENS:
+            opened.append(first)
+        elif first in _CLOSES and opened:
+            opened.pop()
         bare = _bare(command)
-        rest = expander.assigned(bare, may_not_run=depth > 0 or tested)
+        rest = expander.assigned(bare, may_not_run=bool(opened) or tested)
         tested = bool(bare) and _text(bare[0]) in _TESTS
         started = _command(expander.words(rest), expander, levels) if rest else None
         if started is None or (found and _text(rest[0]).startswith("--")):
@@ -348,7 +375,8 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
         if not any(started.words == each.words for each in found):
             names = _written_out(rest)
             kept = {name: value for name, value in started.environment.items() if name not in names}
-            found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
+            rounds = (_ROUNDS,) if "for" in opened else ()
+            found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes, *rounds)))
             cut = command.cut_at
     if len(found) > 1:
         raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
@@ -455,7 +483,20 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
-    return replace(found, version=version, gpu=gpu, notes=(*notes, *found.notes))
+    return replace(found, version=version, gpu=gpu, gpus=_gpus_of_docker(words[:at]), notes=(*notes, *found.notes))
+
+
+def _gpus_of_docker(words: Sequence[str]) -> Said | None:
+    """The number that ``--gpus`` of ``docker run`` gives: ``2``, ``device=0,1``; None for all."""
+    for i, word in enumerate(words):
+        if word == "--gpus" or word.startswith("--gpus="):
+            value = word.partition("=")[2] if "=" in word else "".join(words[i + 1 : i + 2])
+            said = value.strip("\"'").removeprefix("device=")
+            if said.isdecimal() and said == value:
+                return Said(said, f"--gpus {value}")
+            if _DEVICES.fullmatch(said):
+                return Said(str(len(said.split(","))), f"--gpus {value[:100]}")
+    return None
 
 
 def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | None:
@@ -497,9 +538,11 @@ def _options(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Units of systemd: ``ExecStart=`` (in Podman's, ``Image=`` and ``Exec=``) and the variables that the unit sets.
+# Programs of supervisord: ``command=`` and ``environment=A="b",C="d"``.
 
-_SECTION = re.compile(r"^[ \t]*\[(?:Service|Container)\][ \t\r]*$", re.MULTILINE)
-_EXEC = re.compile(r"^[ \t]*(?:ExecStart|Exec)[ \t]*=", re.MULTILINE)
+_SECTION = re.compile(r"^[ \t]*\[(?:Service|Container|program:[^\]\n]{1,100})\][ \t\r]*$", re.MULTILINE)
+_EXEC = re.compile(r"^[ \t]*(?:ExecStart|Exec|command)[ \t]*=", re.MULTILINE)
+_SUPERVISED = re.compile(r"([A-Za-z_]\w{0,200})=(\"[^\"]*\"|'[^']*'|[^,]*)")
 _PREFIXES = "@-:+!|"
 
 
@@ -521,13 +564,15 @@ def unit_started(text: str) -> list[ContainerCommand]:
             continue
         if name == "Environment":
             environment.update(_assignments(value) if value else {})
+        elif name == "environment":
+            environment.update((each[1], each[2].strip("\"'")) for each in _SUPERVISED.finditer(value))
         elif name == "EnvironmentFile":
             notes.append(HeaderNote(name, value, "variables in it are not read"))
         elif name == "Image":
             image = value
         elif name == "Exec":
             in_container = value
-        elif name == "ExecStart":
+        elif name in ("ExecStart", "command"):
             commands = [*commands, value.lstrip(_PREFIXES)] if value else []
     if image and in_container:  # of Podman's quadlets: words that follow the image's entry point
         commands = [f"podman run {image} {in_container}"]

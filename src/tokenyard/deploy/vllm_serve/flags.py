@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, cached_property
 from importlib.resources import files
@@ -32,6 +32,7 @@ __all__ = [
     "readable_int",
     "recorded_flags",
     "setting_name",
+    "span_of",
     "written_out",
 ]
 
@@ -142,7 +143,7 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Values of flags, read as vLLM 0.33 reads them.
+# Values of flags, read as vLLM reads them.
 
 _READABLE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _BARE = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
@@ -244,6 +245,14 @@ def written_out(word: str, flags: Mapping[str, Hashable]) -> str | None:
 
 VERSIONS = tuple(PROFILES)
 """Versions of vLLM whose flags are recorded; the last one's say how a value is written."""
+
+
+def span_of(versions: Sequence[str]) -> str:
+    """Versions that follow each other, in words: ``vLLM 0.26 to 0.29``, ``vLLM 0.24 and later``."""
+    first, last = versions[0], versions[-1]
+    if last == VERSIONS[-1]:
+        return f"vLLM {last}" if first == last else f"vLLM {first} and later"
+    return f"vLLM {first}" if first == last else f"vLLM {first} to {last}"
 
 
 class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,7 +404,7 @@ def _flag(flag: RecordedFlag, effect: FlagEffect, why: str, said: _Said, version
 def flag_words(flag: str, value: Any) -> list[str]:
     """The words that say the same; none for None, and for the false of a flag that nothing turns off.
 
-    As vLLM 0.33 reads its files: ``true`` names a flag and ``false`` turns it off, lists are several values, and
+    As vLLM reads its files: ``true`` names a flag and ``false`` turns it off, lists are several values, and
     objects are JSON.
     """
     if value is None:

@@ -315,7 +315,7 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "backend": ("", "inductor"),
     "use_inductor_graph_partition": (False,),
 }
-"""Values of vLLM 0.22 and 0.33 at optimisation level 2."""
+"""Values of vLLM at optimisation level 2."""
 
 
 def spelled_out(given: Sequence[GivenFlag]) -> list[GivenFlag]:

@@ -31,7 +31,7 @@ _HARMLESS_RULES = re.compile(
     r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)$|_softcap(ping)?$"  # numbers that activations are scaled by
     r"|(^|_)act(ivation)?(_function|_fn)?$"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
-    r"|^(torch|moe_router|router)_dtype$|_in_fp32$|^vision_feature_|rope_theta$|^no_rope_layers$"
+    r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|^no_rope_layers$"
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 

@@ -1,6 +1,6 @@
 """The pieces that a model is made of, and the row of the table that says which fields fill them.
 
-mixers   Grouped, Latent, DeltaNet, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
+mixers   Grouped, Latent, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
 MLPs     Dense, Experts
 a row    which of them stands in which layer, what lies around the layers, and how the fields are called
 
@@ -42,6 +42,7 @@ __all__ = [
     "Experts",
     "Grouped",
     "HeadState",
+    "KimiDelta",
     "Latent",
     "Reader",
     "SelectiveState",
@@ -141,6 +142,7 @@ class Latent:
     reads: ClassVar = "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
 
     indexer: Fill = "index_topk"
+    output_gate: Fill = False
     extra: Fill = 0
     module: str = "self_attn"
 
@@ -164,6 +166,7 @@ class Latent:
             v_head_dim=fields.count("v_head_dim"),
             q_lora_rank=query_rank,
             indexer=indexer,
+            output_gate=bool(count(self.output_gate)),
             extra_parameters=rank + query_rank + (2 * indexer.head_size if indexer else 0) + count(self.extra, i=i),
             weights=reader.reading.quant.of(module),
         )
@@ -197,6 +200,36 @@ class DeltaNet:
             conv_dtype=reader.reading.dtype,
             state_dtype=reader.state_dtype(""),
             extra_parameters=(2 * keys * key_size + values * value_size) * kernel + 2 * values + value_size,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KimiDelta:
+    """Kimi's delta attention: a gated delta net whose gates are of low rank."""
+
+    reads: ClassVar = "linear_attn_config"
+
+    module: str = "self_attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> GatedDeltaNet:
+        """The state of layer ``i``."""
+        section = reader.reading.fields.section("linear_attn_config")
+        if section is None:
+            raise reader.reading.fields.missing("linear_attn_config", "give heads and sizes of the delta attention")
+        heads, size, kernel = (section.count(name) for name in ("num_heads", "head_dim", "short_conv_kernel_size"))
+        return GatedDeltaNet(
+            hidden_size=reader.values.name("hidden"),
+            conv_kernel=kernel,
+            num_key_heads=heads,
+            num_value_heads=heads,
+            key_head_size=size,
+            value_head_size=size,
+            gate_rank=size,
+            conv_dtype=reader.reading.dtype,
+            state_dtype="float32",
+            # convolutions, decays and their biases in float32, a norm
+            extra_parameters=2 * heads * (3 * size * kernel + size + 1) + size,
             weights=reader.reading.quant.of(module),
         )
 
@@ -427,7 +460,7 @@ _TOWER_NAMES = {
 # ---------------------------------------------------------------------------------------------------------------------
 # A row: an architecture.
 
-AnyMixer = Grouped | Latent | DeltaNet | SelectiveState | HeadState | Convolution
+AnyMixer = Grouped | Latent | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,6 +261,46 @@ LONGCAT = ArchitectureRow(
     harmless=("attention_bias", "mla_scale_q_lora", "mla_scale_kv_lora", "zero_expert_type"),
 )
 
+AFMOE = ArchitectureRow(
+    mixers=windowed(Grouped(head_norms=True, output_gate=True)),
+    order=(("full_attention", "(i + 1) % interval == 0"), ("sliding_attention", "1")),
+    norms=4,
+    experts=Experts(
+        shared_width="num_shared_experts * expert_width",
+        extra="(hidden + 2) * experts",  # a router in float32
+        shared="mlp.shared_experts",
+    ),
+    sparse="i >= num_dense_layers",
+    names={"interval": "global_attn_every_n_layers=4"},
+)
+DBRX = ArchitectureRow(
+    mixers={"full_attention": (Grouped(kv_heads="attn_config.kv_n_heads or heads"),)},
+    experts=Experts(module="ffn.experts"),
+    names={
+        "hidden": "d_model", "heads": "n_heads", "layers": "n_layers", "experts": "ffn_config.moe_num_experts",
+        "per_token": "ffn_config.moe_top_k", "expert_width": "ffn_config.ffn_hidden_size",
+    },
+    context="max_seq_len=2048",
+    tied=False,
+    prefix="transformer.blocks",
+    harmless=("resid_pdrop",),
+)  # fmt: skip
+HUNYUAN4 = varied(
+    DEEPSEEK,
+    tied="",
+    mixers={"full_attention": (Latent(indexer=0, output_gate=True, extra="heads"),)},
+    experts=Experts(
+        shared_width="(n_shared_experts or num_shared_experts) * expert_width",
+        extra="(hidden + 2) * experts",  # a router in float32
+        shared="mlp.shared_experts",
+    ),
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace",
+    # hyper-connections in float32, around attention and MLP
+    norms="2 + 4 * 8 * 4",
+    other="hidden + 8 * 4 * hidden",
+    names={"experts": "n_routed_experts|num_experts"},
+    harmless=(*DEEPSEEK.harmless, "indexer_types", "index_topk", "index_n_heads", "index_head_dim"),
+)
 BEAM = ArchitectureRow(
     mixers=windowed(Grouped(head_norms=True, output_gate=True, extra="heads")),
     order=ALL_WINDOWED,
@@ -272,6 +312,7 @@ BEAM = ArchitectureRow(
 ROWS = {
     "BeamForCausalLM": BEAM,
     "LongcatFlashForCausalLM": LONGCAT,
+    "LongcatFlashNgramForCausalLM": LONGCAT,
     "Gemma3nForCausalLM": GEMMA3N,
     "HunYuanMoEV1ForCausalLM": HUNYUAN_MOE,
     "AXK1ForCausalLM": DEEPSEEK,
@@ -295,6 +336,7 @@ ROWS = {
     "GraniteMoeSWAForCausalLM": GRANITE_MOE_SWA,
     "GraniteMoeSharedForCausalLM": GRANITE_MOE_SHARED,
     "HYV3ForCausalLM": HY3,
+    "HYV4ForCausalLM": HUNYUAN4,
     "LagunaForCausalLM": LAGUNA,
     "Llama4ForCausalLM": LLAMA4,
     "MellumForCausalLM": MELLUM,

@@ -10,11 +10,13 @@ from tokenyard.models.reading.pieces import (
     Experts,
     Grouped,
     HeadState,
+    KimiDelta,
+    Latent,
     SelectiveState,
     varied,
 )
 from tokenyard.models.reading.rows_dense import BIASED
-from tokenyard.models.reading.rows_experts import QWEN3_MOE
+from tokenyard.models.reading.rows_experts import DEEPSEEK, QWEN3_MOE
 
 __all__ = ["LFM2", "QWEN3_5", "ROWS"]
 
@@ -182,6 +184,20 @@ LFM2_MOE = varied(
     experts=Experts(extra="experts if use_expert_bias else 0", module="feed_forward.experts"),
     sparse="i >= num_dense_layers",
     names={"width": "intermediate_size"},
+)
+KIMI_LINEAR = varied(
+    DEEPSEEK,
+    mixers={"full_attention": (Latent(),), "linear_attention": (KimiDelta(),)},
+    types="",
+    order=(("linear_attention", "i + 1 in linear_attn_config.kda_layers"), ("full_attention", "1")),
+    experts=Experts(
+        shared_width="num_shared_experts * expert_width",
+        extra="2 * experts",
+        module="block_sparse_moe.experts",
+        shared="block_sparse_moe.shared_experts",
+    ),
+    names={"experts": "num_experts", "per_token": "num_experts_per_token|num_experts_per_tok"},
+    context="model_max_length|max_position_embeddings",
 )
 OLMO_HYBRID = ArchitectureRow(
     harmless=("linear_allow_neg_eigval",),

@@ -453,6 +453,18 @@ KIMI_K25 = varied(
     ),
 )
 
+KIMI_VL = varied(
+    DEEPSEEK,
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated="pixels * h + init_pos_emb_height * init_pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h"
+            " + text",
+            tokens="init_pos_emb_height * init_pos_emb_width // 4",
+        ),
+    ),
+)
+
 ROWS = {
     "KimiK25ForConditionalGeneration": KIMI_K25,
     "Cosmos3EdgeForConditionalGeneration": COSMOS3_EDGE,

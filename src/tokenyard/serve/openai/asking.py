@@ -77,6 +77,12 @@ class ServerContext:
     """Parameters of requests that do not give their own."""
     tool_parser: Callable[[], ToolCallParser] | None = None
     """Makes what reads calls of tools out of an answer; None: answers are left as they are."""
+    is_lenient: bool = False
+    """Fields that are not known are passed over, as vLLM does."""
+    formed: Callable[[str, Any], Any] = lambda _, answer: answer
+    """Gives an answer of a kind (``chat``, ``completion``) another form."""
+    script: Callable[[Any], Any] = lambda _: None
+    """What is to be said to a chat, where that is known before; for servers without a model."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
     """The text of ``/metrics``, and its content type."""
     is_draining: bool = False
@@ -200,6 +206,7 @@ def turn_of(request: GenerationRequest) -> Turn:
         job_id=None if job is None else str(job),
         is_last_step=last in (True, 1, "true"),
         this_func_call=tool,
+        kv_transfer_params=request.kv_transfer_params,
     )
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "request_id_of",
     "start_streams",
     "tokenized_prompts",
+    "told_besides",
 ]
 
 
@@ -188,9 +189,20 @@ class Usage:
         }
 
 
-def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str) -> str:
-    """A name for the request: the client's own, or a new one."""
-    given = request.request_id
+def told_besides(request: GenerationRequest, output: GenerationOutput | None) -> dict[str, Any]:
+    """What a whole answer tells beside choices and usage, where there is any."""
+    told: dict[str, Any] = {}
+    if output is not None and output.kv_transfer_params is not None:
+        told["kv_transfer_params"] = dict(output.kv_transfer_params)
+    if output is not None and request.return_token_ids:
+        told["prompt_token_ids"] = list(output.prompt_token_ids)
+    return told
+
+
+def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str, http: Request | None = None) -> str:
+    """A name for the request: the client's own (of the header ``X-Request-Id`` or the body), or a new one."""
+    header = None if http is None else http.headers.get("x-request-id")
+    given = header or request.request_id
     if given is not None and not 0 < len(given) <= _LONGEST_ID:
         raise bad_field("request_id", given, f"give a text of 1 to {_LONGEST_ID} characters, or leave it out")
     return f"{prefix}-{given or uuid.uuid4().hex}"

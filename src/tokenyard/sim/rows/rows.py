@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from math import nan
 from typing import Any
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import Column, RowTable, column_of
 from tokenyard.explain.report.builder import ReportBuilder
@@ -251,7 +250,7 @@ class ReplayRows:
             if row.request.request_id == request_id:
                 return self._why(engine, row)
         known = [row.request.request_id for _, row in self._all_rows]
-        near = get_close_matches(request_id, known, 3, 0.5) or known[:3]
+        near = near_names(request_id, known, 3, 0.5) or known[:3]
         raise ConfigError("request_id", request_id, f"no request that came is called so; there is {', '.join(near)}")
 
     def _why(self, engine: int, row: RequestRow) -> Why:

@@ -161,6 +161,7 @@ def request_from(
         fields.text("model"),
         None if total is None else tokens_of(total, "total_tokens", 0),
         None if span is None else str(span),
+        fields.identity("tier"),
     )
     fields.took()
     return logged

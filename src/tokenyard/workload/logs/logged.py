@@ -141,6 +141,10 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
         *("api_key_id", "api_key_alias", "metadata.user_id", "metadata.user_api_key_user_id", "user_hash"),
     ),
     "priority": ("priority", "request_priority", "body.priority"),
+    "tier": (
+        *("tier", "service_tier", "request_class", "traffic_class", "priority_class", "priority_name", "workload_type"),
+        *("metadata.tier", "body.service_tier"),
+    ),
     "model": (
         *("model_group", "model", "model_name", "request_model", "body.model", "response.body.model", "response.model"),
         *("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "provided_model_name", "model_id"),
@@ -254,6 +258,8 @@ class LoggedRequest(NamedTuple):
     """Prompt and output, if the log counts them too."""
     span: str | None = None
     """Names it among the spans of a trace."""
+    tier: str | None = None
+    """Which kind of traffic it is: interactive, batch; None: not said."""
 
 
 _FIELDS = (
@@ -268,6 +274,7 @@ _FIELDS = (
     "session",
     "user",
     "priority",
+    "tier",
     "model",
 )
 

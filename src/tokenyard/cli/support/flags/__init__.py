@@ -1,4 +1,4 @@
-"""What the command line takes: one frozen dataclass per sub-command, read by tyro.
+"""What the command line takes: one frozen dataclass per sub-command, read by ``parsing``.
 
 Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
 nothing heavy; what a sub-command does stands in the module of its name.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
 from tokenyard.cli.support.flags.replays import CompareCommand, DemoCommand, ReplayFlags, RunCommand, SplitCommand
-from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, ServeCommand
+from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
     ConvertCommand,
@@ -30,6 +30,7 @@ __all__ = [
     "CompareCommand",
     "ConvertCommand",
     "DemoCommand",
+    "EmulateCommand",
     "EngineFlags",
     "ExportCommand",
     "FrontFlags",
@@ -68,6 +69,7 @@ Command = (
     | ViewCommand
     | ImportCommand
     | ServeCommand
+    | EmulateCommand
 )
 
 COMMANDS: dict[type[Command], str] = {
@@ -89,5 +91,6 @@ COMMANDS: dict[type[Command], str] = {
     WorkloadsCommand: "workloads",
     ImportCommand: "import",
     ServeCommand: "serve",
+    EmulateCommand: "emulate",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""
