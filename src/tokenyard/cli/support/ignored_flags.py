@@ -14,8 +14,6 @@ from tokenyard.cli.support.flag_names import flag, setting_names
 from tokenyard.cli.support.flags import Command, CompareCommand, PlanCommand, RunCommand, SplitCommand, SweepCommand
 from tokenyard.deploy.settings import SpeculationSettings
 
-__all__ = ["ignored_flags"]
-
 
 class _Rule(NamedTuple):
     """When some flags of some commands mean nothing."""
