@@ -8,6 +8,7 @@ from tokenyard.deploy.spec import ResolvedDeployment as ResolvedDeployment
 # Questions
 from tokenyard.questions.run import run as run, RunResult as RunResult
 from tokenyard.questions.whatif import whatif as whatif
+from tokenyard.questions.upgrade import upgrade as upgrade
 from tokenyard.questions.plan import plan as plan
 from tokenyard.questions.sweep import sweep as sweep
 from tokenyard.questions.study import study as study

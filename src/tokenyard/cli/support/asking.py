@@ -6,14 +6,22 @@ from dataclasses import fields, replace
 from typing import cast
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.flags import CompareCommand, PlanCommand, ReplayFlags, RunCommand, SplitCommand, SweepCommand
+from tokenyard.cli.support.flags import (
+    CompareCommand,
+    PlanCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.questions.scenario import Scenario
 
 
 def scenario_of(flags: ReplayFlags) -> Scenario:
     """The workload and the deployment that a command names."""
-    command = cast(RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand, flags)
+    command = cast(RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand, flags)
     groups = {
         each.name: getattr(command, each.name) for each in fields(DeploymentSettings) if hasattr(command, each.name)
     }

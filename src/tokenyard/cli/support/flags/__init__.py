@@ -7,7 +7,14 @@ nothing heavy; what a sub-command does stands in the module of its name.
 from __future__ import annotations
 
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
-from tokenyard.cli.support.flags.replays import CompareCommand, DemoCommand, ReplayFlags, RunCommand, SplitCommand
+from tokenyard.cli.support.flags.replays import (
+    CompareCommand,
+    DemoCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    UpgradeCommand,
+)
 from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
@@ -44,6 +51,7 @@ __all__ = [
     "ServeCommand",
     "SplitCommand",
     "SweepCommand",
+    "UpgradeCommand",
     "ViewCommand",
     "WhatIfCommand",
     "WhyCommand",
@@ -57,6 +65,7 @@ Command = (
     | ExportCommand
     | CompareCommand
     | WhatIfCommand
+    | UpgradeCommand
     | PlanCommand
     | SweepCommand
     | SplitCommand
@@ -80,6 +89,7 @@ COMMANDS: dict[type[Command], str] = {
     ExportCommand: "export",
     CompareCommand: "compare",
     WhatIfCommand: "whatif",
+    UpgradeCommand: "upgrade",
     PlanCommand: "plan",
     SweepCommand: "sweep",
     SplitCommand: "split",

@@ -61,6 +61,29 @@ class RunCommand(ReplayFlags):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeCommand(ReplayFlags):
+    """Show what another version of vLLM changes for a workload: decisions, defaults, flags, memory, latencies."""
+
+    workload: Annotated[Positional[str], Arg(metavar="LOG|TRACE")]
+    """Built-in workload, a log, a trace, or a file, as for `run`."""
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    """Further logs, which are merged with the first by time."""
+    older: Annotated[str, Arg(name="from", metavar="VERSION")]
+    """The version that serves it now, such as 0.27; --vllm-version does not count here."""
+    newer: Annotated[str, Arg(name="to", metavar="VERSION")] = DEFAULT_VERSION
+    """The version to compare it with."""
+    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+    @property
+    def slo(self) -> tuple[tuple[str, ...], ...]:
+        """None: latencies are shown beside each other."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompareCommand(ReplayFlags):
     """Compare two traces (`compare A B`), or one workload under several policies."""
 
