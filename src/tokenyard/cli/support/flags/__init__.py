@@ -12,6 +12,7 @@ from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, Fro
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
     ConvertCommand,
+    DescribeCommand,
     ExportCommand,
     ImportCommand,
     ParityCommand,
@@ -30,6 +31,7 @@ __all__ = [
     "CompareCommand",
     "ConvertCommand",
     "DemoCommand",
+    "DescribeCommand",
     "EmulateCommand",
     "EngineFlags",
     "ExportCommand",
@@ -60,6 +62,7 @@ Command = (
     | PlanCommand
     | SweepCommand
     | SplitCommand
+    | DescribeCommand
     | ParityCommand
     | AccuracyCommand
     | DemoCommand
@@ -85,6 +88,7 @@ COMMANDS: dict[type[Command], str] = {
     SplitCommand: "split",
     QueryCommand: "query",
     ConvertCommand: "convert",
+    DescribeCommand: "describe",
     ParityCommand: "parity",
     AccuracyCommand: "accuracy",
     DemoCommand: "demo",
