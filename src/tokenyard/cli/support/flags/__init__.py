@@ -18,6 +18,7 @@ from tokenyard.cli.support.flags.traces import (
     Query,
     Report,
     View,
+    Watch,
     Why,
     Workloads,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Split",
     "Sweep",
     "View",
+    "Watch",
     "WhatIf",
     "Why",
     "Workloads",
@@ -66,6 +68,7 @@ Command = (
     | Convert
     | Query
     | View
+    | Watch
     | Import
     | Serve
 )
@@ -74,6 +77,7 @@ COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
     View: "view",
+    Watch: "watch",
     Why: "why",
     Export: "export",
     Compare: "compare",
