@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results
-from tokenyard.cli.support.flags import View, Watch
+from tokenyard.cli.support.flags import ViewCommand, WatchCommand
 from tokenyard.cli.view import show
 from tokenyard.errors import ConfigError
 
@@ -23,7 +23,7 @@ _PATIENCE_S = 10.0
 """For another viewer's answer."""
 
 
-def execute(flags: Watch) -> int:
+def execute(flags: WatchCommand) -> int:
     """Show the newest trace of a directory until interrupted, or open the page of a viewer elsewhere; 0 then."""
     if not (math.isfinite(flags.last) and flags.last > 0):
         raise ConfigError("last", flags.last, "must be a number of seconds above 0")
@@ -34,7 +34,7 @@ def execute(flags: Watch) -> int:
         raise ConfigError(
             "source", flags.source, "no such directory: name the one to which the server writes its traces"
         )
-    view = View(paths=(folder,), host=flags.host, port=flags.port, browser=flags.browser)
+    view = ViewCommand(paths=(folder,), host=flags.host, port=flags.port, browser=flags.browser)
     return show(view, state=state_of(str(newest_trace(folder)), flags.last))
 
 
@@ -54,7 +54,7 @@ def state_of(trace: str, last: float) -> str:
     return urlencode({"trace": trace, "live": "1", "tab": "overview", "last": f"{last:g}"})
 
 
-def _elsewhere(flags: Watch) -> int:
+def _elsewhere(flags: WatchCommand) -> int:
     """The page of another viewer, at the trace that it lists first: the newest."""
     parts = urlsplit(flags.source)
     if parts.scheme not in ("http", "https") or not parts.hostname:

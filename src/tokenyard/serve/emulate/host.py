@@ -1,0 +1,511 @@
+"""From a deployment to live engines, what they say, and what stands before them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
+from tokenyard.core.kv.events import KVEventBatch
+from tokenyard.core.sched.connector import KVConnector
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.spec import ResolvedDeployment
+from tokenyard.errors import ConfigError, RequestError
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
+from tokenyard.serve.emulate.approximate import ApproximateTokenizer
+from tokenyard.serve.emulate.faults import Faults
+from tokenyard.serve.emulate.live import GroupStepper, LiveEngines, NewsOfSteps, WallClock
+from tokenyard.serve.kv_publisher import KVEventPublisher
+from tokenyard.serve.metrics import MetricsObserver
+from tokenyard.serve.output_processor import Generation
+from tokenyard.serve.text import TextTokenizer
+from tokenyard.sim.choices import router_of
+from tokenyard.sim.executor import WorkerTransfers
+from tokenyard.sim.loop import EngineGroup, EngineParts
+from tokenyard.sim.replay import prefill_seconds
+from tokenyard.sim.routers import Fleet
+from tokenyard.sim.settings import KVLink
+from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
+from tokenyard.steptime.model import MappedLatency
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload.load import load_workload
+
+__all__ = ["EmulateSettings", "EmulatedLLM", "EmulatedModel", "Emulation", "emulate"]
+
+_MOST_SERVERS = 64
+_MOST_QUEUED = 1_000_000
+"""vLLM's own queue has no end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulateSettings:
+    """What an emulation is told beside its deployment."""
+
+    speed: float = 1.0
+    """Emulated seconds in a second."""
+    answers: str = "words"
+    """``words``, or ``echo``: what a client said last is said again."""
+    lengths: str | None = None
+    """A workload, by name or file, whose answers' lengths are drawn from; None: a spread around 180 tokens."""
+    seed: int = 0
+    servers: int = 1
+    """Servers of this kind, at ports that count up."""
+    split: str | None = None
+    """``P+D``: a server of P engines that prefill, and one of D that decode, at the next port."""
+    kv_link_gb_per_s: float = 50.0
+    """Speed of the wire between them, of one GPU."""
+    surface: str | None = None
+    """Version of vLLM whose metrics and fields of answers apply; None: that of the decisions."""
+
+    def __post_init__(self) -> None:
+        if not 0.001 <= self.speed <= 10_000:
+            raise ConfigError("speed", self.speed, "give a number from 0.001 to 10000")
+        if self.answers not in ("words", "echo"):
+            raise ConfigError("answers", self.answers, "give words or echo")
+        if not 1 <= self.servers <= _MOST_SERVERS:
+            raise ConfigError("servers", self.servers, f"give a number from 1 to {_MOST_SERVERS}")
+        if not 0 < self.kv_link_gb_per_s < float("inf"):
+            raise ConfigError("kv_link_gb_per_s", self.kv_link_gb_per_s, "give a number above 0")
+
+
+@dataclass(slots=True)
+class EmulatedModel:
+    """A ``ServedModel`` that is not there."""
+
+    name: str
+    device: str
+    bytes_per_block: int | None
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: Sequence[int]
+    adapters: list[str] = field(default_factory=list)
+    """Names of LoRA adapters; they come and go."""
+    tokenizer: Path | None = None
+    is_pooling: bool = False
+    """Whether it makes vectors in place of answers."""
+
+
+class EmulatedLLM(AsyncLLM):
+    """``AsyncLLM`` on live engines, which are told what to say."""
+
+    def __init__(
+        self, *args: Any, answers: dict[str, Answer], maker: AnswerMaker, sources: frozenset[str], **options: Any
+    ) -> None:
+        """``sources``: the engines that may hold the KV of a prompt."""
+        super().__init__(*args, **options)
+        self._answers, self._answer_maker, self._sources = answers, maker, sources
+
+    def _add(self, generation: Generation) -> Any:
+        params = generation.samples[0].request.kv_transfer_params or {}
+        if params.get("do_remote_prefill") and params.get("remote_engine_id") not in self._sources:
+            fix = f"no such engine prefills here: {', '.join(sorted(self._sources)) or 'give --split 1+1'}"
+            given = params.get("remote_engine_id")
+            raise RequestError(generation.request_id, "kv_transfer_params.remote_engine_id", given, fix)
+        news = super()._add(generation)
+        for sample in generation.samples:
+            self._answers[sample.request.request_id] = self._answer_maker.answer(sample.request, generation.params)
+        return news
+
+    def _leave(self, generation: Generation) -> None:
+        super()._leave(generation)
+        for sample in generation.samples:
+            self._answers.pop(sample.request.request_id, None)
+
+
+@dataclass(slots=True)
+class Front:
+    """One server: a port, and the engines behind it."""
+
+    llm: EmulatedLLM
+    names: Sequence[str]
+    model: EmulatedModel
+    tokenizer: TextTokenizer
+    forms: MadeUpForms
+    metrics: Sequence[MetricsObserver]
+    group: int = 0
+    """Which engines are behind it."""
+    role: str | None = None
+    """prefill or decode, where they are apart."""
+
+
+@dataclass(slots=True)
+class Emulation:
+    """All of it, before it listens."""
+
+    resolved: ResolvedDeployment
+    settings: EmulateSettings
+    engines: LiveEngines
+    faults: Faults
+    fronts: Sequence[Front]
+    publishers: Sequence[KVEventPublisher]
+    is_approximate: bool
+    """Tokens are not those of the model's own tokenizer."""
+
+    def start_log(self) -> list[str]:
+        """What vLLM would say of its memory as it starts, and what is made up."""
+        plan, settled, stamp = self.resolved.plan, self.resolved.settled, time.strftime("%m-%d %H:%M:%S")
+        prefix = f"INFO {stamp} [kv_cache_utils.py]"
+        model, limits = self.resolved.settings.hardware.model, self.resolved.scheduler
+        length, core = limits.max_model_len, f"INFO {stamp} [core.py]"
+        lines = [
+            f"{core} Emulating vLLM {settled.version} at speed {self.settings.speed:g}",
+            f"{core} {model} on {settled.num_gpus} x {settled.gpu.name}",
+            f"{prefix} GPU KV cache size: {plan.num_tokens:,} tokens",
+            f"{prefix} Maximum concurrency for {length:,} tokens per request: {plan.max_concurrency:.2f}x",
+            f"{core} {limits.max_num_seqs:,} sequences at a time, {limits.max_num_batched_tokens:,} tokens a step",
+        ]
+        if self.is_approximate:
+            lines.append(
+                f"WARNING {stamp} [tokenizer] there is no tokenizer.json of {model} on this machine: "
+                "tokens are counted approximately (X-Approximate-Tokens: true)"
+            )
+        lines += [f"WARNING {stamp} [emulate] without effect: {each}" for each in self.resolved.ignored]
+        return lines
+
+    def close(self) -> None:
+        """Let go of sockets."""
+        for each in self.publishers:
+            each.close()
+
+
+def emulate(deployment: Deployment, settings: EmulateSettings, *, observers: Sequence[StepObserver] = ()) -> Emulation:
+    """What behaves as the deployment would. ``observers`` watch every engine, one each. Raises TokenyardError."""
+    resolved = deployment.resolve()
+    clock, wall, pace = VirtualClock(), WallClock(settings.speed), _Pace()
+    tokenizer = _tokenizer(deployment, resolved, _model(deployment, resolved))
+    making = _Making(deployment, resolved, settings, clock, pace, tokenizer, list(observers))
+    groups = making.apart(settings.split) if settings.split is not None else making.alike(settings.servers)
+    engines = LiveEngines([each.engines for each in groups], [each.news for each in groups], clock, wall)
+    pace.faults = faults = Faults(engines, settings.seed)
+    lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
+    fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
+    publishers = _publishers(deployment, groups)
+    engines.on_event.append(lambda: _publish(groups, publishers, wall))
+    for group in groups:
+        group.metrics[0].more = lambda: lateness_metrics(engines, names=fronts[0].names)
+    is_approximate = isinstance(tokenizer, ApproximateTokenizer)
+    return Emulation(resolved, settings, engines, faults, fronts, publishers, is_approximate)
+
+
+def _front(making: _Making, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
+    """What stands before the engines of a group."""
+    deployment, settings, tokenizer = making.deployment, making.settings, making.tokenizer
+    model, forms = _model(deployment, making.resolved), MadeUpForms(settings.seed)
+    maker = AnswerMaker(
+        tokenizer, model.eos_token_ids[0], lengths=lengths, echo=settings.answers == "echo", seed=settings.seed
+    )
+    llm = EmulatedLLM(
+        group.engines.ranks[0].core,
+        answers=group.answers,
+        maker=maker,
+        sources=group.sources,
+        tokenizer=tokenizer,
+        max_queued_requests=_MOST_QUEUED,
+        max_logprobs=_number(deployment, "max-logprobs", 20),
+        model=model,
+        grammars=lambda: forms,
+        stepper=lambda take: GroupStepper(engines, number, take),
+    )
+    return Front(llm, served_names(deployment), model, tokenizer, forms, group.metrics, number, group.role)
+
+
+class _Pace:
+    """How much slower steps are than their model says, as long as a fault makes them."""
+
+    faults: Faults | None = None
+
+    def __call__(self, seconds: float, _: object) -> float:
+        """The time of a step that begins now."""
+        return seconds if self.faults is None else seconds * self.faults.slowness
+
+
+def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any]:
+    """Whether the machine keeps up, for Prometheus."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
+
+    late, labels = engines.lateness, ["model_name"]
+    for name, text, value in (
+        ("tokenyard:emulated_steps", "Steps that were told.", late.steps),
+        ("tokenyard:emulated_late_steps", "Steps told later than 5 % of their own time.", late.late_steps),
+        ("tokenyard:emulated_late_seconds", "Seconds by which steps were told late, added up.", late.seconds),
+    ):
+        family = CounterMetricFamily(name, text, labels=labels)
+        family.add_metric([names[0]], value)
+        yield family
+    speed = GaugeMetricFamily("tokenyard:emulated_speed", "Emulated seconds in a second.", labels=labels)
+    speed.add_metric([names[0]], engines.wall.speed)
+    yield speed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engines behind one server.
+
+
+_SPLIT = re.compile(r"([1-9][0-9]?)\+([1-9][0-9]?)")
+
+
+class _Making(NamedTuple):
+    """What all engines are made of."""
+
+    deployment: Deployment
+    resolved: ResolvedDeployment
+    settings: EmulateSettings
+    clock: VirtualClock
+    pace: _Pace
+    tokenizer: TextTokenizer
+    observers: list[StepObserver]
+    """Those that no engine has been given yet."""
+
+    def alike(self, number: int) -> list[_Group]:
+        """So many servers of the deployment."""
+        parallel, scaling = self.resolved.settled.parallel, self.resolved.autoscaling
+        size = parallel.data_parallel_size if scaling is None else scaling.most
+        return [_Group(self, size) for _ in range(number)]
+
+    def apart(self, split: str) -> list[_Group]:
+        """A server that prefills and one that decodes, as ``P+D`` engines. Raises ConfigError."""
+        found = _SPLIT.fullmatch(split)
+        if found is None:
+            raise ConfigError("split", split, "give the engines that prefill and those that decode: 1+1, 2+4")
+        if self.resolved.kv_transfer is not None or self.resolved.speculation is not None:
+            raise ConfigError("split", split, "goes with no other connector, and without drafts")
+        cache, now, plan = self.resolved.cache, self.clock.now, self.resolved.plan
+        link = KVLink(plan.bytes_per_block, self.settings.kv_link_gb_per_s)
+        sources = {f"prefill-{rank}": PrefillTransfers(now, Link(link.seconds_of)) for rank in range(int(found[1]))}
+        targets = {
+            f"decode-{rank}": DecodeTransfers(now, link.bytes_per_block, sources) for rank in range(int(found[2]))
+        }
+        groups = []
+        for role, transfers in (("prefill", sources), ("decode", targets)):
+            pairs = [(PrefillDecodeConnector(cache, name, now), each) for name, each in transfers.items()]
+            groups.append(_Group(self, len(pairs), pairs, role=role, sources=frozenset(sources)))
+        return groups
+
+
+class _Group:
+    """Engines, with what watches them and what they say."""
+
+    def __init__(
+        self,
+        making: _Making,
+        size: int,
+        connectors: Sequence[tuple[KVConnector, WorkerTransfers]] = (),
+        *,
+        role: str | None = None,
+        sources: frozenset[str] = frozenset(),
+    ) -> None:
+        """``connectors`` of each engine, where they are not the deployment's; ``sources``: who may hold KV."""
+        deployment, resolved, clock, tokenizer = making.deployment, making.resolved, making.clock, making.tokenizer
+        model, surface = _model(deployment, resolved), making.settings.surface
+        self.role, self.sources = role, sources
+        latency = MappedLatency(resolved.latency, making.pace)
+        parallel, scaling = resolved.settled.parallel, resolved.autoscaling
+        fleet = Fleet(
+            size, resolved.settled.steps_together, resolved.settled.version, parallel.api_server_count or size
+        )
+        cache = resolved.cache
+        if _events(deployment):
+            cache = replace(cache, enable_kv_cache_events=True)
+        names = served_names(deployment)
+        self.answers: dict[str, Answer] = {}
+        self.news = [NewsOfSteps() for _ in range(size)]
+        self.metrics = [
+            MetricsObserver(
+                model_name=names[0],
+                engine=rank,
+                version=surface or resolved.settled.version,
+                max_model_len=resolved.scheduler.max_model_len,
+                num_speculative_tokens=(
+                    0 if resolved.speculation is None else resolved.speculation.config.num_speculative_tokens
+                ),
+                max_loras=resolved.scheduler.max_loras,
+                cache_info=_cache_info(resolved),
+            )
+            for rank in range(size)
+        ]
+        parts = []
+        for rank in range(size):
+            connector: KVConnector | None = None
+            transfers: WorkerTransfers | None = None
+            if connectors:
+                connector, transfers = connectors[rank]
+            elif resolved.kv_transfer is not None:
+                connector, transfers = resolved.kv_transfer.make(cache, clock, latency)
+            watching: list[StepObserver] = [self.news[rank], self.metrics[rank]]
+            if making.observers:
+                watching.append(making.observers.pop(0))
+            scheduler = Scheduler(
+                resolved.scheduler,
+                cache,
+                clock=clock.now,
+                observer=Observers(*watching),
+                policy=resolved.policy(),
+                kv_connector=connector,
+                speculative_config=None if resolved.speculation is None else resolved.speculation.config,
+                prefill_seconds=prefill_seconds(resolved.latency),
+            )
+            parts.append(EngineParts(scheduler, transfers))
+        words = spoken_words(tokenizer)
+        self.engines = EngineGroup(
+            clock,
+            latency,
+            router_of(resolved.router, fleet) if size > 1 else None,
+            parts,
+            steps_together=fleet.steps_together,
+            speculation=resolved.speculation,
+            autoscaling=scaling,
+            models=[
+                SpokenModel(
+                    self.answers,
+                    words,
+                    model.eos_token_ids[0],
+                    hidden_size=resolved.settled.model.hidden_size,
+                    speculation=resolved.speculation,
+                )
+                for _ in range(size)
+            ],
+        )
+
+
+def _publish(groups: Sequence[_Group], publishers: Sequence[KVEventPublisher], wall: WallClock) -> None:
+    """Tell who listens what has entered and left the prefix caches."""
+    if not publishers:
+        return
+    ranks = [
+        (rank if len(group.engines.ranks) > 1 else None, each)
+        for group in groups
+        for rank, each in enumerate(group.engines.ranks)
+    ]
+    for (number, rank), publisher in zip(ranks, publishers, strict=True):
+        batch = rank.scheduler.take_kv_events()
+        if batch is not None:
+            publisher.publish(KVEventBatch(wall.unix(batch.ts), batch.events, number))
+
+
+def _cache_info(resolved: ResolvedDeployment) -> dict[str, object]:
+    """What vLLM tells of its cache in a metric, as far as it is known here."""
+    plan, cache = resolved.plan, resolved.cache
+    return {
+        "block_size": cache.block_size,
+        "gpu_memory_utilization": resolved.settled.hardware.gpu_memory_utilization,
+        "cache_dtype": plan.kv_cache_dtype,
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "num_gpu_blocks": plan.num_blocks,
+        "kv_cache_size_tokens": plan.num_tokens,
+        "kv_cache_max_concurrency": plan.max_concurrency,
+    }
+
+
+def _events(deployment: Deployment) -> Mapping[str, Any]:
+    """What ``--kv-events-config`` says; empty where events are not wanted."""
+    given = deployment.settings.launch.asked.value("kv-events-config")
+    if isinstance(given, str):
+        given = json.loads(given)
+    return given if isinstance(given, Mapping) and given.get("enable_kv_cache_events") else {}
+
+
+def _publishers(deployment: Deployment, groups: Sequence[_Group]) -> list[KVEventPublisher]:
+    """One for each engine, at ports that count up, as vLLM's data-parallel engines have them."""
+    config = _events(deployment)
+    if not config or config.get("publisher", "zmq") != "zmq":
+        return []
+    made = []
+    for rank in range(sum(len(group.engines.ranks) for group in groups)):
+        endpoint, replay = (_counted(config.get(name), rank) for name in ("endpoint", "replay_endpoint"))
+        made.append(
+            KVEventPublisher(
+                endpoint or _counted("tcp://127.0.0.1:5557", rank) or "",
+                replay,
+                topic=str(config.get("topic", "")),
+                buffer_steps=int(config.get("buffer_steps", 10_000)),
+            )
+        )
+    return made
+
+
+def _counted(endpoint: str | None, rank: int) -> str | None:
+    """The endpoint of an engine; where all addresses are meant it is this machine alone that listens."""
+    if endpoint is None:
+        return None
+    host, colon, port = endpoint.replace("*:", "127.0.0.1:", 1).rpartition(":")
+    return f"{host}{colon}{int(port) + rank}" if port.isdecimal() and int(port) else endpoint
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model that is not there: its names, its tokenizer.
+
+
+def served_names(deployment: Deployment) -> tuple[str, ...]:
+    """By which clients call the model."""
+    given = deployment.settings.launch.asked.value("served-model-name")
+    names = (given,) if isinstance(given, str) else tuple(map(str, given or ()))  # type: ignore[call-overload]
+    return names or (deployment.settings.hardware.model,)
+
+
+def lora_names(deployment: Deployment) -> list[str]:
+    """The adapters that the command line names."""
+    given = deployment.settings.launch.asked.value("lora-modules")
+    texts = [given] if isinstance(given, str) else list(given or ())  # type: ignore[call-overload]
+    return [json.loads(each)["name"] if each.lstrip().startswith("{") else each.partition("=")[0] for each in texts]
+
+
+def _number(deployment: Deployment, flag: str, otherwise: int) -> int:
+    value = deployment.settings.launch.asked.value(flag)
+    return value if isinstance(value, int) else otherwise
+
+
+def _model(deployment: Deployment, resolved: ResolvedDeployment) -> EmulatedModel:
+    spec, asked = resolved.settled.model, deployment.settings.launch.asked
+    folder = _folder(str(asked.value("tokenizer") or deployment.settings.hardware.model))
+    eos = _eos(folder) if folder is not None else []
+    return EmulatedModel(
+        name=deployment.settings.hardware.model,
+        device=resolved.settled.gpu.name,
+        bytes_per_block=resolved.plan.bytes_per_block,
+        vocab_size=spec.vocab_size,
+        max_model_len=resolved.scheduler.max_model_len,
+        eos_token_ids=eos or [spec.vocab_size - 1],
+        adapters=lora_names(deployment),
+        tokenizer=folder,
+        is_pooling=asked.value("runner") == "pooling" or asked.value("task") in ("embed", "embedding"),
+    )
+
+
+def _folder(model: str) -> Path | None:
+    """Where the model's tokenizer is on this machine: its own folder, or Hugging Face's cache. Nothing is fetched."""
+    own = Path(model).expanduser()
+    if (own / "tokenizer.json").is_file():
+        return own
+    home = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface"), "hub")
+    snapshots = Path(home).expanduser() / f"models--{model.replace('/', '--')}" / "snapshots"
+    found = sorted(snapshots.glob("*/tokenizer.json")) if snapshots.is_dir() else []
+    return found[-1].parent if found else None
+
+
+def _eos(folder: Path) -> list[int]:
+    for name in ("generation_config.json", "config.json"):
+        try:
+            given = msgspec.json.decode((folder / name).read_bytes()).get("eos_token_id")
+        except (OSError, msgspec.DecodeError, AttributeError):
+            continue
+        if given is not None:
+            return [given] if isinstance(given, int) else list(given)
+    return []
+
+
+def _tokenizer(deployment: Deployment, resolved: ResolvedDeployment, model: EmulatedModel) -> TextTokenizer:
+    template = deployment.settings.launch.asked.value("chat-template")
+    if model.tokenizer is not None:
+        return TextTokenizer.load(model.tokenizer, None if template is None else str(template))
+    return ApproximateTokenizer(resolved.settled.model.vocab_size)

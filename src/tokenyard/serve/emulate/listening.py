@@ -1,0 +1,84 @@
+"""Listening for an emulation: a socket, as many connections as there are files, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FrameType
+
+import uvicorn
+
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.serve.emulate.faults import Fault
+from tokenyard.serve.emulate.host import Emulation
+from tokenyard.serve.emulate.surface import make_app
+from tokenyard.web.serve import bound, url_of
+
+__all__ = ["Listening", "bound_to"]
+
+_BACKLOG = 4096
+
+
+def bound_to(host: str, port: int) -> socket.socket:
+    """A socket on a port, to which no client can connect until it is served. Raises ConfigError."""
+    return bound(host, port)
+
+
+class Listening:
+    """Serves an emulation."""
+
+    def __init__(self, emulation: Emulation, deployment: Deployment, faults: Sequence[Fault] = ()) -> None:
+        self._emulation, self._deployment, self._faults = emulation, deployment, faults
+
+    def serve(self, listeners: Sequence[socket.socket], host: str, on_ready: Callable[[Sequence[str]], None]) -> None:
+        """Answer until told to end, at a socket for each front; ``on_ready`` is given the addresses."""
+        emulation, servers = self._emulation, list[uvicorn.Server]()
+        _raise_limit()
+        for fault in self._faults:
+            if fault.kind == "slow_start":
+                time.sleep(fault.seconds or 0.0)
+            else:
+                emulation.faults.begin(fault)
+        urls = [
+            f"{front.role} {url_of(listener, host)}" if front.role else url_of(listener, host)
+            for front, listener in zip(emulation.fronts, listeners, strict=True)
+        ]
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                if all(each.started for each in servers):
+                    on_ready(urls)
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                for each in servers:
+                    each.force_exit = each.should_exit
+                    each.should_exit = True
+
+        for front in emulation.fronts:
+            config = uvicorn.Config(
+                make_app(emulation, front, self._deployment, emulation.faults),
+                log_level="warning",
+                access_log=False,
+                backlog=_BACKLOG,
+                timeout_graceful_shutdown=5,
+            )
+            servers.append(Server(config))
+
+        async def together() -> None:
+            pairs = zip(servers, listeners, strict=True)
+            await asyncio.gather(*(server.serve([listener]) for server, listener in pairs))
+
+        with suppress(KeyboardInterrupt):
+            asyncio.run(together())
+
+
+def _raise_limit() -> None:
+    """As many open files as this process may have: a stream is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
