@@ -28,7 +28,7 @@ def execute(flags: ReportCommand) -> int:
     if flags.svg is not None:
         _draw(found, flags.svg, buckets=flags.buckets)
     if flags.json:
-        print_json(found)
+        print_json(found.to_dict())
     else:
         print_report(found, results(), buckets=flags.buckets)
     return 0

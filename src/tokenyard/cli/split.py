@@ -10,7 +10,7 @@ from tokenyard.cli.support.console import busy, print_json, replay_bar, results,
 from tokenyard.cli.support.flags import SplitCommand
 from tokenyard.questions.printing.split import print_split
 from tokenyard.questions.split import ask
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = ["execute"]
 

@@ -101,6 +101,11 @@ class DecisionProfile:
     """Each scheduled request takes the slots that its drafter adds to the batch out of the step's budget."""
     admission_pads_decodes: bool = False
     """A request with one token to compute is admitted with as many placeholder drafts as others have drafts, or not."""
+    idle_admission_pads: bool = False
+    """It gets placeholder drafts also where nothing runs, if some of it is computed already."""
+    padding_leaves_room: bool = False
+    """A request whose placeholders and the token after them exceed ``max_model_len`` gets none; else one whose
+    placeholders do ends the admission pass."""
     accepted_drafts_publish_at_once: bool = False
     """Blocks that accepted drafts have filled become findable with the output, not when room is next made."""
     stops_take_back_rest: bool = False
@@ -162,13 +167,17 @@ SINCE: dict[str, dict[str, Any]] = {
     "0.27": {
         "uncached_blocks_first": False,
         "lookups_count_at_admission": True,
-        "zeroes_all_attention": True,
         "stale_outputs_change_nothing": True,
         "resets_drop_sync_output": True,
     },
-    "0.28": {"uncached_blocks_first": True, "running_index_drifts": False, "drafts_take_input_slots": True},
-    "0.29": {"prefix_cache_retention_interval": 0, "min_tokens_bar_stops": False},
-    "0.30": {},
+    "0.28": {
+        "uncached_blocks_first": True,
+        "zeroes_all_attention": True,
+        "running_index_drifts": False,
+        "drafts_take_input_slots": True,
+    },
+    "0.29": {"prefix_cache_retention_interval": 0, "padding_leaves_room": True, "min_tokens_bar_stops": False},
+    "0.30": {"idle_admission_pads": True},
     "0.31": {
         "output_blocks_hash_last_image": False,
         "lone_request_prefills_whole": True,

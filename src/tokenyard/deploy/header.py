@@ -21,8 +21,8 @@ from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import Assumption
 from tokenyard.trace.start import DeploymentHeader as Header
-from tokenyard.workload import Workload
 from tokenyard.workload.load import doubt_of_policy
+from tokenyard.workload.record import Workload
 
 __all__ = [
     "describe_deployment",

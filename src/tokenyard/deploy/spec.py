@@ -45,15 +45,16 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers import GIB, KVTransfer
-from tokenyard.steptime import LatencyModel, load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError
+from tokenyard.steptime.load import load_latency
+from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
 from tokenyard.trace.start import DeploymentHeader as Header
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = [
     "ReplaySpec",

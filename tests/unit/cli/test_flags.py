@@ -12,7 +12,9 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.models.gpus import GPUS
-from tokenyard.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
+from tokenyard.workload.generators import AgenticOptions, ChatOptions
+from tokenyard.workload.load import GENERATORS
+from tokenyard.workload.readers.formats import FORMATS
 
 
 def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.decoders import uniform_decoder
+from tests.support.kv_size import size_kv_cache
 
 from tokenyard.errors import ConfigError
-from tokenyard.memory.room import activation_bytes, num_graphs, size_kv_cache, sizes_up_to, step_memory
+from tokenyard.memory.room import activation_bytes, num_graphs, sizes_up_to, step_memory
 from tokenyard.models.gpus import GPUS, named_gpu
-from tokenyard.models.named import MODELS, named_model, uniform_decoder
+from tokenyard.models.named import MODELS, named_model
 from tokenyard.models.spec import ModelSpec
 
 LLAMA = named_model("llama-3.1-8b")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import KVCacheGroup
@@ -20,6 +20,7 @@ from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.parity.replay import replay_vector
+from tokenyard.questions.scenario import replay_spec
 
 VECTORS = Path(__file__).resolve().parents[2] / "parity" / "vectors-0.33"
 NAMED = re.compile("`([^`]*)`")
@@ -29,7 +30,7 @@ DRAFTS = {"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
     assert isinstance(command, RunCommand)
-    return prepare(command)
+    return replay_spec(scenario_of(command))
 
 
 # ---- flags

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.vllm_serve.flags import FlagEffect
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 from tokenyard.models import named
+from tokenyard.questions.scenario import replay_spec
 
 CONFIGS = Path(named.__file__).parent / "configs"
 LINES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("public_lines.toml").read_text())["line"]
@@ -81,7 +82,7 @@ def test_every_flag_is_accounted_for(line: dict[str, Any], tmp_path: Path) -> No
     ours = ["--model", str(tmp_path), "--gpu", "h200", "--ignore-unmodelled"]
     command = parse(["run", "chat", "--limit", "1", "--serve", line["text"], *ours])
     assert isinstance(command, RunCommand)
-    header = prepare(command).deployment
+    header = replay_spec(scenario_of(command)).deployment
     said = {
         FlagEffect.USED: header.used,
         FlagEffect.NO_EFFECT: header.without_effect,

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import read_words, spelled_out
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.questions.scenario import replay_spec
 
 NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 2}'"""
 DRAFT = """--speculative-config '{"method": "draft_model", "model": "m", "num_speculative_tokens": 4}'"""
@@ -25,7 +26,7 @@ def setup(line: str, *words: str, version: str = "0.33", gpu: str = "h100") -> R
     text = f"{before}{serve}{after} {FITS}"
     command = parse(["run", "random", "--limit", "1", "--serve", text, "--gpu", gpu, "--vllm-version", version, *words])
     assert isinstance(command, RunCommand)
-    return prepare(command)
+    return replay_spec(scenario_of(command))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,7 @@ def test_engines_elsewhere() -> None:
 def deployed(*words: str) -> ReplaySpec:
     command = parse(list(words))
     assert isinstance(command, RunCommand)
-    return prepare(command)
+    return replay_spec(scenario_of(command))
 
 
 def kv_memory(made: ReplaySpec) -> list[str]:

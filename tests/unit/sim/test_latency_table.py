@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.decoders import uniform_decoder
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.named import named_model, uniform_decoder
-from tokenyard.steptime import StepShape, StepWork, load_latency, load_tables
+from tokenyard.models.named import named_model
+from tokenyard.steptime.load import load_latency, load_tables
+from tokenyard.steptime.model import StepShape, StepWork
 from tokenyard.steptime.tables import Curve, JointAttention, SeparateAttention, ValueGrid, equivalent_prefill, through
 
 TINY = uniform_decoder(

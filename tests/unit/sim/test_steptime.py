@@ -12,10 +12,10 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
 from tokenyard.questions.accuracy.deployments import measured_model
-from tokenyard.steptime import load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency, Drafting, columns_of
 from tokenyard.steptime.constants import Constants, model_key, shipped_constants
 from tokenyard.steptime.formula import Parallelism, StepFormula, work_counts
+from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import StepShape, StepWork
 
 LLAMA = named_model("llama-3.1-8b")

@@ -6,18 +6,24 @@ from dataclasses import fields, replace
 from typing import cast
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.flags import CompareCommand, PlanCommand, ReplayFlags, RunCommand, SplitCommand, SweepCommand
+from tokenyard.cli.support.flags import (
+    CompareCommand,
+    PlanCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
-from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.questions.scenario import Scenario, replay_spec
-from tokenyard.workload.record import Workload
+from tokenyard.questions.scenario import Scenario
 
-__all__ = ["prepare", "say_overwritten", "scenario_of"]
+__all__ = ["say_overwritten", "scenario_of"]
 
 
 def scenario_of(flags: ReplayFlags) -> Scenario:
     """The workload and the deployment that a command names."""
-    command = cast(RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand, flags)
+    command = cast(RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand, flags)
     groups = {
         each.name: getattr(command, each.name) for each in fields(DeploymentSettings) if hasattr(command, each.name)
     }
@@ -31,11 +37,6 @@ def scenario_of(flags: ReplayFlags) -> Scenario:
     if isinstance(command, PlanCommand):
         return replace(scenario, split_settings=SplitSettings(kv_link_gb_per_s=command.kv_link_gb_per_s))
     return replace(scenario, split_settings=command.split_settings) if isinstance(command, SweepCommand) else scenario
-
-
-def prepare(flags: ReplayFlags, workload: Workload | None = None) -> ReplaySpec:
-    """Check every flag, then read the workload, unless it is given. Raises TokenyardError."""
-    return replay_spec(scenario_of(flags), workload)
 
 
 def say_overwritten(directory: object) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from tokenyard.cli.support.streams import say
 from tokenyard.redaction import with_valid_text
 from tokenyard.sim.replay import Progress as Replayed
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console

@@ -11,7 +11,15 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
-from tokenyard.cli.support.flags import Command, CompareCommand, PlanCommand, RunCommand, SplitCommand, SweepCommand
+from tokenyard.cli.support.flags import (
+    Command,
+    CompareCommand,
+    PlanCommand,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.settings import SpeculationSettings
 
 __all__ = ["ignored_flags"]
@@ -28,7 +36,7 @@ class _Rule(NamedTuple):
     """Settings of which a plan or a sweep may try values with which the flags do mean something."""
 
 
-_REPLAYS = (RunCommand, CompareCommand, SplitCommand, PlanCommand, SweepCommand)
+_REPLAYS = (RunCommand, CompareCommand, SplitCommand, PlanCommand, SweepCommand, UpgradeCommand)
 _NO_GPU_IN = ("constant:", "fitted:")
 _MAY_REPEAT = {"slo", "price", "space", "grid", "policies"}
 """Flags of which every one counts."""
@@ -139,6 +147,7 @@ _RULES = (
         "with chunked prefill no prompt is too long for a step",
         ("enable_chunked_prefill",),
     ),
+    _Rule((UpgradeCommand,), ("vllm_version",), lambda command: True, "--from and --to name the versions"),
     _Rule(
         (RunCommand, SplitCommand),
         ("record_requests", "max_ids_per_step"),

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from tokenyard.cli.support.flag_names import default_of, flag, setting_names, spellings
-from tokenyard.cli.support.flags import CompareCommand, PlanCommand, RunCommand, SplitCommand, SweepCommand
+from tokenyard.cli.support.flags import (
+    CompareCommand,
+    PlanCommand,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.given import OURS, Given, given_by, with_values
 from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.deploy.vllm_serve.given import read_words
@@ -23,13 +30,14 @@ from tokenyard.redaction import hidden_words
 
 __all__ = ["REPLAYS", "ReplayCommand", "plain_words", "with_given"]
 
-ReplayCommand = RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand
+ReplayCommand = RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand
 REPLAYS: dict[str, type[ReplayCommand]] = {
     "run": RunCommand,
     "compare": CompareCommand,
     "split": SplitCommand,
     "plan": PlanCommand,
     "sweep": SweepCommand,
+    "upgrade": UpgradeCommand,
 }
 """Sub-commands that take flags of vLLM."""
 _SPLIT = re.compile(r"--split\b|(?:^|[,\s=])split=")
@@ -64,7 +72,7 @@ def plain_words(command: type[ReplayCommand], words: Sequence[str]) -> _Plain:
         typed=typed,
         gpu=_value_of(rest, "--gpu"),
         has=has,
-        one_deployment=command in (RunCommand, CompareCommand),
+        one_deployment=command in (RunCommand, CompareCommand, UpgradeCommand),
         with_trace="trace" in typed,
     )
     return _Plain(rest, given)

@@ -162,13 +162,15 @@ class PaddedPrefillLimit(PrefillLimit):
     def __init__(self, config: SchedulerConfig, num_drafts: int) -> None:
         super().__init__(config)
         self._padded = 1 + num_drafts
-        self._last_start = config.max_model_len - self._padded - 1
-        """A request that has come further has no room for the padding and the token sampled after it."""
+        self._while_idle = config.profile.idle_admission_pads
+        self._leaves_room = config.profile.padding_leaves_room
+        self._last_start = config.max_model_len - self._padded - self._leaves_room
+        """A request that has come further has no room for the padding, or also the token sampled after it."""
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         if candidate.loads_async or not self._pads(candidate, budget):
             return super().ask(candidate, budget, room)
-        if self._padded > budget.tokens:
+        if self._padded > budget.tokens or candidate.num_computed_tokens > self._last_start:
             return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, room, self._padded)
         candidate.num_new_tokens, candidate.is_padded = self._padded, True
         return None
@@ -177,7 +179,8 @@ class PaddedPrefillLimit(PrefillLimit):
         computed = candidate.num_computed_tokens
         if candidate.request.num_tokens - computed != 1 or budget.has_run_prefill:
             return False
-        return (budget.has_run or computed > 0) and computed <= self._last_start
+        is_due = budget.has_run or (self._while_idle and computed > 0)
+        return is_due and (computed <= self._last_start or not self._leaves_room)
 
 
 class EncoderLimit:

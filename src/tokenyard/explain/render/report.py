@@ -61,6 +61,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
     if report.header.partial is not None:
         console.print(Text(str(report.header.partial), "yellow"))
+    console.print()
+    console.print(Text(plain(report.verdict.sentence), "bold"))
     deployment = deployment_table(report.header)
     if deployment is not None:
         print_section(console, "Deployment", deployment)

@@ -90,6 +90,8 @@ class Incumbent(NamedTuple):
 class SLOWatch(StepObserver):
     """Counts requests that are beyond the bounds, on one engine or several."""
 
+    reads_tokens = False
+
     def __init__(self, slos: Sequence[SLO], workload: Workload, *, slack: float = 1.0) -> None:
         """``slack``: bounds are missed only beyond so many times their value; infinity: none ever is."""
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]

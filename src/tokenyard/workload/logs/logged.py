@@ -476,11 +476,6 @@ class RecordView:
         return FoundValue(name) if found is None or is_absent(found.value) else FoundValue(name, found.value)
 
     @property
-    def has_lengths(self) -> bool:
-        """Whether prompt and output have names that are known."""
-        return all(self.find(field).value is not None for field in _LENGTHS)
-
-    @property
     def says_a_length(self) -> bool:
         """Whether one of them stands in the record itself, and not deeper."""
         return any(self.first(_PATHS[field]).value is not None for field in _LENGTHS)

@@ -7,7 +7,14 @@ nothing heavy; what a sub-command does stands in the module of its name.
 from __future__ import annotations
 
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
-from tokenyard.cli.support.flags.replays import CompareCommand, DemoCommand, ReplayFlags, RunCommand, SplitCommand
+from tokenyard.cli.support.flags.replays import (
+    CompareCommand,
+    DemoCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    UpgradeCommand,
+)
 from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
@@ -19,6 +26,7 @@ from tokenyard.cli.support.flags.traces import (
     QueryCommand,
     ReportCommand,
     ViewCommand,
+    WatchCommand,
     WhyCommand,
     WorkloadsCommand,
 )
@@ -46,7 +54,9 @@ __all__ = [
     "ServeCommand",
     "SplitCommand",
     "SweepCommand",
+    "UpgradeCommand",
     "ViewCommand",
+    "WatchCommand",
     "WhatIfCommand",
     "WhyCommand",
     "WorkloadsCommand",
@@ -59,6 +69,7 @@ Command = (
     | ExportCommand
     | CompareCommand
     | WhatIfCommand
+    | UpgradeCommand
     | PlanCommand
     | SweepCommand
     | SplitCommand
@@ -70,6 +81,7 @@ Command = (
     | ConvertCommand
     | QueryCommand
     | ViewCommand
+    | WatchCommand
     | ImportCommand
     | ServeCommand
     | EmulateCommand
@@ -79,10 +91,12 @@ COMMANDS: dict[type[Command], str] = {
     RunCommand: "run",
     ReportCommand: "report",
     ViewCommand: "view",
+    WatchCommand: "watch",
     WhyCommand: "why",
     ExportCommand: "export",
     CompareCommand: "compare",
     WhatIfCommand: "whatif",
+    UpgradeCommand: "upgrade",
     PlanCommand: "plan",
     SweepCommand: "sweep",
     SplitCommand: "split",

@@ -21,7 +21,7 @@ from tokenyard.deploy.settings import (
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.questions.settings import TrafficSettings
 
-__all__ = ["CompareCommand", "DemoCommand", "ReplayFlags", "RunCommand", "SplitCommand"]
+__all__ = ["CompareCommand", "DemoCommand", "ReplayFlags", "RunCommand", "SplitCommand", "UpgradeCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,29 @@ class RunCommand(ReplayFlags):
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeCommand(ReplayFlags):
+    """Show what another version of vLLM changes for a workload: decisions, defaults, flags, memory, latencies."""
+
+    workload: Annotated[Positional[str], Arg(metavar="LOG|TRACE")]
+    """Built-in workload, a log, a trace, or a file, as for `run`."""
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    """Further logs, which are merged with the first by time."""
+    older: Annotated[str, Arg(name="from", metavar="VERSION")]
+    """The version that serves it now, such as 0.27; --vllm-version does not count here."""
+    newer: Annotated[str, Arg(name="to", metavar="VERSION")] = DEFAULT_VERSION
+    """The version to compare it with."""
+    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+    @property
+    def slo(self) -> tuple[tuple[str, ...], ...]:
+        """None: latencies are shown beside each other."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ __all__ = [
     "QueryCommand",
     "ReportCommand",
     "ViewCommand",
+    "WatchCommand",
     "WhyCommand",
     "WorkloadsCommand",
 ]
@@ -206,6 +207,22 @@ class ViewCommand:
 
     paths: Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
     """Traces, or directories with traces; the browser can read no other files."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default can be reached from this machine alone."""
+    port: Annotated[int | None, optional("N", "the first free one from 8642 on")] = None
+    """Port to listen on; 0 takes any that is free."""
+    browser: bool = True
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchCommand:
+    """Watch a running server in a browser: the Overview of its last five minutes, as its trace is written."""
+
+    source: Annotated[Positional[str], Arg(metavar="DIR|URL")]
+    """The directory to which a server writes traces, or the address of a viewer that shows them."""
+    last: float = 300.0
+    """Seconds that the figures are of."""
     host: str = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, optional("N", "the first free one from 8642 on")] = None
