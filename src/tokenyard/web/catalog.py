@@ -31,25 +31,6 @@ from tokenyard.trace.schema import StepSnapshot, TraceStart
 from tokenyard.trace.steps import ReadNotes, StepDecoder
 from tokenyard.web.connections import RefusedError, json_response
 
-__all__ = [
-    "ANNOTATIONS_ENDING",
-    "Catalog",
-    "Roots",
-    "Stretch",
-    "TraceFacts",
-    "TracePair",
-    "WalkPosition",
-    "facts_of_file",
-    "folders_below",
-    "identity_of",
-    "is_on_the_way",
-    "is_other",
-    "pairs_of",
-    "siblings",
-    "stretch",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Tells a file from another under the same name: a new run may write over the old one, or beside it and rename.
 

@@ -18,8 +18,6 @@ from tokenyard.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["DEFAULT_PORT", "bound", "listen", "open_browser", "serve", "url_of"]
-
 DEFAULT_PORT = 8642
 _TRIED = 20
 """Ports tried, one after the other, if none was asked for."""
