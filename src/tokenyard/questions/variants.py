@@ -39,28 +39,6 @@ from tokenyard.redaction import hidden_setting
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "ENDS",
-    "NO_SPLIT",
-    "Shape",
-    "SplitDeployment",
-    "check_split",
-    "convert",
-    "deployed",
-    "is_load",
-    "modelled",
-    "on_gpu",
-    "read_shape",
-    "read_shapes",
-    "serve_words",
-    "served_with",
-    "sides_of",
-    "split_words",
-    "with_changes",
-    "with_settings",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Prefill and decode apart: what flags say of a split, and the deployments of its two sides.
 

@@ -19,6 +19,7 @@ from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, Fro
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
     ConvertCommand,
+    DescribeCommand,
     ExportCommand,
     ImportCommand,
     ParityCommand,
@@ -38,6 +39,7 @@ __all__ = [
     "CompareCommand",
     "ConvertCommand",
     "DemoCommand",
+    "DescribeCommand",
     "EmulateCommand",
     "EngineFlags",
     "ExportCommand",
@@ -71,6 +73,7 @@ Command = (
     | PlanCommand
     | SweepCommand
     | SplitCommand
+    | DescribeCommand
     | ParityCommand
     | AccuracyCommand
     | DemoCommand
@@ -99,6 +102,7 @@ COMMANDS: dict[type[Command], str] = {
     SplitCommand: "split",
     QueryCommand: "query",
     ConvertCommand: "convert",
+    DescribeCommand: "describe",
     ParityCommand: "parity",
     AccuracyCommand: "accuracy",
     DemoCommand: "demo",

@@ -13,6 +13,7 @@ from tokenyard.questions.settings import TrafficSettings
 __all__ = [
     "AccuracyCommand",
     "ConvertCommand",
+    "DescribeCommand",
     "ExportCommand",
     "ImportCommand",
     "ParityCommand",
@@ -42,6 +43,24 @@ class ImportCommand:
     arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeCommand:
+    """Describe a model by the classes of an installed vLLM, for --model: models that docs/models.md does not have."""
+
+    model: Annotated[Positional[str], Arg(metavar="MODEL")]
+    """A config.json, the folder that holds it, or a name in the cache of the Hugging Face hub."""
+    output: Annotated[Path, Arg(metavar="FILE")] = Path("model.json")
+    """Description to write."""
+    overwrite: Switch = False
+    """Replace the file if it exists."""
+    gpu: Annotated[str, Arg(metavar="NAME")] = "h100"
+    """GPU that vLLM is made to believe in; no GPU is needed."""
+    dtype: str = "auto"
+    """As vLLM's --dtype."""
+    json: Switch = False
+    """Print the description as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
