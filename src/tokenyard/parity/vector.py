@@ -30,21 +30,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, FileError, ParityError
 from tokenyard.files import Bounds, bounded_lines, is_nested_deeper
 
-__all__ = [
-    "GoldenVector",
-    "Image",
-    "Json",
-    "RecordedGrammar",
-    "RequestSpec",
-    "Stats",
-    "Tokens",
-    "VectorHeader",
-    "make_request",
-    "make_scheduler",
-    "unsupported_features",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A golden vector: one scenario recorded from real vLLM, a header line and one line per engine tick.
 #

@@ -19,19 +19,6 @@ from tokenyard.tokenizer import Decode, load_tokenizer
 from tokenyard.trace.facts import least_need
 from tokenyard.trace.schema import RequestRecord
 
-__all__ = [
-    "STATUS_TEXT",
-    "BlockIds",
-    "Decoder",
-    "HashedBlocks",
-    "Names",
-    "QueueIds",
-    "RequestRecords",
-    "json_list",
-    "json_map",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Token ids as text, for the ``*_text`` fields of per-request records, by a tokenizer that is loaded when first
 # needed.

@@ -33,9 +33,6 @@ from tokenyard.serve.output_processor import Generation, OutputProcessor
 from tokenyard.serve.served_model import GenerationMaker, GrammarSource, ServedModel, grammars_of, model_of
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = ["AsyncLLM", "StepNews", "StepThread", "Stepper"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The thread that steps an engine while others submit requests.
 #

@@ -27,8 +27,6 @@ from tokenyard.trace.facts import held_by_reason
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["MetricsObserver"]
-
 _LONGEST = 131_072
 """Tokens of the longest request, where it is not said."""
 _INFO = "vllm:cache_config_info"

@@ -23,9 +23,6 @@ from tokenyard.serve.generation import (
 from tokenyard.serve.grammars import Grammar
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = ["Changes", "Detokenizer", "Generation", "OutputProcessor", "Sample", "StopStrings", "Stopped", "logprobs_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Output tokens to text, piece by piece: a character whose bytes are not all there is held back.
 #

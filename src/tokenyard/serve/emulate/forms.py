@@ -15,8 +15,6 @@ from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 from tokenyard.serve.recorded_surface import Surface
 from tokenyard.web.connections import json_response
 
-__all__ = ["Forms", "on_error", "vllm_error"]
-
 _TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",

@@ -27,19 +27,6 @@ from tokenyard.serve.openai.fields import ApiError, GenerationRequest, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = [
-    "ClientLimits",
-    "EchoedPrompt",
-    "ServerContext",
-    "chat_logprobs",
-    "compiled",
-    "completion_logprobs",
-    "generation_params",
-    "prompt_logprobs",
-    "turn_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What all endpoints share: the engine, the names of its model, limits.
 

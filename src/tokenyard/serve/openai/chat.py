@@ -41,8 +41,6 @@ from tokenyard.serve.openai.tool_calls.forced import forced_call
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TemplateError
 
-__all__ = ["ChatCompletions", "chat_prompt"]
-
 _MOST_MESSAGES = 10_000
 _MOST_TOOLS = 1_024
 

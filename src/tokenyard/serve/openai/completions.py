@@ -26,8 +26,6 @@ from tokenyard.serve.openai.generating import (
     told_besides,
 )
 
-__all__ = ["Completions"]
-
 _DEFAULT_TOKENS = 16
 
 

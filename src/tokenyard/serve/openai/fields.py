@@ -13,33 +13,6 @@ from tokenyard.errors import TOO_LONG, EngineDeadError, QueueFullError, RequestE
 from tokenyard.files import has_more_brackets, is_nested_deeper
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
-__all__ = [
-    "IGNORED",
-    "MOST_NESTED",
-    "WITHOUT_EFFECT",
-    "ApiError",
-    "ChatCompletionRequest",
-    "CompletionRequest",
-    "DetokenizeRequest",
-    "EmbeddingRequest",
-    "GenerationRequest",
-    "JsonSchema",
-    "NamedFunction",
-    "NamedToolChoice",
-    "ParsedBody",
-    "ResponseFormat",
-    "StreamOptions",
-    "StructuredOutputs",
-    "TokenizeRequest",
-    "as_api_error",
-    "bad_field",
-    "going_down",
-    "on_api_error",
-    "parse_body",
-    "timed_out",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What went wrong, in the form of the OpenAI API: ``{"error": {"message", "type", "param", "code"}}``.
 

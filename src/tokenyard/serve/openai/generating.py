@@ -28,28 +28,6 @@ from tokenyard.serve.openai.fields import (
 )
 from tokenyard.web.connections import json_response
 
-__all__ = [
-    "AnswerWriter",
-    "Ending",
-    "EventStream",
-    "GoneError",
-    "PromptNews",
-    "Usage",
-    "cancel_on_disconnect",
-    "events_of",
-    "in_thread_if_long",
-    "on_gone",
-    "output_room",
-    "pieces",
-    "reply",
-    "reply_at_once",
-    "request_id_of",
-    "start_streams",
-    "tokenized_prompts",
-    "told_besides",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Clients that leave before they have their answer: what is being done for them ends.
 
