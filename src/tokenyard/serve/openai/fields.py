@@ -19,6 +19,8 @@ from tokenyard.web.connections import RefusedError, json_body, json_response
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OTHER_NAMES = {("messages", "logprobs"): "top_logprobs"}
 """What chats call a field of the engine's."""
+NO_JSON = "invalid_json"
+"""Code of the error for a body that cannot be read at all."""
 _RETRY_SECONDS = 1
 """Suggested with every 503."""
 
@@ -335,7 +337,7 @@ async def parse_body(request: Request, kind: type[_Kind], most_bytes: int, *, is
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, _no_json(body, error)) from None
+        raise ApiError(400, _no_json(body, error), code=NO_JSON) from None
     if not isinstance(fields, dict):
         raise ApiError(400, f"the body = {shown(fields)}: give an object")
     if is_lenient:

@@ -167,13 +167,11 @@ class Usage:
         }
 
 
-def told_besides(request: GenerationRequest, output: GenerationOutput | None) -> dict[str, Any]:
+def told_besides(output: GenerationOutput | None) -> dict[str, Any]:
     """What a whole answer tells beside choices and usage, where there is any."""
     told: dict[str, Any] = {}
     if output is not None and output.kv_transfer_params is not None:
         told["kv_transfer_params"] = dict(output.kv_transfer_params)
-    if output is not None and request.return_token_ids:
-        told["prompt_token_ids"] = list(output.prompt_token_ids)
     return told
 
 
