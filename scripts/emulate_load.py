@@ -30,7 +30,8 @@ from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 1024 --max-model-len 2048"
-_AT_ONCE = 200
+_AT_ONCE = 1000
+"""Requests under way: the more, the larger are steps, and the less does each of their tokens cost."""
 
 
 @contextmanager
@@ -110,8 +111,9 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--leaving", type=int, default=2000)
+    parser.add_argument("--speed", type=float, default=1.0)
     flags = parser.parse_args()
-    with served(50.0) as (emulation, url):
+    with served(flags.speed) as (emulation, url):
         asked(url, 50, {"max_tokens": 100})
         told = asked(url, flags.requests, {"max_tokens": 100})
         each = told["seconds"] / flags.requests

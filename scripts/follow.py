@@ -153,9 +153,8 @@ class _Lockstep:
 
     def __init__(self, profile: DecisionProfile) -> None:
         self.profile = profile
-        self._settings: Any = import_module("tokenyard.vllm.fast.settings")
-        self._settings.profile_name = lambda: "followed"
-        self._settings.decision_profile = lambda _: self.profile
+        asked = vars(import_module("tokenyard.vllm.fast.settings"))
+        asked |= {"profile_name": lambda: "followed", "decision_profile": lambda _: self.profile}
         self._scenario: Any = import_module("lockstep.scenario")
 
     def run(self, scenario: Any, profile: DecisionProfile) -> Any:
@@ -288,7 +287,7 @@ def main() -> int:
     version = ".".join(release.split(".")[:2])
     [older] = arguments.older.glob("lib/python*/site-packages/vllm")
     lines = [f"# vLLM {release} after {arguments.newest}\n", "## Structure\n"]
-    lines += _compared(structure_of(older), structure_of(Path(vllm.__file__).parent))
+    lines += _compared(structure_of(older), structure_of(Path(str(vllm.__file__)).parent))
     lines += ["## Flags\n", *_flags(arguments.newest), "## Decisions\n"]
     scenarios = _scenarios(arguments.first, named=not arguments.no_named)
     found = _followed(PROFILES[arguments.newest], scenarios, arguments.scenarios, arguments.minutes)

@@ -237,7 +237,7 @@ def unsupported_features(header: VectorHeader) -> list[str]:
 
 def _version(header: VectorHeader) -> str:
     """Name of the profile that the recording version of vLLM asks for; the first vectors did not say."""
-    return "0.22" if header.vllm == "unknown" else ".".join(header.vllm.split(".")[:2])
+    return next(iter(PROFILES)) if header.vllm == "unknown" else ".".join(header.vllm.split(".")[:2])
 
 
 def _groups(config: Json) -> list[Json]:

@@ -381,7 +381,8 @@ class AsyncLLM:
             if changes.to_abort:
                 self._thread.abort(changes.to_abort)
             for generation in changes.generations:
-                self._tell(generation)
+                if generation.has_news:
+                    self._tell(generation)
         if news.error is not None:
             self._die(_death_by(news.error))
 

@@ -18,8 +18,8 @@ from typing import Any
 from tokenyard.core.profiles import PROFILES, nearest_version
 from tokenyard.errors import MissingExtraError
 
-TESTED = ("0.22.1", "0.27.1", "0.30.0", "0.32.0", "0.33.0")
-"""Versions that the tests run with: all with the scheduler, 0.32.0 with the whole engine."""
+TESTED = ("0.22.1", "0.24.0", "0.27.1", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+"""Releases that the tests ran with: all with the scheduler, 0.32.0 with the whole engine."""
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
