@@ -24,7 +24,8 @@ def test_the_newest_trace_below_a_directory(tmp_path: Path) -> None:
         file.write_text("{}\n")
         os.utime(file, (1e9 - age, 1e9 - age))
     assert newest_trace(tmp_path).parent.name == "new"
-    assert newest_trace(file) == file.resolve()
+    one = tmp_path / "middle" / "sched_trace.steps.jsonl"
+    assert newest_trace(one) == one.resolve()
 
 
 def test_the_page_follows_it_and_counts_the_last_minutes() -> None:

@@ -41,8 +41,6 @@ from tokenyard.steptime.model import MappedLatency
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.load import load_workload
 
-__all__ = ["EmulateSettings", "EmulatedLLM", "EmulatedModel", "Emulation", "emulate"]
-
 _MOST_SERVERS = 64
 _MOST_QUEUED = 1_000_000
 """vLLM's own queue has no end."""
