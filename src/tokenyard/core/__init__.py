@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokenyard.compiled import prefer_compiled
 from tokenyard.lazy import lazy_names
 
 __all__ = [
@@ -120,6 +121,8 @@ OFFERED = {
         "AllBlocksCleared",
     ),
 }
+
+prefer_compiled("core", __path__)
 
 if TYPE_CHECKING:
     from tokenyard.core.config import GroupKind, HashAlgo, MambaCacheMode, PauseState, SpeculativeMethod
