@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenyard.cli.run import run
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.deploy.settings import HardwareSettings, SchedulerSettings, TraceSettings
 from tokenyard.trace.columnar.convert import convert
-from tokenyard.trace.columnar.query import Limits, ask
+from tokenyard.trace.columnar.query import QueryLimits, ask
 from tokenyard.trace.files import find_trace
 
 STEPS = 1_000_000
-LIMITS = Limits(seconds=120, memory_mb=4_096)
+LIMITS = QueryLimits(seconds=120, memory_mb=4_096)
 QUESTIONS = {
     "steps and time held back, by reason": """
         SELECT reason, count(*) AS steps, sum(num_requests * seconds) AS request_seconds FROM (
@@ -72,7 +72,7 @@ def main() -> None:
 
 def replayed(directory: Path) -> Path:
     run(
-        Run(
+        RunCommand(
             workload="agentic",
             hardware=HardwareSettings(gpu="a100-40gb", num_gpu_blocks_override=10_318),
             scheduler=SchedulerSettings(max_num_batched_tokens=2_048, max_num_seqs=100),

@@ -21,9 +21,9 @@ from typing import cast
 
 from tokenyard.cli.plan import make_plan
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import Plan
+from tokenyard.cli.support.flags import PlanCommand
 from tokenyard.cli.support.parsing import parse
-from tokenyard.questions.kept import measuring_for, space_of, subject_of
+from tokenyard.questions.kept import measuring_for, source_of, space_of
 from tokenyard.questions.planning.answer import Goal, best_of, value_of
 from tokenyard.questions.planning.search import search
 from tokenyard.questions.sweeping.rows import Row, Settings, key_of, words_of
@@ -62,16 +62,16 @@ def words_for(name: str, limit: str, rate: str, ttft: str, tpot: str, model: str
 def judge(words: Sequence[str]) -> bool:
     """Print both searches of one workload; whether the recommendation is near enough to the best."""
     texts = ["plan", *words, "--space", *SPACE, "--no-largest-load", "--json"]
-    flags = cast(Plan, parse(texts))
+    flags = cast(PlanCommand, parse(texts))
     goal = Goal(flags.minimize or flags.maximize or "goodput")
     scenario = scenario_of(flags)
-    subject = subject_of(scenario)
+    subject = source_of(scenario)
     grid = space_of([text for texts in flags.space for text in texts], subject)
     begun = perf_counter()
     rows = {key_of(row.settings): row for row in measured(measuring_for(scenario, subject, {}), grid.all())}
     middle = perf_counter()
     tenth = len(grid) // 10
-    plan = make_plan(cast(Plan, parse([*texts, "--replays", str(tenth)])))
+    plan = make_plan(cast(PlanCommand, parse([*texts, "--replays", str(tenth)])))
     end = perf_counter()
     best = best_of(list(rows.values()), goal)
     assert best is not None

@@ -14,11 +14,12 @@ from itertools import groupby
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.questions.replaying import Recordings
+from tokenyard.questions.scenario import replay_spec
 from tokenyard.sim.replay import ReplayResult, replay
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def timed(setup: ReplaySpec, *, skip_refused: bool, leaps: bool, reports: bool) 
 def measure(arguments: Sequence[str]) -> bool:
     """Replay one workload; whether both ways gave the same."""
     flags = parse(["run", *arguments])
-    assert isinstance(flags, Run)
-    setup = prepare(flags)
+    assert isinstance(flags, RunCommand)
+    setup = replay_spec(scenario_of(flags))
     print(f"{' '.join(arguments)}: {len(setup.workload):,} requests")
     same = True
     for name, reports in (("bare", False), ("with the report", True)):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.questions.accuracy.measured_run import MeasuredRun, RequestTimes, calibrated, read_run, replay_run
+from tokenyard.questions.accuracy.measured_run import MeasuredRun, ReplayedTimes, calibrated, read_run, replay_run
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.model import StepShape, TransferDirection
 
@@ -59,10 +59,10 @@ def main() -> int:
     return 0
 
 
-def _measured(run: MeasuredRun) -> RequestTimes:
+def _measured(run: MeasuredRun) -> ReplayedTimes:
     """In order of arrival, as a replay has them."""
     order = np.argsort(run.arrived, kind="stable")
-    return RequestTimes(run.ttft[order], run.tpot[order], run.e2e[order])
+    return ReplayedTimes(run.ttft[order], run.tpot[order], run.e2e[order])
 
 
 if __name__ == "__main__":

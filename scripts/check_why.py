@@ -17,8 +17,8 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
@@ -28,6 +28,7 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.spec import open_trace
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline import TimelineReader
+from tokenyard.questions.scenario import replay_spec
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import replay
@@ -75,9 +76,9 @@ class StopWatch(StepObserver):
 def check(arguments: list[str]) -> list[str]:
     """Replay a workload and compare; returns what is wrong, prints one line."""
     flags = parse(["run", *arguments])
-    assert isinstance(flags, Run)
+    assert isinstance(flags, RunCommand)
     with tempfile.TemporaryDirectory() as folder:
-        setup = prepare(replace(flags, output=replace(flags.output, trace=Path(folder))))
+        setup = replay_spec(scenario_of(replace(flags, output=replace(flags.output, trace=Path(folder)))))
         watch = StopWatch()
         with TraceWriter(setup.trace) as writer:
             open_trace(writer)

@@ -24,7 +24,7 @@ from lockstep.shrink import shrunk
 from lockstep.streams import stream
 from recorder.plan import Scenario
 from recorder.scenarios import LATER, SCENARIOS
-from recorder.versions import IS_LATER
+from recorder.versions import IS_FIRST
 
 __all__ = ["main"]
 
@@ -36,7 +36,7 @@ _NUMBERS = 10**9
 
 def _scenarios(first: int, *, named: bool) -> Iterator[Scenario]:
     if named:
-        yield from (*SCENARIOS, *(LATER if IS_LATER else ()))
+        yield from (*SCENARIOS, *(() if IS_FIRST else LATER))
     yield from map(stream, count(first))
 
 

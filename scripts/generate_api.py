@@ -67,7 +67,7 @@ def public_names(namespace: str) -> tuple[str, ...]:
     """What one of `tokenyard.NAMESPACES` offers, in the order of the document."""
     module = import_module(namespace)
     if hasattr(module, "OFFERED"):
-        return tuple(name for names in module.OFFERED.values() for name in names)
+        return tuple(name for group in module.OFFERED.values() for names in group.values() for name in names)
     classes = [name for name in module.__all__ if inspect.isclass(getattr(module, name))]
     return tuple(name for name in classes if name not in tokenyard.__all__)
 

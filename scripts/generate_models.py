@@ -49,6 +49,13 @@ which fields of a `config.json` fill which piece.
 A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture was
 seen not to read it (`src/tokenyard/models/reading/unread.json`); `--ignore-unmodelled` goes on without it.
 
+## Models that are not here
+
+A decoder that the table does not have is read by the fields that most files have; a field beyond them that may matter
+is an error. Where `model.safetensors.index.json` or safetensors files lie beside its `config.json`, their bytes have
+to be what the fields come to, and say what encoders weigh. The header of a report says what was taken for what.
+`--model owner/name` also finds what lies in the cache of the Hugging Face hub (`HF_HUB_CACHE`, `HF_HOME`).
+
 ## Exact
 
 | architecture | known by name | what is modelled | plans compared |

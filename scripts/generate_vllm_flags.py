@@ -7,15 +7,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenyard.deploy.vllm_serve.flags import VERSIONS, Effect, VLLMFlag, flag_table
+from tokenyard.deploy.vllm_serve.flags import VERSIONS, FlagEffect, VLLMFlag, flag_table, span_of
 
 __all__ = ["document"]
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "vllm-flags.md"
 TITLES = {
-    Effect.USED: "Used",
-    Effect.NOT_MODELLED: "Not modelled",
-    Effect.NO_EFFECT: "Without effect on a replay",
+    FlagEffect.USED: "Used",
+    FlagEffect.NOT_MODELLED: "Not modelled",
+    FlagEffect.NO_EFFECT: "Without effect on a replay",
 }
 HEAD = """\
 # Flags of `vllm serve`
@@ -41,7 +41,7 @@ it. The report's header lists the flags of all three kinds, and `--json` has the
 `header.without_effect` and `header.ignored`.
 
 Of the environment, in front of a pasted line or of this command, `VLLM_ALLOW_LONG_MAX_MODEL_LEN` is obeyed, and
-`VLLM_USE_V2_MODEL_RUNNER` (0.33) and `VLLM_USE_RAY_V2_EXECUTOR_BACKEND` (0.22) where they decide whether steps are
+`VLLM_USE_V2_MODEL_RUNNER` (0.33) and `VLLM_USE_RAY_V2_EXECUTOR_BACKEND` (before) where they decide whether steps are
 scheduled ahead; the header names other variables of vLLM's as passed over.
 
 `make differential-config` draws lines of such flags, models and GPUs, and compares what vLLM's own configuration makes
@@ -56,7 +56,7 @@ The lists are recorded from vLLM {versions} by `scripts/record_vllm_flags.py`; t
 
 def document() -> str:
     """The page."""
-    return "\n".join([HEAD.format(versions=" and ".join(VERSIONS)), *_parts()])
+    return "\n".join([HEAD.format(versions=f"{VERSIONS[0]} to {VERSIONS[-1]}"), *_parts()])
 
 
 def _parts() -> Iterator[str]:
@@ -78,7 +78,7 @@ def _parts() -> Iterator[str]:
 
 def _row(flag: VLLMFlag) -> str:
     names = ", ".join(f"`{name}`" for name in (flag.flag, *(name for name in flag.other_names if name.count("-") < 2)))
-    only = "" if flag.versions == VERSIONS else f" (vLLM {flag.versions[0]} alone)"
+    only = "" if flag.versions == VERSIONS else f" ({span_of(flag.versions)})"
     return f"| {names} | {flag.why}{only} |"
 
 

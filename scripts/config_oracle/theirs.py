@@ -19,8 +19,8 @@ from tokenyard.models.named import named_model
 
 __all__ = ["Refused", "Theirs"]
 
-_PARSERS = ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.openai.cli_args")
-"""Where vLLM makes the parser of `vllm serve`: since 0.33, before."""
+_PARSERS = tuple(f"vllm.entrypoints.{where}.cli_args" for where in ("common", "launchers", "openai"))
+"""Where vLLM makes the parser of `vllm serve`, the newest versions first."""
 _CAPABILITIES = {
     "a10": (8, 6),
     "a100-40gb": (8, 0),

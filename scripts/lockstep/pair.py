@@ -12,7 +12,7 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
 from lockstep.compare import DiffersError, compare_outputs, compare_plans, compare_values
-from recorder.versions import IS_LATER, second_queue
+from recorder.versions import PAUSES_COUNT_HOLDERS, second_queue
 
 __all__ = ["EndedWaitsError", "NeverServedError", "Pair", "WaitsForEverError"]
 
@@ -109,7 +109,7 @@ class Pair:
         compare_values("the step taken in", output, theirs)
         answers = (answer, self._shuffled(answer))
         results = self._theirs.update_from_output(theirs, answers[0]), self._ours.update_from_output(ours, answers[1])
-        if not IS_LATER and any(request.is_finished() for request in self._theirs.skipped_waiting):
+        if any(request.is_finished() for request in getattr(self._theirs, "skipped_waiting", ())):
             raise EndedWaitsError
         compare_outputs(*results)
         self._compare_counts("update_from_output")
@@ -164,7 +164,7 @@ class Pair:
 
         0.33 takes sessions that wait for input off those that hold blocks, also one that a preemption has left without.
         """
-        if not IS_LATER or self._theirs.pause_state != PauseState.PAUSED_NEW:
+        if not PAUSES_COUNT_HOLDERS or self._theirs.pause_state != PauseState.PAUSED_NEW:
             return 0
         return sum(request.status == RequestStatus.WAITING_FOR_STREAMING_REQ for request in self._theirs.waiting)
 

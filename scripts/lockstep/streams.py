@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.aimed import aimed, with_pooling
 from recorder.drawn import drawn
-from recorder.versions import IS_LATER
+from recorder.versions import (
+    HAS_MAMBA_MODE_ALL,
+    KEEPS_LAST_OF_SESSIONS,
+    LOSES_RESET_SESSIONS,
+    MISCOUNTS_STALE_OUTPUTS,
+)
 from recorder.workloads import sessions
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ def stream(seed: int) -> Scenario:
     build = scenario.build
     if engine.spec_method == "eagle" and engine.max_num_encoder_input_tokens:
         build = _with_text_between(build)
-    if engine.async_scheduling and not IS_LATER:
+    if engine.async_scheduling and MISCOUNTS_STALE_OUTPUTS:
         build = _with_resets_apart(build)
     if seed % 5 == 4 and _serves_sessions(engine):
         if seed % 7 == 5:  # a session's place by priority changes with every piece of input
@@ -54,12 +59,12 @@ def _serves_sessions(engine: Engine) -> bool:
     """
     if engine.max_num_encoder_input_tokens or any(group.kind == "mamba" for group in engine.groups or ()):
         return False
-    return IS_LATER or not (engine.async_scheduling or engine.num_speculative_tokens)
+    return not KEEPS_LAST_OF_SESSIONS or not (engine.async_scheduling or engine.num_speculative_tokens)
 
 
 def _allowed(engine: Engine) -> Engine:
     """Later versions keep the states of Mamba layers in another mode only, which has conditions of its own."""
-    if not IS_LATER or engine.mamba_cache_mode != "all":
+    if HAS_MAMBA_MODE_ALL or engine.mamba_cache_mode != "all":
         return engine
     size, threshold = engine.block_size, engine.long_prefill_token_threshold
     changes: dict[str, Any] = {
@@ -128,7 +133,7 @@ def _with_sessions(base: Builder, every: int = 4) -> Builder:
         for request in plan.requests[::every]:
             request.prompt, request.max_tokens = request.prompt[:30], min(request.max_tokens, 10)
             request.min_tokens, request.pooling = 0, False
-        if not IS_LATER:  # 0.22 loses a session that is reset between a step and its output (docs/parity.md)
+        if LOSES_RESET_SESSIONS:  # between a step and its output (docs/parity.md)
             plan.events = [replace(event, when="pre") if event.op == "reset" else event for event in plan.events]
         return sessions(lambda *_: plan, every=every, pieces=(1, 3), tokens=(1, 15), gap=(1, 9))(rng, engine)
 

@@ -12,6 +12,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, MutableSequence, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 from unittest.mock import MagicMock
@@ -109,6 +110,9 @@ def pretend_flashinfer() -> None:
     COMPILED.extend(("flashinfer", "flashinfer_cubin"))
     utils: Any = import_module("flashinfer.utils")
     utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *_sizes: 0  # of a buffer
+    with suppress(ImportError):
+        import_module("tvm_ffi")  # it looks at CUDA's bindings when it is imported, and takes a stand-in for them
+    COMPILED.append("cuda")
 
 
 def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> None:

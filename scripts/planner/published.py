@@ -11,6 +11,30 @@ from typing import Any
 __all__ = ["BORROWED", "FIELDS", "WITHOUT_CLASS"]
 
 BORROWED = {
+    "Alpamayo2Super": "alpamayo2_super",
+    "BagelForConditionalGeneration": "bagel",
+    "BailingMoeV3VLForConditionalGeneration": "bailing_moe_v3_vl",
+    "Cosmos3ForConditionalGeneration": "cosmos3_omni",
+    "DeepseekOCR2ForCausalLM": "deepseek_ocr2",
+    "DeepseekOCRForCausalLM": "deepseek_vl_v2",
+    "DeepseekV41ForCausalLM": "deepseek_v41",
+    "DeepseekVLV2ForCausalLM": "deepseek_vl_v2",
+    "Dots3NoteForCausalLM": "dots3_note",
+    "FunAudioChatForConditionalGeneration": "funaudiochat",
+    "IsaacForConditionalGeneration": "isaac",
+    "KimiK3ForConditionalGeneration": "kimi_k3",
+    "LightOnOCRForConditionalGeneration": "lighton_ocr",
+    "MiDashengLMModel": "midashenglm",
+    "MiniMaxM3SparseForCausalLM": "minimax_m3_vl_text",
+    "Moondream3ForCausalLM": "moondream3",
+    "MossTranscribeDiarizeForConditionalGeneration": "moss_transcribe_diarize",
+    "MuseSparkForConditionalGeneration": "muse_spark",
+    "OpenVLAForActionPrediction": "openvla",
+    "Ovis": "ovis",
+    "Step5ForConditionalGeneration": "step5_vl",
+    "UltravoxModel": "ultravox",
+    "UnlimitedOCRForCausalLM": "unlimited_ocr",
+    "VoxtralRealtimeGeneration": "voxtral_realtime",
     "BeamForCausalLM": "beam",
     "ChatGLMForConditionalGeneration": "chatglm",
     "ChatGLMModel": "chatglm",
@@ -46,7 +70,12 @@ _NEMOTRON_LAYERS = ["mamba", "moe", "mamba", "moe", "attention", "mlp", "mamba",
 _LFM2_LAYERS = ["conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv", "conv"] * 4
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "AfmoeForCausalLM": {"score_func": "sigmoid", "route_norm": True, "route_scale": 1.0},
+    "AfmoeForCausalLM": {
+        "score_func": "sigmoid", "route_norm": True, "route_scale": 1.0, "n_group": 1, "topk_group": 1,
+    },
+    "ChatGLMForConditionalGeneration": {"original_rope": True, "tie_word_embeddings": False},
+    "ChatGLMModel": {"original_rope": True, "tie_word_embeddings": False},
+    "DbrxForCausalLM": {"attn_config": {"rope_theta": 500_000.0, "kv_n_heads": 8, "clip_qkv": 8.0}},
     "DeepseekV2ForCausalLM": {
         "n_group": 8, "topk_group": 3, "topk_method": "group_limited_greedy", "num_experts_per_tok": 6,
     },
@@ -75,6 +104,7 @@ FIELDS: dict[str, dict[str, Any]] = {
             "kda_layers": [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19, 21, 22, 23, 25, 26],
         },
     },
+    "KimiVLForConditionalGeneration": {"text_config": {"n_group": 1, "topk_group": 1}},
     "Lfm2ForCausalLM": {
         "block_dim": 2560, "conv_dim": 2560, "block_ff_dim": 12288, "full_attn_idxs": [2, 5, 8, 10, 12, 14],
     },

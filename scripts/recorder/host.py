@@ -39,7 +39,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from recorder.plan import Engine, Group, Image, Planned
-from recorder.versions import IS_LATER, complete_cache_config, derived_cache_fields, make_block_hasher
+from recorder.versions import DECODES_GO_ROUND_STAGES, complete_cache_config, derived_cache_fields, make_block_hasher
 
 __all__ = [
     "BlockHasher",
@@ -143,7 +143,7 @@ def _decides_in_stages(scheduler: Any) -> Any:
     update = scheduler._update_after_schedule  # noqa: SLF001 - where vLLM sets the turn
 
     def updated(output: SchedulerOutput) -> None:
-        scheduler.use_v2_model_runner = IS_LATER
+        scheduler.use_v2_model_runner = DECODES_GO_ROUND_STAGES
         update(output)
         scheduler.use_v2_model_runner = False
 

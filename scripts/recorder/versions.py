@@ -1,9 +1,8 @@
-"""What differs between the versions of vLLM that can be recorded: 0.22.1 and 0.33.0. Each is asked for what it has."""
+"""What the versions of vLLM that can be recorded differ in, for recorder and lockstep: nothing else there asks."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,8 +13,14 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 __all__ = [
+    "DECODES_GO_ROUND_STAGES",
     "FILLS_QUEUE_FIRST",
-    "IS_LATER",
+    "HAS_MAMBA_MODE_ALL",
+    "IS_FIRST",
+    "KEEPS_LAST_OF_SESSIONS",
+    "LOSES_RESET_SESSIONS",
+    "MISCOUNTS_STALE_OUTPUTS",
+    "PAUSES_COUNT_HOLDERS",
     "VERSION",
     "complete_cache_config",
     "derived_cache_fields",
@@ -25,11 +30,22 @@ __all__ = [
 
 VERSION = ".".join(vllm.__version__.split(".")[:2])
 """Of vLLM."""
-IS_LATER = VERSION != "0.22"
-"""The scenarios aim at 0.22: what they are made to show there a later version may not do, or refuse."""
+_NUMBERS = tuple(map(int, VERSION.split(".")))
 
-FILLS_QUEUE_FIRST = "throttle_prefills" in inspect.signature(Scheduler.schedule).parameters
-"""The engine takes an output in only when no further step can be scheduled: since 0.23, and the argument since 0.24."""
+IS_FIRST = _NUMBERS <= (0, 22)
+"""The scenarios aim at 0.22: what they are made to show there a later version may not do, or refuse."""
+FILLS_QUEUE_FIRST = DECODES_GO_ROUND_STAGES = _NUMBERS >= (0, 23)
+"""The engine takes an output in only when no further step can be scheduled; pipelines have one more in flight."""
+MISCOUNTS_STALE_OUTPUTS = _NUMBERS < (0, 27)
+"""After a second reset of what runs while outputs of the first are in flight."""
+KEEPS_LAST_OF_SESSIONS = _NUMBERS < (0, 33)
+"""The last token of an answer, where a step was in flight or a draft accepted beyond it."""
+PAUSES_COUNT_HOLDERS = _NUMBERS >= (0, 32)
+"""Waiting requests that hold blocks are unfinished while new ones are paused."""
+LOSES_RESET_SESSIONS = _NUMBERS < (0, 33)
+"""A session that is reset between a step and its output is put back into the queue, then taken off it."""
+HAS_MAMBA_MODE_ALL = _NUMBERS < (0, 32)
+"""Later versions keep the states of Mamba layers in another mode only, which has conditions of its own."""
 
 _CACHE_FIELDS = {field.name for field in dataclasses.fields(KVCacheConfig)}
 

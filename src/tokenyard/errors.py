@@ -51,6 +51,7 @@ __all__ = [
     "TokenyardError",
     "TraceError",
     "WorkloadError",
+    "near_names",
     "shown",
     "text_of",
     "worded",
@@ -147,6 +148,13 @@ class _Beginning:
                 return
             self._left -= 2
             yield each
+
+
+def near_names(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
+    """The known words that are most like one that is not known, the best first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
+
+    return get_close_matches(word, list(known), n, cutoff)
 
 
 def text_of(error: BaseException) -> str:

@@ -1,4 +1,8 @@
-"""Names that a package offers and that are loaded from its modules when they are first asked for (PEP 562)."""
+"""Names that a package offers and that are loaded from its modules when they are first asked for (PEP 562).
+
+They are listed once, in the stub beside the package (``__init__.pyi``): type checkers read it as it is, and this
+module takes from it which name comes from which module.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,37 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # typing's own costs more to import than this whole module
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
 __all__ = ["lazy_names"]
 
 
+def _read_stub(package: str) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Heading -> module -> names, in the order of the stub: lines of ``from MODULE import NAME as NAME, ...``."""
+    spec = sys.modules[package].__spec__
+    assert spec is not None
+    assert spec.origin is not None
+    text = spec.loader.get_data(spec.origin.removesuffix("c") + "i").decode()  # type: ignore[union-attr]
+    offered: dict[str, dict[str, tuple[str, ...]]] = {}
+    for block in text.split("\n\n"):
+        head, *statements = f"\n{block}".split("\nfrom ")
+        heading = head.strip("# \n")
+        for statement in statements:
+            module, _, names = statement.partition(" import ")
+            listed = tuple(each.split(" as ")[0].strip() for each in names.strip("()\n").split(",") if each.strip())
+            offered.setdefault(heading, {})[module] = listed
+    return offered
+
+
 def lazy_names(
-    package: str, offered: Mapping[str, tuple[str, ...]], *, submodules: Collection[str] = ()
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of ``package``; ``offered`` says which names come from which module.
+    package: str, *, submodules: Collection[str] = ()
+) -> tuple[dict[str, dict[str, tuple[str, ...]]], list[str], Callable[[str], object], Callable[[], list[str]]]:
+    """What ``package`` offers (heading -> module -> names), its ``__all__``, ``__getattr__`` and ``__dir__``.
 
     ``submodules`` are loaded when they are asked for as well.
     """
-    module_of = {name: module for module, names in offered.items() for name in names}
+    offered = _read_stub(package)
+    module_of = {name: module for group in offered.values() for module, names in group.items() for name in names}
     namespace = vars(sys.modules[package])
 
     def load(name: str) -> object:
@@ -36,4 +58,4 @@ def lazy_names(
         """The offered names, loaded or not."""
         return sorted({*namespace, *module_of})
 
-    return load, listed
+    return offered, sorted(module_of), load, listed

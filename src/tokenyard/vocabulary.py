@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from enum import StrEnum
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from tokenyard.errors import near_names
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "BUCKETS",
@@ -119,6 +122,8 @@ _CALLED_ELSEWHERE = {
 
 def registered_policies() -> Sequence[EntryPoint]:
     """What installed packages register."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
+
     return list(entry_points(group=ENTRY_POINT_GROUP))
 
 
@@ -141,9 +146,9 @@ def is_known_policy(spec: str) -> bool:
 
 
 def policy_hint(name: str) -> str:
-    """What to use in the place of a name that nobody knows: the nearest one, if one is near, and all."""
+    """What to use in the place of an unknown name: the nearest one, if one is near, and all."""
     known = known_policies()
-    near = get_close_matches(name.lower(), [*known, *_CALLED_ELSEWHERE], 1, 0.6)
+    near = near_names(name.lower(), [*known, *_CALLED_ELSEWHERE], 1, 0.6)
     meant = f"did you mean {_CALLED_ELSEWHERE.get(near[0], near[0])}? " if near else ""
     return f"{meant}use one of: {', '.join(known)}; or FILE.py:CLASS for one of your own"
 
@@ -171,9 +176,9 @@ class Clears(StrEnum):
     """What makes a reason go away, in an engine in which nothing runs."""
 
     EVENT = "event"
-    """Something outside of the scheduler, a further step, or whoever mends a hook that raises; it may take long."""
+    """Something outside of the scheduler, a further step, or a mended hook; it may take long."""
     OTHERS = "others"
-    """Somebody else who lets go of blocks, outputs or places; where nobody holds any, nothing ever does."""
+    """Another request that lets go of blocks, outputs or places; where none holds any, nothing ever does."""
     ARRIVAL = "arrival"
     """A further request."""
     NOTHING = "nothing"
@@ -197,7 +202,7 @@ class ReasonEntry(NamedTuple):
     counted_in: str | None = None
     """The reason of the pass whose number of requests counts these requests as well."""
     holds: bool = True
-    """The request could have used tokens. False: it needs none, so nobody counts it as held back."""
+    """The request could have used tokens. False: it needs none, so it does not count as held back."""
     note: str = ""
     """More about it, for docs/reasons.md."""
 
@@ -472,7 +477,7 @@ def is_event(reason: str) -> bool:
 def is_for_good(reason: str, *, others_wait: bool) -> bool:
     """Whether nothing will ever clear the reason, in an engine that has scheduled no token and has nothing in flight.
 
-    ``others_wait``: somebody who may hold what is short waits for an event, and will let go.
+    ``others_wait``: a request that may hold what is short waits for an event, and will let go.
     """
     clears = REASONS[Reason(reason)].clears if reason in REASONS else Clears.NOTHING
     return clears is Clears.NOTHING or (clears is Clears.OTHERS and not others_wait)

@@ -15,7 +15,7 @@ import tokenyard
 
 REPO = Path(__file__).resolve().parents[2]
 RUN = re.compile(r"^```(python|sh)$", re.MULTILINE)
-DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md")), *sorted((REPO / "docs/tasks").glob("*.md"))]
 FROM_WITHIN = {"extending.md"}
 """Documents for those who change the package."""
 WITH_EXAMPLES = [path for path in DOCUMENTS if RUN.search(path.read_text(encoding="utf-8"))]

@@ -115,12 +115,12 @@ def test_splits_are_chosen_from_beside_engines_that_do_both(tmp_path: Path) -> N
     whole = plan["recommended"]
     assert (whole["settings"]["split"], whole["gpus"], whole["cost_per_hour"]) == (None, 1, 2.0), "the cheapest"
     assert plan["serve"] is not None
-    assert plan["serve_apart"] is None
+    assert plan["serve_split"] is None
 
     only = json.loads(
         call("plan", "chat", *FLAGS, "--split", "2+1", *words[4:], *bounds, "--json", cwd=tmp_path).stdout
     )
-    chosen, apart = only["recommended"], only["serve_apart"]
+    chosen, apart = only["recommended"], only["serve_split"]
     assert (chosen["settings"]["split"], chosen["gpus"], chosen["cost_per_hour"]) == ("2+1", 3, 6.0)
     assert only["serve"] is None
     assert (apart["prefill_engines"], apart["decode_engines"]) == (2, 1)

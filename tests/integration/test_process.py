@@ -105,7 +105,9 @@ def test_an_interrupt_that_ends_the_reader_too_is_still_one(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("module", ["tyro", "tokenyard.cli.support.flags", "tokenyard.cli.run", "numpy"])
+@pytest.mark.parametrize(
+    "module", ["tokenyard.cli.support.parsing", "tokenyard.cli.support.flags", "tokenyard.cli.run", "numpy"]
+)
 def test_an_interrupt_while_it_is_still_loading(module: str, tmp_path: Path) -> None:
     """Whatever it is about to import, there is no traceback."""
     script = f"""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload import Workload, load_workload
-from tokenyard.workload.load import LoadShape
+from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions
+from tokenyard.workload.record import Workload
 
 REPO = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(REPO / "scripts"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tokenyard import Deployment, TokenyardError
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import resolve
 
@@ -89,6 +89,6 @@ def test_names_mean_what_flags_mean(given_settings: dict[str, Any]) -> None:
     off = ("enforce_eager", "ignore_unmodelled")
     plain = {name: value for name, value in given_settings.items() if value or name not in off}
     flags = parse(["run", "chat", *words_of(plain)])
-    assert isinstance(flags, Run)
+    assert isinstance(flags, RunCommand)
     typed = scenario_of(flags).deployment
     assert outcome(Deployment(**plain).resolve) == outcome(lambda: resolve(typed))

@@ -26,12 +26,12 @@ from tokenyard.sim import replay as replays
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.numbering import SymbolicHasher
 from tokenyard.sim.replay import ReplayResult
-from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency
 from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.model import ConstantLatency, LatencyModel
 from tokenyard.steptime.pace import MachineSpeed
+from tokenyard.steptime.roofline import RooflineLatency
 from tokenyard.vocabulary import SHIPPED
-from tokenyard.workload import HashedTokens, StreamTokens, TokenSource, Workload, WorkloadRequest
-from tokenyard.workload.record import Segment
+from tokenyard.workload.record import HashedTokens, Segment, StreamTokens, TokenSource, Workload, WorkloadRequest
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -14,8 +14,8 @@ from tokenyard.core.config import CacheConfig
 from tokenyard.core.profiles import decision_profile
 from tokenyard.sim.replay import replay, replay_parallel
 from tokenyard.sim.routers import ROUTERS, Fleet, router_maker
-from tokenyard.steptime import ConstantLatency
-from tokenyard.workload import Workload
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.record import Workload
 
 VERSIONS = st.sampled_from(["0.22", "0.33"])
 REQUESTS = st.lists(

@@ -22,19 +22,19 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import ConstantLatency
-from tokenyard.workload import (
-    GENERATORS,
+from tokenyard.workload.builder import Text, WorkloadBuilder
+from tokenyard.workload.load import GENERATORS, load_workload
+from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.record import (
+    Clients,
     HashedTokens,
     ListedTokens,
+    Remark,
     Segment,
     StreamTokens,
     Workload,
     WorkloadRequest,
-    load_workload,
 )
-from tokenyard.workload.builder import Text, WorkloadBuilder
-from tokenyard.workload.readers.plain import plain_lines
-from tokenyard.workload.record import Clients, Remark
 
 _UNSEEN = {"prompt", "arrival_time", "gap", "spacing", "lora_name", "cache_salt"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,19 @@ from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.core.kv.groups import Reachable, Retention, SlidingWindowManager
 from tokenyard.core.kv.hashing import LookaheadBlockHasher
 from tokenyard.core.kv.mamba import MambaManager
+from tokenyard.core.outside import OUTSIDE, outside, outside_features
 from tokenyard.core.params import MultiModalItem
-from tokenyard.core.profiles import NEWEST, PROFILES, VLLM_0_22, VLLM_0_33, DecisionProfile, nearest_version
+from tokenyard.core.profiles import (
+    NEWEST,
+    PROFILES,
+    SINCE,
+    VLLM_0_22,
+    VLLM_0_33,
+    DecisionProfile,
+    nearest_version,
+    turned_between,
+)
+from tokenyard.core.releases import FACTS_SINCE, ReleaseFacts, release_facts, versions_with
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.features.per_slot import StateAlignment
@@ -37,7 +49,7 @@ SWITCHES = [field for field in fields(DecisionProfile) if field.name != "vllm_ve
 def test_a_profile_is_named_by_its_version() -> None:
     assert decision_profile("0.22") is VLLM_0_22
     assert decision_profile("0.33") is VLLM_0_33
-    with pytest.raises(ConfigError, match=r"vllm_version.*0\.21.*use one of: 0\.22, 0\.33"):
+    with pytest.raises(ConfigError, match=r"vllm_version.*0\.21.*use one of: 0\.22, 0\.23, .*0\.33"):
         decision_profile("0.21")
     with pytest.raises(ConfigError, match="profile"):
         SchedulerConfig(profile="0.33")  # type: ignore[arg-type]
@@ -55,12 +67,14 @@ def test_the_library_has_one_default_the_newest_version() -> None:
     [
         ("0.11.0", "0.22"),
         ("0.22.1", "0.22"),
-        ("0.23.0", "0.33"),
+        ("0.23.0", "0.23"),
+        ("0.27.1", "0.27"),
+        ("0.34.0", NEWEST.vllm_version),
         ("0.33.1.dev3", "0.33"),
         ("unknown", NEWEST.vllm_version),
     ],
 )
-def test_versions_between_decide_like_one_that_is_known(version: str, nearest: str) -> None:
+def test_every_release_has_the_profile_of_its_version(version: str, nearest: str) -> None:
     assert nearest_version(version) == nearest
 
 
@@ -72,12 +86,50 @@ def test_every_switch_differs_between_the_profiles_and_has_its_line() -> None:
         assert sum(f"`{switch.name}`" in line for line in lines) == 1, f"{switch.name}: lines in docs/parity.md"
 
 
+def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> None:
+    assert list(PROFILES) == list(SINCE) == [f"0.{number}" for number in range(22, 34)]
+    for (_, before), (version, after) in pairwise(PROFILES.items()):
+        turned = {each.name for each in SWITCHES if getattr(before, each.name) != getattr(after, each.name)}
+        assert turned == set(SINCE[version]), version
+    assert turned_between("0.31", "0.32")["mamba_mode_all"] == "0.32"
+    assert turned_between("0.28", "0.26").keys() >= {"drafts_take_input_slots", "zeroes_all_attention"}
+    assert "uncached_blocks_first" not in turned_between("0.26", "0.28"), "0.27 turned it off, 0.28 on again"
+    assert turned_between("0.29", "0.30") == {}
+    assert set(turned_between("0.22", "0.33")) == {each.name for each in SWITCHES}
+
+
+def test_facts_of_a_release_are_those_of_the_one_before_with_what_changed() -> None:
+    names = {each.name for each in fields(ReleaseFacts)}
+    assert {name for changed in FACTS_SINCE.values() for name in changed} == names
+    assert set(FACTS_SINCE) <= set(PROFILES)
+    assert release_facts("0.22.1") == ReleaseFacts()
+    assert not release_facts("0.27").largest_budget_on_160_gib
+    assert release_facts("0.28.0").largest_budget_on_160_gib
+    assert versions_with("has_bamba") == ("0.22", "0.23")
+
+
+def test_what_a_profile_does_not_model_is_named() -> None:
+    assert outside("0.22") == outside("0.33") == {}
+    assert set(outside("0.23")) == set(OUTSIDE)
+    cache = CacheConfig(
+        num_gpu_blocks=9, groups=(KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, block_size=16, window=32),)
+    )
+    with_window = [
+        version
+        for version, profile in PROFILES.items()
+        if "window_free_order" in outside_features(SchedulerConfig(profile=profile), cache, None)
+    ]
+    assert with_window == ["0.23"]
+    text = outside_features(SchedulerConfig(profile=PROFILES["0.27"]), CacheConfig(num_gpu_blocks=9), None)
+    assert text == {}
+
+
 def test_nothing_that_decides_asks_for_a_version() -> None:
     package = PARITY.parent.parent / "src" / "tokenyard"
     asking = [
         str(path.relative_to(package))
         for path in sorted(package.rglob("*.py"))
-        if "vllm_version" in path.read_text(encoding="utf-8") and path.name != "profiles.py"
+        if "vllm_version" in path.read_text(encoding="utf-8") and path.name not in ("profiles.py", "outside.py")
     ]
     deciding = [path for path in asking if path.split("/")[0] in ("core", "policies")]
     assert deciding == ["core/sched/request_checks.py"], "it only names the version in its errors"
@@ -167,6 +219,7 @@ def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places()
     room.add(loading)
     assert room.next_queue(ToyEngine().scheduler.policy) is room.skipped
     assert room.num_going_on == 1
+    assert HoldersFirstQueues(lambda *_: FCFSQueue(), 4, go_on=False).num_going_on == 0
     room.discard(first)
     assert room.counts == (1, 1)
 

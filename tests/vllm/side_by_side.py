@@ -17,7 +17,7 @@ from recorder import host, vectors
 from recorder.drive import Recording
 from recorder.plan import Scenario
 from tokenyard.errors import ParityError
-from tokenyard.parity.replay import Replay
+from tokenyard.parity.replay import VectorReplay
 from tokenyard.parity.vector import GoldenVector, unsupported_features
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
@@ -73,7 +73,7 @@ def _replayed(path: Path, folder: Path) -> list[Step] | None:
     vector = GoldenVector(path)
     if unsupported_features(vector.header):
         return None
-    replay = Replay(vector)
+    replay = VectorReplay(vector)
     with TraceWriter(TraceConfig(path=folder, request_records=False, max_ids_per_step=64)) as writer:
         replay.scheduler.attach_observer(TraceRecorder(writer))
         try:

@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from tokenyard.cli.support.console import errors, print_json, results
-from tokenyard.cli.support.flags import Accuracy as Flags
+from tokenyard.cli.support.flags import AccuracyCommand
 from tokenyard.questions.accuracy.ask import accuracy
 from tokenyard.questions.accuracy.points import HOW_TO_GET, PACKAGE, installed_points
 from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy
@@ -15,7 +15,7 @@ from tokenyard.steptime.constants import shipped_constants
 __all__ = ["execute"]
 
 
-def execute(flags: Flags) -> int:
+def execute(flags: AccuracyCommand) -> int:
     """Compare and print; always 0 if it ends. Without a file: with the public points, where they are installed."""
     if not flags.files and installed_points() is None:
         return _tell_what_ships(flags)
@@ -39,7 +39,7 @@ def execute(flags: Flags) -> int:
     return 0
 
 
-def _tell_what_ships(flags: Flags) -> int:
+def _tell_what_ships(flags: AccuracyCommand) -> int:
     """What the constants say of themselves, and where the points are that they were fitted to."""
     constants = shipped_constants()
     if flags.json:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn
-from tokenyard.cli.support.flags import Compare
+from tokenyard.cli.support.flags import CompareCommand
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import compare_recordings
@@ -21,7 +21,7 @@ __all__ = ["execute"]
 _MOST_SEEDS = 1000
 
 
-def execute(flags: Compare) -> int:
+def execute(flags: CompareCommand) -> int:
     """Compare, draw and print; always 0 if it ends."""
     if flags.other is not None:
         traces = compare_recordings(flags.workload, flags.other, align=flags.align, slo=flags.slo)
@@ -38,7 +38,7 @@ def execute(flags: Compare) -> int:
     return 0
 
 
-def _compare(flags: Compare) -> Comparison:
+def _compare(flags: CompareCommand) -> Comparison:
     require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
     policies, loads = _names(flags.policies), _loads(flags.loads)
     runs = len(policies) * len(loads) * flags.seeds

@@ -9,13 +9,13 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.flags import Convert
+from tokenyard.cli.support.flags import ConvertCommand
 from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, work_of
 
 __all__ = ["execute"]
 
 
-def execute(flags: Convert) -> int:
+def execute(flags: ConvertCommand) -> int:
     """Convert the file or the pair; always 0 if everything was written."""
     done = [_convert(flags, *work) for work in work_of(flags.trace, flags.output, overwrite=flags.overwrite)]
     for each in done:
@@ -32,7 +32,7 @@ def execute(flags: Convert) -> int:
     return 0
 
 
-def _convert(flags: Convert, source: Path, target: Path, kind: str) -> Conversion:
+def _convert(flags: ConvertCommand, source: Path, target: Path, kind: str) -> Conversion:
     with _bar(source) as on_progress:
         return convert(source, target, kind, compression=flags.compression, on_progress=on_progress)
 

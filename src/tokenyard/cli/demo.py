@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
-from tokenyard.cli.support.flags import Demo, Run
+from tokenyard.cli.support.flags import DemoCommand, RunCommand
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.questions.settings import TrafficSettings
@@ -27,7 +27,7 @@ _NAMED = frozenset(("gpu", "model", "num_gpu_blocks_override", "max_num_batched_
 """Settings that are given."""
 
 
-def execute(flags: Demo) -> int:
+def execute(flags: DemoCommand) -> int:
     """Replay, report, and say how to go on; 0 if it ends, 2 if its trace does not hold all of it."""
     console = results()
     program = _program()
@@ -38,7 +38,7 @@ def execute(flags: Demo) -> int:
     console.print("100 coding agents share a system prompt, on an engine like Llama-3.1-8B on an A100-40GB:")
     console.print(f"[cyan]{escape(again)}[/]\n", soft_wrap=True)
     replayed = run(
-        Run(
+        RunCommand(
             workload=_WORKLOAD,
             launch=_launch(flags),
             arrivals=TrafficSettings(seed=flags.seed),
@@ -53,7 +53,7 @@ def execute(flags: Demo) -> int:
     return replayed.code
 
 
-def _launch(flags: Demo) -> LaunchSettings:
+def _launch(flags: DemoCommand) -> LaunchSettings:
     if flags.vllm_version is None:
         return LaunchSettings(asked=GivenFlags(named=_NAMED))
     return LaunchSettings(asked=GivenFlags(named=_NAMED | {"vllm_version"}), vllm_version=flags.vllm_version)

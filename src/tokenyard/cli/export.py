@@ -11,7 +11,7 @@ from typing import IO
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, warn
-from tokenyard.cli.support.flags import Export
+from tokenyard.cli.support.flags import ExportCommand
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.explain.why.spans import send_traces
 from tokenyard.explain.why.why import draw
@@ -23,7 +23,7 @@ from tokenyard.trace.reader import find_ranks
 __all__ = ["execute"]
 
 
-def execute(flags: Export) -> int:
+def execute(flags: ExportCommand) -> int:
     """Write what is asked for; always 0 if the trace can be read."""
     if not (flags.perfetto or flags.chrome or flags.otlp or flags.html):
         raise ConfigError("export", "nothing", "name --perfetto FILE, --chrome FILE, --otlp URL or --html FILE")

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokenyard.cli.support.console import print_json, results, say_notes
-from tokenyard.cli.support.flags import Import
+from tokenyard.cli.support.flags import ImportCommand
 from tokenyard.errors import ConfigError
 from tokenyard.questions.traffic import facts_of, workload_from
 from tokenyard.redaction import plain
@@ -18,7 +18,7 @@ from tokenyard.workload.readers.plain import write_plain
 __all__ = ["execute"]
 
 
-def execute(flags: Import) -> int:
+def execute(flags: ImportCommand) -> int:
     """Read, write and say what was read; always 0 if it ends."""
     target = flags.output
     if target is not None and target.exists() and not flags.overwrite:

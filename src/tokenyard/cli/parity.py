@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import track
 
 from tokenyard.cli.support.console import errors, print_json, results
-from tokenyard.cli.support.flags import Parity
+from tokenyard.cli.support.flags import ParityCommand
 from tokenyard.parity.comparison import VectorComparison, compare_vectors
 from tokenyard.parity.replay import Difference, VectorResult
 from tokenyard.redaction import hidden_users
@@ -20,7 +20,7 @@ from tokenyard.redaction import hidden_users
 __all__ = ["execute"]
 
 
-def execute(flags: Parity) -> int:
+def execute(flags: ParityCommand) -> int:
     """Compare every file: 0 if all are equal, 1 if one differs, 2 if one is damaged, missing or unsupported."""
     console = errors()
     with_bar = partial(track, description="comparing", console=console, transient=True, disable=not console.is_terminal)

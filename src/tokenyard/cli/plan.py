@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.flags import Plan as Flags
+from tokenyard.cli.support.flags import PlanCommand
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.console import PlainConsole
 from tokenyard.questions.kept import gpus_of, read_prices
@@ -24,7 +24,7 @@ from tokenyard.questions.printing.plan import print_plan
 __all__ = ["execute", "make_plan", "question_of"]
 
 
-def execute(flags: Flags) -> int:
+def execute(flags: PlanCommand) -> int:
     """Search, print, draw; 0 if there is a recommendation that holds every bound, 1 if none does."""
     plan = make_plan(flags)
     if flags.svg is not None:
@@ -35,12 +35,12 @@ def execute(flags: Flags) -> int:
     return 0 if plan.holds else 1
 
 
-def make_plan(flags: Flags) -> Plan:
+def make_plan(flags: PlanCommand) -> Plan:
     """The plan. Raises TokenyardError where a flag cannot be used, or no variant can be replayed."""
     return ask(question_of(flags))
 
 
-def question_of(flags: Flags) -> PlanQuestion:
+def question_of(flags: PlanCommand) -> PlanQuestion:
     """What the flags ask. Raises ConfigError."""
     goal = goal_of(flags.maximize, flags.minimize)
     gpus = gpus_of(flags.hardware.gpu)

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.flags import Query
+from tokenyard.cli.support.flags import QueryCommand
 from tokenyard.core.config import require_int
 from tokenyard.record.writer import encodable
-from tokenyard.trace.columnar.query import Answer, Limits, as_parquet, ask, needed
+from tokenyard.trace.columnar.query import QueryAnswer, QueryLimits, as_parquet, ask, needed
 from tokenyard.trace.files import find_trace
 
 __all__ = ["execute"]
@@ -25,11 +25,11 @@ _FEW = 6
 """Columns whose cells may be wrapped; of more, nothing readable would be left."""
 
 
-def execute(flags: Query) -> int:
+def execute(flags: QueryCommand) -> int:
     """Ask, and print the rows; always 0 if there is an answer."""
     require_int("limit", flags.limit, 1)
     files = needed(find_trace(flags.trace), flags.sql)
-    limits = Limits(seconds=_SECONDS, memory_mb=_MEMORY_MB, rows=flags.limit)
+    limits = QueryLimits(seconds=_SECONDS, memory_mb=_MEMORY_MB, rows=flags.limit)
     with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files, warn) as twins:
         answer = ask(flags.sql, twins.steps, twins.requests, limits)
     if flags.json:
@@ -46,7 +46,7 @@ def execute(flags: Query) -> int:
     return 0
 
 
-def _table(answer: Answer) -> Table:
+def _table(answer: QueryAnswer) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in answer.columns:
         table.add_column(escape(column.name), justify="left" if column.type in ("VARCHAR", "BOOLEAN") else "right")
@@ -55,7 +55,7 @@ def _table(answer: Answer) -> Table:
     return table
 
 
-def _records(answer: Answer) -> Table:
+def _records(answer: QueryAnswer) -> Table:
     """For rows that are wider than the terminal: each one below the other, a line per value that there is."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)

@@ -7,12 +7,12 @@ from io import StringIO
 from pathlib import Path
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import Report
+from tokenyard.cli.support.flags import ReportCommand
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import report
 from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
-from tokenyard.explain.report.report import Report as FullReport
+from tokenyard.explain.report.report import Report
 
 __all__ = ["execute"]
 
@@ -22,7 +22,7 @@ _FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 """Left out of the picture: it must look the same without a network."""
 
 
-def execute(flags: Report) -> int:
+def execute(flags: ReportCommand) -> int:
     """Summarise, print, and draw if asked to; always 0 if the trace can be read."""
     found = report(flags.trace, slo=flags.slo)
     if flags.svg is not None:
@@ -34,7 +34,7 @@ def execute(flags: Report) -> int:
     return 0
 
 
-def _draw(found: FullReport, path: Path, *, buckets: bool) -> None:
+def _draw(found: Report, path: Path, *, buckets: bool) -> None:
     """The report as a terminal of 100 columns would show it."""
     console = PlainConsole(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
     print_report(found, console, buckets=buckets)

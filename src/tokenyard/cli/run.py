@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
-from rich.markup import escape
+import msgspec
 
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes, warn
+from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import in_words_of
-from tokenyard.cli.support.flags import Run
-from tokenyard.errors import WorkloadError
-from tokenyard.explain.render.report import print_report
+from tokenyard.cli.support.flags import RunCommand
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.explain.report.classes import Classes, slos_by_class
 from tokenyard.explain.report.report import Report
+from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
+
+if TYPE_CHECKING:  # rich is loaded where it prints
+    from rich.console import Console
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 
@@ -32,6 +36,8 @@ class Replayed(NamedTuple):
     """The directory of its trace; None if none was wanted."""
     problem: str | None
     """Why the trace is not whole; None if it is."""
+    classes: Classes | None = None
+    """Figures per class, if they were asked for."""
 
     @property
     def code(self) -> int:
@@ -39,11 +45,11 @@ class Replayed(NamedTuple):
         return 0 if self.problem is None else 2
 
 
-def execute(flags: Run) -> int:
+def execute(flags: RunCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its trace does not hold all of it."""
     replayed = run(flags)
     if flags.json:
-        print_json(replayed.report)
+        print_json(replayed.report if replayed.classes is None else _with_classes(replayed.report, replayed.classes))
     else:
         show(replayed, results(), buckets=flags.buckets)
     return replayed.code
@@ -51,30 +57,50 @@ def execute(flags: Run) -> int:
 
 def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None:
     """The report, and where its trace is."""
+    from tokenyard.explain.render.report import print_report  # noqa: PLC0415
+
     print_report(replayed.report, console, buckets=buckets)
+    if replayed.classes is not None:
+        from tokenyard.explain.render.classes import print_classes  # noqa: PLC0415
+
+        print_classes(replayed.classes, console)
     if replayed.trace is not None:
         subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
         console.print(where_it_is(subject, replayed.trace, replayed.problem), soft_wrap=True)
 
 
+def _with_classes(report: Report, classes: Classes) -> dict[str, object]:
+    built: dict[str, object] = msgspec.to_builtins(report)
+    return built | {"by": classes.by, "classes": classes.classes}
+
+
 def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
     """The last line of a run that was asked for a trace."""
+    from rich.markup import escape  # noqa: PLC0415
+
     place = f"in [bold]{escape(str(directory))}[/]"
     return f"\n{subject} {place}." if problem is None else f"\n{subject} not whole {place}: {escape(problem)}"
 
 
-def run(flags: Run) -> Replayed:
+def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
+    bounds = slos_by_class(flags.slo)
+    whole = tuple(map(str, bounds.get("", ())))
+    if flags.by is None and set(bounds) - {""}:
+        raise ConfigError(
+            "slo", next(iter(set(bounds) - {""})), "say what it is a class of: --by priority, for example"
+        )
     with ExitStack() as reading:
-        reading.enter_context(errors().status(f"reading {escape(flags.workload)}"))
+        reading.enter_context(busy(f"reading {flags.workload}"))
 
         def read(workload: Workload) -> None:
             reading.close()
             say_notes(workload)
 
         found = ask(
-            scenario_of(flags),
+            replace(scenario_of(flags), slo=(whole,) if whole else ()),
             bars=replay_bar,
+            watching=Watching(rows=flags.by is not None),
             say=warn,
             on_read=read,
             on_overwritten=say_overwritten,
@@ -83,12 +109,13 @@ def run(flags: Run) -> Replayed:
         )
     if found.result.refused:
         warn_of_refused(found.workload, found.result.refused, found.result.num_left_out)
-    return Replayed(found.report, found.trace, found.problem)
+    classes = None if flags.by is None else found.by(flags.by, flags.slo)
+    return Replayed(found.report, found.trace, found.problem, classes)
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:
     """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
-    refused, first = len(refusals), in_words_of(Run, refusals[0].marked)
+    refused, first = len(refusals), in_words_of(RunCommand, refusals[0].marked)
     if refused + left_out == len(workload):
         problem = f"--skip-refused leaves none of its {len(workload):,} requests; the first: {first}"
         raise WorkloadError(workload.name, 0, problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.cli.support.console import errors
-from tokenyard.cli.support.flags import Serve
+from tokenyard.cli.support.flags import ServeCommand
 from tokenyard.cli.support.model_server.api import EndingByTheBook, ToldToEnd
 from tokenyard.errors import ConfigError, MissingExtraError
 
@@ -13,7 +13,7 @@ _MOST_CLIENTS = 200
 _LONGEST_SHUTDOWN = 86_400
 
 
-def execute(flags: Serve) -> int:
+def execute(flags: ServeCommand) -> int:
     """Serve until told to end; 0 then, also where the model was still being loaded."""
     front = flags.front
     if not 0 <= front.port <= 65_535:
@@ -30,7 +30,7 @@ def execute(flags: Serve) -> int:
     return 0
 
 
-def _serve(flags: Serve, ending: EndingByTheBook) -> None:
+def _serve(flags: ServeCommand, ending: EndingByTheBook) -> None:
     try:
         from tokenyard.cli.support.model_server.api import serve_model  # noqa: PLC0415 - an extra
     except ImportError as error:

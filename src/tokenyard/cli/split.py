@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from rich.markup import escape
-
 from tokenyard.cli.run import warn_of_refused, where_it_is
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
-from tokenyard.cli.support.console import errors, print_json, replay_bar, results, say_notes
-from tokenyard.cli.support.flags import Split
+from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes
+from tokenyard.cli.support.flags import SplitCommand
 from tokenyard.questions.printing.split import print_split
 from tokenyard.questions.split import ask
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
 __all__ = ["execute"]
 
 
-def execute(flags: Split) -> int:
+def execute(flags: SplitCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its traces do not hold all of it."""
     with ExitStack() as reading:
-        reading.enter_context(errors().status(f"reading {escape(flags.workload)}"))
+        reading.enter_context(busy(f"reading {flags.workload}"))
 
         def read(workload: Workload) -> None:
             reading.close()

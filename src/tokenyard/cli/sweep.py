@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.flags import Sweep
+from tokenyard.cli.support.flags import SweepCommand
 from tokenyard.errors import ConfigError
 from tokenyard.questions.kept import read_prices
 from tokenyard.questions.printing.sweep import print_sweep
@@ -21,7 +21,7 @@ from tokenyard.questions.sweeping.page import page
 __all__ = ["execute", "question_of"]
 
 
-def execute(flags: Sweep) -> int:
+def execute(flags: SweepCommand) -> int:
     """Replay what is not finished, write the table, print it; 0 if every variant has a row."""
     result = ask(question_of(flags))
     rows = result.rows
@@ -33,7 +33,7 @@ def execute(flags: Sweep) -> int:
     return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
 
 
-def question_of(flags: Sweep) -> SweepQuestion:
+def question_of(flags: SweepCommand) -> SweepQuestion:
     """What the flags ask. Raises ConfigError."""
     return SweepQuestion(
         scenario=scenario_of(flags),

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
-from tokenyard.cli.support.flags import View
+from tokenyard.cli.support.flags import ViewCommand
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
 from tokenyard.trace.files import find_trace
 
@@ -25,12 +25,12 @@ _SECONDS_TO_END = 0.8
 """After Ctrl-C."""
 
 
-def execute(flags: View) -> int:
+def execute(flags: ViewCommand) -> int:
     """Serve until interrupted; 0 then."""
     return show(flags)
 
 
-def show(flags: View, *, key: str | None = None) -> int:
+def show(flags: ViewCommand, *, key: str | None = None) -> int:
     """Serve until interrupted, with ``key`` only to those who know it: it is part of the address. 0 then."""
     try:
         from tokenyard.web import serve  # noqa: PLC0415 - an extra

@@ -6,7 +6,7 @@ import sys
 from itertools import chain
 
 from tokenyard.cli.support.console import errors, print_json, replay_bar, results, warn
-from tokenyard.cli.support.flags import WhatIf as Flags
+from tokenyard.cli.support.flags import WhatIfCommand
 from tokenyard.cli.support.parsing import names_of
 from tokenyard.errors import TraceError
 from tokenyard.questions.printing.whatif import off_by, print_check, print_whatif
@@ -18,7 +18,7 @@ from tokenyard.questions.whatif import answered, read_recorded, variants_of
 __all__ = ["execute"]
 
 
-def execute(flags: Flags) -> int:
+def execute(flags: WhatIfCommand) -> int:
     """Check, ask, print; 0 if it ends."""
     with errors().status("reading the trace"):
         run, recorded = read_recorded(flags.trace, Told(flags.recorded, flags.recorded_gpu))

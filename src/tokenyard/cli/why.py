@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import Why as Flags
+from tokenyard.cli.support.flags import WhyCommand
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
 from tokenyard.explain.why.longest_waits import waiting
@@ -13,7 +13,7 @@ from tokenyard.explain.why.why import JobNamedError, why
 __all__ = ["execute"]
 
 
-def execute(flags: Flags) -> int:
+def execute(flags: WhyCommand) -> int:
     """Explain; always 0 if the trace can be read and holds the request, or the job."""
     if flags.stuck:
         if flags.request is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from rich.table import Table
 
 from tokenyard.cli.support.console import print_json, results
-from tokenyard.cli.support.flags import Workloads
+from tokenyard.cli.support.flags import WorkloadsCommand
 from tokenyard.questions.known import known_names
 
 __all__ = ["execute"]
 
 
-def execute(flags: Workloads) -> int:
+def execute(flags: WorkloadsCommand) -> int:
     """Print every name with a sentence or its numbers; always 0."""
     sections = known_names()
     if flags.json:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, near_names
 
 __all__ = [
     "ONE",
@@ -150,7 +149,7 @@ def check_hook_names(kind: type, seam: str) -> None:
     for name in vars(kind):
         if name.startswith("_") or name in known:
             continue
-        near = get_close_matches(name, hooks, 1, _NEAR)
+        near = near_names(name, hooks, 1, _NEAR)
         if near:
             fix = f"is no hook, so it is never called: did you mean {near[0]}? (One of your own needs another name.)"
             raise ConfigError(seam, f"{kind.__qualname__}.{name}", fix)

@@ -1,17 +1,28 @@
 """Where versions of vLLM decide differently: one switch per difference, and a profile per version.
 
 A profile is a set of switches. Nothing that decides asks for a version: it is made with the part that its switch
-chooses. ``docs/parity.md`` has a line for each.
+chooses. Which version turned which switch is told once, in ``SINCE``. ``docs/parity.md`` has a line for each.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["NEWEST", "PROFILES", "VLLM_0_22", "VLLM_0_33", "DecisionProfile", "decision_profile", "nearest_version"]
+__all__ = [
+    "NEWEST",
+    "PROFILES",
+    "SINCE",
+    "VLLM_0_22",
+    "VLLM_0_33",
+    "DecisionProfile",
+    "decision_profile",
+    "nearest_version",
+    "turned_between",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +36,8 @@ class DecisionProfile:
 
     unhashed_blocks_first: bool = False
     """Freed blocks without cached content go to the front of the free queue: they are used again next."""
+    uncached_blocks_first: bool = False
+    """So do all freed blocks where prefix caching is off."""
     lookups_count_at_admission: bool = False
     """Statistics count a prefix lookup when its request is admitted, not whenever it is made."""
 
@@ -64,9 +77,10 @@ class DecisionProfile:
     """Adapters of requests that run but got no tokens in this step count against ``max_loras`` as well; else more
     adapters than that can be among those that run."""
     requests_with_blocks_first: bool = False
-    """Waiting requests that hold blocks have a queue of their own, which is tried first, even while new ones are
-    paused; any other that was passed over keeps its place. Else all that were passed over, or wait for something other
-    than their turn, have that queue."""
+    """Waiting requests that hold blocks have a queue of their own, which is tried first; any other that was passed over
+    keeps its place. Else all that were passed over, or wait for something other than their turn, have that queue."""
+    pauses_spare_blocks: bool = False
+    """While new requests are paused, waiting ones that hold blocks are tried, and count as unfinished."""
     paused_sessions_hold_slots: bool = False
     """Sessions that wait for input count against the most requests that may run: workers still keep their rows."""
     prefill_ranks_spread_kv: bool = True
@@ -135,70 +149,86 @@ class DecisionProfile:
         return f"replace({of}, {', '.join(turned)})"
 
 
-VLLM_0_22 = DecisionProfile()
-"""Decides as vLLM 0.22.1."""
-
-VLLM_0_33 = replace(
-    VLLM_0_22,
-    vllm_version="0.33",
-    unhashed_blocks_first=True,
-    lookups_count_at_admission=True,
-    prefix_cache_retention_interval=0,
-    windows_free_processed_only=True,
-    output_blocks_hash_last_image=False,
-    hashes_look_ahead=True,
-    mamba_mode_all=False,
-    chunks_end_at_states=True,
-    zeroes_all_attention=True,
-    lone_request_prefills_whole=True,
-    running_index_drifts=False,
-    self_preemption_ends_pass=False,
-    adapters_of_all_running=True,
-    requests_with_blocks_first=True,
-    encoder_refusal_ends_pass=False,
-    encoder_refers_to_items=True,
-    admission_reserves_lookahead=True,
-    drafts_take_input_slots=True,
-    admission_pads_decodes=True,
-    accepted_drafts_publish_at_once=True,
-    stops_take_back_rest=True,
-    paused_sessions_hold_slots=True,
-    prefill_ranks_spread_kv=False,
-    decodes_go_round_stages=True,
-    stale_outputs_change_nothing=True,
-    resets_drop_sync_output=True,
-    min_tokens_bar_stops=False,
-    fills_queue_first=True,
-    resets_count_as_preemptions=True,
-    reports_common_prefix=False,
-)
-"""Decides as vLLM 0.33.0."""
-
-PROFILES = {
-    profile.vllm_version: profile
-    for profile in (
-        VLLM_0_22,
-        VLLM_0_33,
-    )
+SINCE: dict[str, dict[str, Any]] = {
+    "0.22": {},
+    "0.23": {"admission_reserves_lookahead": True, "decodes_go_round_stages": True, "fills_queue_first": True},
+    "0.24": {"unhashed_blocks_first": True, "uncached_blocks_first": True},
+    "0.25": {
+        "admission_pads_decodes": True,
+        "paused_sessions_hold_slots": True,
+        "resets_count_as_preemptions": True,
+    },
+    "0.26": {"windows_free_processed_only": True, "prefill_ranks_spread_kv": False},
+    "0.27": {
+        "uncached_blocks_first": False,
+        "lookups_count_at_admission": True,
+        "stale_outputs_change_nothing": True,
+        "resets_drop_sync_output": True,
+    },
+    "0.28": {
+        "uncached_blocks_first": True,
+        "zeroes_all_attention": True,
+        "running_index_drifts": False,
+        "drafts_take_input_slots": True,
+    },
+    "0.29": {"prefix_cache_retention_interval": 0, "min_tokens_bar_stops": False},
+    "0.30": {},
+    "0.31": {
+        "output_blocks_hash_last_image": False,
+        "lone_request_prefills_whole": True,
+        "requests_with_blocks_first": True,
+    },
+    "0.32": {"mamba_mode_all": False, "pauses_spare_blocks": True, "reports_common_prefix": False},
+    "0.33": {
+        "hashes_look_ahead": True,
+        "chunks_end_at_states": True,
+        "self_preemption_ends_pass": False,
+        "adapters_of_all_running": True,
+        "encoder_refusal_ends_pass": False,
+        "encoder_refers_to_items": True,
+        "accepted_drafts_publish_at_once": True,
+        "stops_take_back_rest": True,
+    },
 }
+"""Every version with a profile, the oldest first, and the switches that it turned."""
+
+
+def _derived() -> dict[str, DecisionProfile]:
+    """A profile a version: the one before it, with what this one turned."""
+    made: dict[str, DecisionProfile] = {}
+    profile = DecisionProfile()
+    for version, turned in SINCE.items():
+        profile = made[version] = replace(profile, vllm_version=version, **turned)
+    return made
+
+
+PROFILES = _derived()
 """By the version of vLLM whose decisions they reproduce, the oldest first."""
 
-*_, NEWEST = PROFILES.values()
-"""What decides where no version is named."""
+VLLM_0_22, *_, NEWEST = PROFILES.values()
+"""The oldest; and what decides where no version is named."""
+
+VLLM_0_33 = PROFILES["0.33"]
+"""Decides as vLLM 0.33.0."""
 
 
-_SINCE = {"0.33": (0, 23)}
-"""The first version that decides more like a profile than like the one before it, where that is not its own."""
+def turned_between(older: str, newer: str) -> dict[str, str]:
+    """Switches that two versions have differently, each with the last version between them that turned it."""
+    one, other = decision_profile(older), decision_profile(newer)
+    names = list(SINCE)
+    low, high = sorted((names.index(older), names.index(newer)))
+    turned = {switch: version for version in names[low + 1 : high + 1] for switch in SINCE[version]}
+    return {switch: since for switch, since in turned.items() if getattr(one, switch) != getattr(other, switch)}
 
 
 def nearest_version(vllm_version: str) -> str:
-    """Name of the profile that decides as this version of vLLM, or most like it; the newest for what is no version."""
+    """Name of the profile of this version of vLLM, or of the last before it; the newest for what is no version."""
     found = re.match(r"(\d+)\.(\d+)", vllm_version)
     if found is None:
         return NEWEST.vllm_version
     version = tuple(map(int, found.groups()))
     oldest, *later = PROFILES
-    begun = [name for name in later if _SINCE.get(name, tuple(map(int, name.split(".")))) <= version]
+    begun = [name for name in later if tuple(map(int, name.split("."))) <= version]
     return begun[-1] if begun else oldest
 
 

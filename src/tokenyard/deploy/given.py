@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,11 +15,11 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 import msgspec
 
 from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
-from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, Found, Nodes, Said
+from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
-    Effect,
+    FlagEffect,
     FlagKind,
     GivenFlag,
     VLLMFlag,
@@ -30,8 +29,8 @@ from tokenyard.deploy.vllm_serve.flags import (
 )
 from tokenyard.deploy.vllm_serve.given import GivenFlags, merged, spelled_out, words_of
 from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file
-from tokenyard.errors import ConfigError
-from tokenyard.models.gpus import GPUS
+from tokenyard.errors import ConfigError, near_names
+from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
 
 __all__ = [
@@ -88,7 +87,7 @@ def group_of(kind: type, name: str) -> tuple[str, Any] | None:
 
 def nearest(name: str, known: Collection[str]) -> str:
     """What is meant, for the end of a sentence; empty where nothing is near."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = near_names(name, known, n=1)
     return f"did you mean {close[0]}?" if close else ""
 
 
@@ -187,7 +186,7 @@ class Pasted(NamedTuple):
 
     values: dict[str, Any]
     """Settings by name."""
-    found: tuple[Found, ...]
+    found: tuple[HeaderNote, ...]
     """The same for a header, with what was not taken, and why."""
     logged: tuple[str, ...]
     """Those of the settings that vLLM's log tells, and that hold for this deployment alone."""
@@ -208,12 +207,12 @@ def said_beside_flags(
     limits would not hold. Raises ConfigError for a GPU that is not known here.
     """
     values: dict[str, Any] = {}
-    found: list[Found] = []
+    found: list[HeaderNote] = []
     logged: list[str] = []
 
     def take(name: str, value: object, why: str) -> None:
         values[name] = value
-        found.append(Found(name.replace("_", "-"), value, why))
+        found.append(HeaderNote(name.replace("_", "-"), value, why))
 
     if line.version is not None and "vllm_version" not in typed:
         take("vllm_version", *_version(line.version))
@@ -225,7 +224,7 @@ def said_beside_flags(
             take("replicas", line.replicas.value, f"{line.replicas.where}; --replicas 1 if the log is of one of them")
         else:
             why = f"{line.replicas.where}; {problem}, so that one of them gets all the traffic here"
-            found.append(Found("replicas", line.replicas.value, why))
+            found.append(HeaderNote("replicas", line.replicas.value, why))
     is_other_gpu = line.gpu is not None and gpu is not None and (gpu_named(gpu) or gpu) != line.gpu.value
     other = sorted(CHANGES_MEMORY & set(typed)) + ["gpu"] * is_other_gpu
     for name, value, why in _logged(line):
@@ -233,7 +232,7 @@ def said_beside_flags(
             continue
         if not one_deployment or other:
             because = f"not taken: {', '.join(other)} is given beside it" if other else "not taken for variants of it"
-            found.append(Found(name.replace("_", "-"), value, f"{why}; {because}"))
+            found.append(HeaderNote(name.replace("_", "-"), value, f"{why}; {because}"))
         else:
             take(name, value, why)
             logged.append(name)
@@ -260,21 +259,36 @@ def _spread(pasted: Pasted, nodes: Nodes, num_gpus: int, *, one_deployment: bool
     least = -(-num_gpus // nodes.gpus) if nodes.gpus else nodes.machines
     number = next((each for each in (least, nodes.machines) if each <= nodes.machines and num_gpus % each == 0), None)
     if number is not None and number > 1 and one_deployment:
-        found = Found("nnodes", number, nodes.where)
+        found = HeaderNote("nnodes", number, nodes.where)
         return pasted._replace(values={**pasted.values, "nnodes": number}, found=(*pasted.found, found))
     problem = "not taken for variants of it (--nnodes)"
     if one_deployment and number == 1:
         problem = f"its GPUs, {num_gpus}, fit on one of them, and what the others run is not read"
     elif one_deployment:
         problem = f"not taken: {num_gpus} GPUs do not divide by it (--nnodes)"
-    return pasted._replace(found=(*pasted.found, Found("nnodes", nodes.machines, f"{nodes.where}; {problem}")))
+    return pasted._replace(found=(*pasted.found, HeaderNote("nnodes", nodes.machines, f"{nodes.where}; {problem}")))
+
+
+def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
+    """With what is to be said of GPUs that the text gives and the flags do not use, or need beside them."""
+    needed = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
+    if int(gpus.value) == needed:
+        return pasted
+    if int(gpus.value) > needed:
+        why = f"{gpus.where}: the flags use {needed} of them"
+    elif used.get("distributed_executor_backend") == "ray":
+        why = f"{gpus.where}: the flags need {needed}, the others of other machines (--nnodes)"
+    else:
+        why = f"{gpus.where}: the flags need {needed}: vLLM would not start"
+    return pasted._replace(found=(*pasted.found, HeaderNote("GPUs", gpus.value, why)))
 
 
 def _known_gpu(said: Said) -> str:
-    if said.value not in GPUS:
+    try:
+        return named_gpu(said.value).name
+    except ConfigError:
         known = ", ".join(GPUS)
-        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}")
-    return said.value
+        raise ConfigError("gpu", said.value, f"{said.where}: is not known here: --gpu names one of {known}") from None
 
 
 def _no_replicas(line: ServeLine, *, has: Collection[str], typed: Collection[str], with_trace: bool) -> str | None:
@@ -336,12 +350,16 @@ def given_by(
     """
     given = spelled_out(merged(before, line.given, *readings))
     used = {each.flag.field: _plain(each) for each in given if _is_setting(each, has)}
+    if line.given and not any("model" in names for names in (used, typed)):
+        raise ConfigError("serve", str(line), "names no model: give it in the text, or by §model", code="no_model")
     pasted = said_beside_flags(
         line, typed=typed, gpu=gpu, has=has, one_deployment=one_deployment, with_trace=with_trace
     )
     if line.nodes is not None and not _SPREADS & {*typed, *used}:
         num_gpus = prod(size for name, size in used.items() if name in _SIZES and isinstance(size, int))
         pasted = _spread(pasted, line.nodes, num_gpus, one_deployment=one_deployment)
+    elif line.gpus is not None and one_deployment and not _SPREADS & {*typed, *used}:
+        pasted = _checked(pasted, line.gpus, used)
     named = {each.flag.field for each in given} | set(typed) | set(pasted.values)
     asked = GivenFlags(
         tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens, frozenset(pasted.logged)
@@ -351,7 +369,7 @@ def given_by(
 
 def _is_setting(each: GivenFlag, has: Collection[str]) -> bool:
     """Whether a flag sets something of ours; the header says so of one that does not."""
-    return each.effect is Effect.USED and each.flag.field in has and each.flag.field not in OURS
+    return each.effect is FlagEffect.USED and each.flag.field in has and each.flag.field not in OURS
 
 
 def _plain(each: GivenFlag) -> Any:
@@ -410,7 +428,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     return with_values(replace(settings, launch=launch), {**defaults, **_ours(values, kind), **of_flags})
 
 
-def _is_replaced(found: Found, said: Collection[str]) -> bool:
+def _is_replaced(found: HeaderNote, said: Collection[str]) -> bool:
     """Whether what a text says beside flags counts no more, since it is among the settings that are ``said``."""
     return found.name.replace("-", "_") in said or (found == NO_GPU and "gpu" in said)
 
@@ -447,7 +465,7 @@ def _flag_of(name: str, kind: type = DeploymentSettings) -> VLLMFlag | None:
         flag = flag_table()[name.replace("_", "-")]
     except KeyError:
         return None
-    is_own = group_of(kind, name) is not None and flag.effect is not Effect.USED
+    is_own = group_of(kind, name) is not None and flag.effect is not FlagEffect.USED
     return None if is_own or name in OURS else flag
 
 

@@ -7,22 +7,22 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from tokenyard.core.config import SchedulerConfig, SpeculativeMethod
-from tokenyard.deploy.resolve import Settled
+from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.deploy.settings import DeploymentSettings
-from tokenyard.deploy.vllm_serve.flags import Effect
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, span_of
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.memory.kv_plan import LayerCache
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.calibrated import LORA_LAYER_SECONDS, CalibratedLatency
 from tokenyard.steptime.constants import shipped_constants
-from tokenyard.steptime.formula import GPUS_PER_MACHINE, NETWORK_BANDWIDTH, gpus_together
-from tokenyard.steptime.known_error import Load
+from tokenyard.steptime.formula import gpus_together
+from tokenyard.steptime.known_error import SentLoad
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.trace.start import Assumption
-from tokenyard.trace.start import Deployment as Header
-from tokenyard.workload import Workload
+from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import doubt_of_policy
+from tokenyard.workload.record import Workload
 
 __all__ = [
     "describe_deployment",
@@ -47,7 +47,7 @@ _STEP_TIME_ERRORS = {
 
 def describe_deployment(
     flags: DeploymentSettings,
-    settled: Settled,
+    settled: ResolvedSettings,
     scheduler: SchedulerConfig,
     speculation: SimulatedSpeculation | None,
     ignored: Sequence[str] = (),
@@ -77,7 +77,7 @@ def describe_deployment(
         step_time=hardware.latency,
         step_time_error=_STEP_TIME_ERRORS.get(latency),
         assumed=list(_assumptions(flags, settled, speculation)),
-        used=[*(str(each) for each in asked.of(Effect.USED)), *asked.obeyed(settled.version)],
+        used=[*(str(each) for each in asked.of(FlagEffect.USED)), *asked.obeyed(settled.version)],
         without_effect=asked.without_effect,
         ignored=[*asked.ignored(settled.version), *model.ignored, *ignored, *_not_in_step_times(settled)],
     )
@@ -91,10 +91,10 @@ def with_known_error(header: Header, latency: LatencyModel, workload: Workload) 
     return msgspec.structs.replace(header, step_time_error=known.sentence)
 
 
-def load_of(workload: Workload) -> Load:
+def load_of(workload: Workload) -> SentLoad:
     """What a workload says before it is replayed; who is in flight at once is known of a closed loop alone."""
     count = len(workload)
-    return Load(
+    return SentLoad(
         users=None if workload.max_concurrency is None else min(workload.max_concurrency, count),
         input_tokens=workload.num_prompt_tokens / count,
         output_tokens=workload.num_output_tokens / count,
@@ -139,7 +139,7 @@ def _group(layer: LayerCache, num_layers: int) -> str:
     return f"{num_layers} layers {layer.kind.value}{window}, blocks of {layer.block_size}"
 
 
-def _not_in_step_times(settled: Settled) -> Iterator[str]:
+def _not_in_step_times(settled: ResolvedSettings) -> Iterator[str]:
     """What makes steps faster or slower in vLLM, and the same here; docs/latency.md."""
     hardware, parallel = settled.hardware, settled.parallel
     kind, local = hardware.latency.partition(":")[0], parallel.data_parallel_size_local
@@ -167,7 +167,7 @@ def _gib(num_bytes: int) -> float:
 
 
 def _assumptions(
-    flags: DeploymentSettings, settled: Settled, speculation: SimulatedSpeculation | None
+    flags: DeploymentSettings, settled: ResolvedSettings, speculation: SimulatedSpeculation | None
 ) -> Iterator[Assumption]:
     asked, hardware = flags.launch.asked, settled.hardware
     given = asked.named
@@ -195,7 +195,7 @@ def _assumptions(
         )
 
 
-def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption:
+def _drafting(settled: ResolvedSettings, speculation: SimulatedSpeculation) -> Assumption:
     """What makes drafts, and what it takes."""
     if not speculation.config.use_eagle:
         why = "drafts take neither time nor memory here"
@@ -209,7 +209,7 @@ def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption
     return Assumption(name="drafting", value="one layer per draft", why=why)
 
 
-def _untold(settled: Settled) -> Iterator[Assumption]:
+def _untold(settled: ResolvedSettings) -> Iterator[Assumption]:
     """What was not measured, and how it is counted."""
     if settled.hardware.latency != "calibrated":
         return
@@ -231,7 +231,7 @@ def _untold(settled: Settled) -> Iterator[Assumption]:
         yield Assumption(name="LoRA", value=f"{micros:.0f} us a layer", why=why)
 
 
-def _machines(settled: Settled) -> Iterator[Assumption]:
+def _machines(settled: ResolvedSettings) -> Iterator[Assumption]:
     """Which GPUs of an engine, or of engines that share experts, are taken for joined by their own links."""
     parallel, given = settled.parallel, settled.gpus_per_machine
     ranks = parallel.data_parallel_size if settled.steps_together else 1
@@ -242,28 +242,30 @@ def _machines(settled: Settled) -> Iterator[Assumption]:
         value = f"{-(-num_gpus // together)} of {together} GPUs"
         floor = shipped_constants().of(settled.model, settled.gpu)["network_all_reduce"]
         why = (
-            f"{said}between them {NETWORK_BANDWIDTH / 1e9:.0f} GB/s per GPU (a port of 400 Gbit/s), and"
-            f" {floor * 1e6:.0f} us for each exchange: assumed, nothing measured it"
+            f"{said}between them {settled.gpu.network_bandwidth / 1e9:.0f} GB/s per GPU (a port of"
+            f" {settled.gpu.network_bandwidth / 1.25e8:.0f} Gbit/s), and {floor * 1e6:.0f} us for each exchange:"
+            " assumed, nothing measured it"
         )
         yield Assumption(name="machines", value=value, why=why)
-    elif num_gpus > (given or GPUS_PER_MACHINE):
+    elif num_gpus > (given or settled.gpu.gpus_per_machine):
         why = f"{said}{settled.gpu.name} GPUs of several machines are taken for joined by NVLink switches (NVL72)"
         yield Assumption(name="machines", value=f"one NVLink domain of {together} GPUs", why=why)
 
 
-def _served(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
+def _served(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
     hardware = settled.hardware
     if "vllm_version" not in given:
         yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
     if "gpu" not in given:
         yield Assumption(name="gpu", value=hardware.gpu, why="not given")
+    yield from (Assumption(name="model", value=settled.model.name, why=note) for note in settled.model.notes)
     if "model" not in given:
         yield Assumption(name="model", value=settled.model.name, why="not given")
     elif settled.model.name != hardware.model and "/" in hardware.model:
         yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
 
 
-def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
+def _balancing(given: Collection[str], settled: ResolvedSettings) -> Iterator[Assumption]:
     parallel = settled.parallel
     if parallel.replicas is not None and "router" not in given:
         why = "not given: a balancer that sees each replica's requests at every moment"
@@ -277,7 +279,7 @@ def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]
         yield Assumption(name="api-server-count", value=parallel.api_server_count, why=why)
 
 
-def _limits(asked: GivenFlags, settled: Settled, default: str) -> Iterator[Assumption]:
+def _limits(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
     by_gpu = f"{default} on {settled.gpu.name}"
     if "max_num_seqs" not in asked.named:
         yield Assumption(name="max-num-seqs", value=settled.max_num_seqs, why=by_gpu)
@@ -290,7 +292,7 @@ def _limits(asked: GivenFlags, settled: Settled, default: str) -> Iterator[Assum
         yield Assumption(name="max-model-len", value=settled.max_model_len, why=why)
 
 
-def _memory(asked: GivenFlags, settled: Settled, default: str) -> Iterator[Assumption]:
+def _memory(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Iterator[Assumption]:
     if asked.says(("num_gpu_blocks_override", "kv_cache_memory_bytes")):
         yield from _too_much(settled)
         return
@@ -304,7 +306,7 @@ def _memory(asked: GivenFlags, settled: Settled, default: str) -> Iterator[Assum
     yield Assumption(name="KV blocks", value=blocks, why=why)
 
 
-def _too_much(settled: Settled) -> Iterator[Assumption]:
+def _too_much(settled: ResolvedSettings) -> Iterator[Assumption]:
     """KV memory that was given, where the GPU does not have it beside the weights."""
     memory = settled.gpu.memory_bytes
     if settled.kv_bytes + settled.weight_bytes > memory:
@@ -313,7 +315,7 @@ def _too_much(settled: Settled) -> Iterator[Assumption]:
         yield Assumption(name="KV memory", value=f"{_gib(settled.kv_bytes):,.1f} GiB", why=why)
 
 
-def _logged(asked: GivenFlags, settled: Settled) -> Iterator[Assumption]:
+def _logged(asked: GivenFlags, settled: ResolvedSettings) -> Iterator[Assumption]:
     """The capacity that a start-up log names, beside ours."""
     logged = asked.logged_kv_tokens
     if logged:
@@ -322,6 +324,6 @@ def _logged(asked: GivenFlags, settled: Settled) -> Iterator[Assumption]:
         yield Assumption(name="KV cache size", value=f"{logged:,} tokens", why=why)
 
 
-def _no_such_flag(versions: tuple[str, ...], settled: Settled) -> str:
-    have = f"vLLM {' and '.join(versions)}" if versions else "older versions"
+def _no_such_flag(versions: tuple[str, ...], settled: ResolvedSettings) -> str:
+    have = span_of(versions) if versions else "older versions"
     return f"a flag of {have}, not of {settled.version}"

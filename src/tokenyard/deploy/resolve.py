@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
+from tokenyard.core.releases import release_facts
 from tokenyard.deploy.settings import (
     AdapterSettings,
     DeploymentSettings,
@@ -50,10 +51,11 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_limits,
     check_local_engines,
     check_media_cache,
+    check_media_device,
     check_media_transport,
     check_model,
+    check_parallelism,
     check_room,
-    check_spreading,
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
@@ -66,7 +68,7 @@ from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.settings import MOST_ENGINES
 
-__all__ = ["Settled", "served_model", "settle"]
+__all__ = ["ResolvedSettings", "resolve_settings", "served_model"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ _NOTABLE_GIB = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class ResolvedSettings:
     """What is served, on what, within which limits; nothing is left to a default."""
 
     version: str
@@ -173,7 +175,7 @@ class Settled:
         return max(self.cudagraph_capture_sizes, default=0)
 
 
-def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> Settled:
+def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> ResolvedSettings:
     """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
     num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
@@ -231,6 +233,7 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
         length = settings["max_model_len"] = _longest(loaded, **pool, **settings)
     with _said_to_be_estimated(memory, model, limits), no_start():
         plan = plan_kv_cache(loaded, **pool, **settings)
+    facts = release_facts(version)
     # An encoder's output is read as a whole.
     reads_whole = bool(model.max_encoder_tokens)
     threshold = 0 if reads_whole else scheduler.long_prefill_token_threshold
@@ -239,10 +242,10 @@ def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) 
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
-        long_prefill_token_threshold=0 if version == "0.22" else threshold,
+        long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
-    return Settled(
+    return ResolvedSettings(
         version=version,
         gpu=gpu,
         model=model,
@@ -278,6 +281,9 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
         model,
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
         cache_type=asked.value("mm-processor-cache-type"),
+    )
+    check_media_device(
+        model, asked.value("mm-processor-device"), options=asked.value("mm-processor-kwargs"), version=version
     )
     check_media_transport(
         model,
@@ -316,7 +322,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
     """
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    check_spreading(
+    check_parallelism(
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         num_gpus=flags.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size,
         nnodes=parallel.nnodes,
@@ -538,9 +544,10 @@ def _longest(model: ModelSpec, **settings: Any) -> int:
 def _sees_images_whole(flags: DeploymentSettings, model: ModelSpec, version: str) -> bool:
     """Whether vLLM never computes part of an image: its tokens attend to each other, or an encoder reads it.
 
-    0.33 looks whether any can come, as pixels or as embeddings.
+    Later versions look whether any can come, as pixels or as embeddings.
     """
-    can_come = version == "0.22" or bool(model.encoders) or bool(flags.launch.asked.value("enable-mm-embeds"))
+    looks = release_facts(version).images_whole_if_any_come
+    can_come = not looks or bool(model.encoders) or bool(flags.launch.asked.value("enable-mm-embeds"))
     return (model.images_attend_both_ways and can_come) or bool(model.max_encoder_tokens)
 
 
@@ -551,7 +558,7 @@ def _block_size(flags: DeploymentSettings) -> int | None:
 
 
 def _caches_prefixes(flags: DeploymentSettings, version: str, model: ModelSpec) -> bool:
-    """As given; vLLM 0.22 caches no prefixes of models that keep states unless told to, and never an encoder's."""
+    """As given; earlier versions cache none of models that keep states unless told to, and all none of an encoder's."""
     told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
-    off = model.has_states and version == "0.22" and not told
+    off = model.has_states and not release_facts(version).hybrid_models_cache_prefixes and not told
     return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

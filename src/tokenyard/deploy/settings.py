@@ -21,6 +21,7 @@ __all__ = [
     "HardwareSettings",
     "Help",
     "LaunchSettings",
+    "Marker",
     "ParallelSettings",
     "SameAs",
     "SchedulerSettings",
@@ -68,7 +69,7 @@ class SameAs(NamedTuple):
     config: type
 
 
-class _Marker:
+class Marker:
     """Says one thing of a setting, by being there."""
 
     def __init__(self, name: str) -> None:
@@ -78,9 +79,9 @@ class _Marker:
         return self._name
 
 
-OFF_UNLESS_NAMED = _Marker("OFF_UNLESS_NAMED")
+OFF_UNLESS_NAMED = Marker("OFF_UNLESS_NAMED")
 """A switch that a command line turns on by its name; there is no ``--no-`` form."""
-NO_SETTING = _Marker("NO_SETTING")
+NO_SETTING = Marker("NO_SETTING")
 """A field that keeps what was said, and that is never given by itself."""
 
 Switch = Annotated[bool, OFF_UNLESS_NAMED]

@@ -25,7 +25,7 @@ from tokenyard.deploy.header import (
     with_oracles,
 )
 from tokenyard.deploy.record import ASKED, asked_flags
-from tokenyard.deploy.resolve import Settled, settle
+from tokenyard.deploy.resolve import ResolvedSettings, resolve_settings
 from tokenyard.deploy.settings import (
     DeploymentSettings,
     ParallelSettings,
@@ -35,8 +35,6 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
-from tokenyard.explain.render.console import printed
-from tokenyard.explain.render.parts import deployment_table
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
@@ -47,21 +45,22 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, RouterMaker, router_maker
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers import GIB, KVTransfer
-from tokenyard.steptime import LatencyModel, load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.known_error import KnownError
+from tokenyard.steptime.load import load_latency
+from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import SECTION, Assumption, describe_run
-from tokenyard.trace.start import Deployment as Header
-from tokenyard.workload import Workload
+from tokenyard.trace.start import DeploymentHeader as Header
+from tokenyard.workload.record import Workload
 
 __all__ = [
     "ReplaySpec",
     "ResolvedDeployment",
+    "build_replay",
     "open_trace",
-    "prepare",
     "read_autoscaling",
     "resolve",
     "scheduler_with_images",
@@ -91,7 +90,7 @@ def seconds_of(field: str, text: str) -> float:
 # Images in a workload: whether the model reads them, and what its encoder may compute and keep.
 
 
-def scheduler_with_images(scheduler: SchedulerConfig, settled: Settled, workload: Workload) -> SchedulerConfig:
+def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings, workload: Workload) -> SchedulerConfig:
     """The limits with vLLM's budget for the encoder: as many embeddings as a step has tokens, or the largest image.
 
     WorkloadError if the model reads no images, or an image has more tokens than any of this model's has; NoStartError
@@ -157,7 +156,7 @@ class ResolvedDeployment:
 
     settings: DeploymentSettings
     """What was given."""
-    settled: Settled
+    settled: ResolvedSettings
     """Version, GPU, model, limits and the memory plan."""
     scheduler: SchedulerConfig
     policy: PolicyMaker
@@ -184,6 +183,9 @@ class ResolvedDeployment:
         return f"<ResolvedDeployment: {settled.model.name} on {gpus}; {self.plan.num_blocks:,} KV blocks, {most}>"
 
     def __str__(self) -> str:
+        from tokenyard.explain.render.console import printed  # noqa: PLC0415 - rich, where it prints
+        from tokenyard.explain.render.parts import deployment_table  # noqa: PLC0415
+
         return printed(lambda console: console.print(deployment_table(self.header)))
 
     @property
@@ -227,7 +229,7 @@ class ReplaySpec:
     trace: TraceConfig
     start: TraceStart
     """The trace's first record."""
-    settled: Settled
+    settled: ResolvedSettings
     """Settings, with what was not said settled."""
     router: RouterMaker
     """The one that the settings name."""
@@ -275,7 +277,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     passed_over: list[str] = []
     speculation, drafts = _speculation(settings, passed_over, seed)
     speculative = None if speculation is None else speculation.config
-    settled = settle(settings, speculative=speculative)
+    settled = resolve_settings(settings, speculative=speculative)
     if drafts is not None:
         check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(settings.transfer, settled)
@@ -305,7 +307,7 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     )
 
 
-def prepare(
+def build_replay(
     resolved: ResolvedDeployment,
     workload: Workload | Callable[[], Workload],
     *,
@@ -366,7 +368,7 @@ def prepare(
 
 def _sections(
     flags: DeploymentSettings,
-    settled: Settled,
+    settled: ResolvedSettings,
     kv_transfer: KVTransfer | None,
     speculation: SimulatedSpeculation | None,
 ) -> dict[str, dict[str, Any]]:
@@ -414,7 +416,7 @@ def _speculation(
     return SimulatedSpeculation(config=config, acceptance=rates, seed=seed), asked
 
 
-def _kv_transfer(flags: TransferSettings, settled: Settled) -> KVTransfer | None:
+def _kv_transfer(flags: TransferSettings, settled: ResolvedSettings) -> KVTransfer | None:
     if flags.kv_offloading_backend != "native":
         raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
     config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
@@ -448,7 +450,7 @@ def _check_transfer(
 
 
 def _scheduler(
-    settled: Settled, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
+    settled: ResolvedSettings, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
     flags, profile = settled.scheduler, decision_profile(settled.version)
     given = asdict(flags) | {
@@ -473,12 +475,14 @@ def _switches(flags: SchedulerSettings) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value is not True}
 
 
-def _cache(settled: Settled) -> CacheConfig:
+def _cache(settled: ResolvedSettings) -> CacheConfig:
     given = asdict(settled.scheduler) | asdict(settled.hardware) | asdict(settled.parallel)
     return settled.plan.cache_config(**settings_for(CacheConfig, given))
 
 
-def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_adapters: bool) -> LatencyModel:
+def _latency(
+    settled: ResolvedSettings, speculation: SimulatedSpeculation | None, *, has_adapters: bool
+) -> LatencyModel:
     hardware = settled.hardware
     return load_latency(
         hardware.latency,

@@ -31,10 +31,10 @@ __all__ = [
     "NOT_RECORDED",
     "STEP_IN_PROGRESS",
     "Agreement",
+    "BucketAgreement",
     "Cause",
     "Disagreements",
     "HeldBack",
-    "Pair",
     "Verdict",
     "classify",
 ]
@@ -211,7 +211,7 @@ def _skips_not_listed(outcome: AdmissionOutcome) -> list[str]:
 # bucket, because the classifier has no name for them.
 
 
-class Pair(msgspec.Struct, frozen=True):
+class BucketAgreement(msgspec.Struct, frozen=True):
     """Steps that the classifier put into ``bucket`` and whose recorded reason is ``recorded``."""
 
     bucket: str
@@ -225,7 +225,7 @@ class Disagreements(msgspec.Struct, frozen=True):
 
     steps_compared: int
     steps_disagreeing: int
-    pairs: list[Pair]
+    pairs: list[BucketAgreement]
     """Most frequent first."""
 
 
@@ -235,13 +235,13 @@ class Agreement:
     def __init__(self) -> None:
         self._pairs: Counter[tuple[str, str]] = Counter()
 
-    def add(self, verdict: Verdict, outcome: AdmissionOutcome | None) -> None:
-        """Compare one step, if it can be compared."""
+    def add(self, verdict: Verdict, outcome: AdmissionOutcome | None, times: int = 1) -> None:
+        """Compare one step, or several alike, if it can be compared."""
         if verdict.reason is None or verdict.bucket is Bucket.UNKNOWN or outcome is None:
             return
         reason = main_reason(outcome)
         if reason is not None:
-            self._pairs[verdict.bucket.value, reason] += 1
+            self._pairs[verdict.bucket.value, reason] += times
 
     def join(self, other: Agreement) -> None:
         """The steps of another engine, too."""
@@ -250,7 +250,7 @@ class Agreement:
     def result(self) -> Disagreements:
         """The comparison so far."""
         pairs = [
-            Pair(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
+            BucketAgreement(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
             for (bucket, reason), steps in sorted(self._pairs.items(), key=lambda item: (-item[1], item[0]))
         ]
         wrong = sum(pair.steps for pair in pairs if not pair.agrees)

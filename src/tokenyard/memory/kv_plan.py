@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
 from tokenyard.core.profiles import NEWEST
+from tokenyard.core.releases import ReleaseFacts, release_facts
 from tokenyard.errors import ConfigError
 from tokenyard.models.layers import (
     Attends,
@@ -52,7 +53,7 @@ FLASHMLA_BLOCK_SIZE = 64
 FLASHINFER_MLA_BLOCK_SIZE = 32
 """The smallest of FlashInfer's latent attention, on Blackwell's large GPUs."""
 MIXED_BLOCK_SIZE = 64
-"""What Triton and FlashInfer have together, on the same GPUs: the one for images, the other for text (0.33)."""
+"""What Triton and FlashInfer have together, on the same GPUs: the one for images, the other for text."""
 INDEXER_SCALE_BYTES = 4
 """The scale of every 128 indexer keys, which are stored in a byte each."""
 SPARSE_FP8_BYTES = 656
@@ -81,7 +82,7 @@ class CacheSettings:
     max_num_encoder_input_tokens: int = 0
     """Embeddings that cross attention reserves per request; 0: as many as a step computes, as vLLM does."""
     async_scheduling: bool = True
-    """A step more may be in flight than there are stages: windows keep blocks for all of them (from 0.33 on)."""
+    """A step more may be in flight than there are stages: later versions plan windows for all of them."""
     enable_prefix_caching: bool = True
     num_speculative_tokens: int = 0
     compute_capability: tuple[int, int] = (9, 0)
@@ -103,17 +104,23 @@ class CacheSettings:
             raise ConfigError("kv_cache_dtype", self.kv_cache_dtype, fix)
 
     @property
+    def facts(self) -> ReleaseFacts:
+        """What the planner's version differs in."""
+        return release_facts(self.planner)
+
+    @property
     def in_flight_tokens(self) -> int:
         """Tokens whose blocks a window cannot have given back yet."""
-        steps = 1 if self.planner == "0.22" else self.pipeline_parallel_size + self.async_scheduling
+        holds = self.facts.steps_in_flight_hold_windows
+        steps = self.pipeline_parallel_size + self.async_scheduling if holds else 1
         return steps * self.max_num_batched_tokens
 
     def mamba_cache_mode(self, model: ModelSpec) -> MambaCacheMode:
-        """vLLM's default: with prefix caching the state at the end of a step is kept; 0.22 keeps all of Mamba's."""
+        """vLLM's default: with prefix caching the state at the end of a step is kept, or all of Mamba's."""
         states = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers if isinstance(mixer, StateSpace)]
         if not states or not self.enable_prefix_caching:
             return MambaCacheMode.NONE
-        keeps_all = self.planner == "0.22" and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
+        keeps_all = self.facts.mamba_keeps_all_states and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
         return MambaCacheMode.ALL if keeps_all else MambaCacheMode.ALIGN
 
     def cache_dtype(self, model: ModelSpec) -> str:
@@ -235,7 +242,7 @@ def _latent_caches(
 def _state_cache(
     mixer: StateSpace, settings: CacheSettings, mode: MambaCacheMode, block_size: int, attention_page: int
 ) -> LayerCache:
-    # The state at a block's end in the middle of a prefill takes a block of its own, from 0.33 on.
+    # The state at a block's end in the middle of a prefill takes a block of its own, in later versions.
     exported = _checkpoint_alignment(mixer, settings) > 0
     tp, drafts = settings.tensor_parallel_size, settings.num_speculative_tokens
     kept = {MambaCacheMode.NONE: 1, MambaCacheMode.ALIGN: 2 + exported, MambaCacheMode.ALL: 0}[mode]
@@ -263,7 +270,7 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
     tp = settings.tensor_parallel_size
     per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp, settings.compute_capability)
     state = max(mixer.state_bytes(tp, settings.num_speculative_tokens) for mixer in states)
-    step = max(size, 128) if isinstance(attention[0], LatentAttention) and settings.planner != "0.22" else size
+    step = max(size, 128) if settings.facts.latent_pages_align and isinstance(attention[0], LatentAttention) else size
     if settings.mamba_cache_mode(model) is MambaCacheMode.ALL:
         step = lcm(step, *(mixer.chunk_size for mixer in states if isinstance(mixer, Mamba1 | Mamba2)))
     elif settings.mamba_cache_mode(model) is MambaCacheMode.ALIGN:
@@ -277,7 +284,7 @@ def _checkpoint_alignment(mixer: StateSpace, settings: CacheSettings) -> int:
     has_kernels = not isinstance(mixer, GatedDeltaNet) or (
         mixer.hands_out_states and settings.compute_capability[0] >= _HOPPER
     )
-    return mixer.checkpoint_alignment if settings.planner != "0.22" and has_kernels else 0
+    return mixer.checkpoint_alignment if settings.facts.states_within_prefill and has_kernels else 0
 
 
 def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: CacheSettings) -> int:
@@ -290,7 +297,8 @@ def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: 
         return FLASHINFER_MLA_BLOCK_SIZE
     if latent and major == _HOPPER and settings.cache_dtype(model).startswith("fp8"):
         return FLASHMLA_BLOCK_SIZE
-    if model.images_attend_both_ways and model.encoders and major == _BLACKWELL and settings.planner != "0.22":
+    splits = settings.facts.images_split_backends_on_blackwell and major == _BLACKWELL
+    if splits and model.images_attend_both_ways and model.encoders:
         return MIXED_BLOCK_SIZE
     return DEFAULT_BLOCK_SIZE
 
@@ -524,7 +532,7 @@ def _blocks_per_request(settings: CacheSettings, groups: Sequence[LayerGroup], m
 def _bytes_needed(
     settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, max_model_len: int
 ) -> int:
-    null_block = settings.planner != "0.22"
+    null_block = settings.facts.plan_reserves_null_block
     return bytes_per_block * (_blocks_per_request(settings, groups, max_model_len) + null_block)
 
 

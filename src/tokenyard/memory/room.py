@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokenyard.core.config import MAX_COUNT, require_int
-from tokenyard.core.profiles import NEWEST
+from tokenyard.core.releases import release_facts
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.spec import ModelSpec
@@ -18,14 +16,11 @@ __all__ = [
     "MOST_CAPTURED",
     "SAMPLING_BYTES",
     "SORTED_SAMPLING_BYTES",
-    "KVCacheSize",
     "StepMemory",
     "activation_bytes",
     "capture_sizes",
     "check_utilization",
-    "kv_cache_bytes",
     "num_graphs",
-    "size_kv_cache",
     "sizes_up_to",
     "step_memory",
 ]
@@ -35,8 +30,8 @@ __all__ = [
 # Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.
 #
 # Unless sizes are given: 1, 2, 4, every 8 tokens to 255, every 16 from 256, up to twice what a step of decodes has,
-# at most 512; since 0.33 at most 1,024 on a B200 and its kin (compute capability 10), and steps of decodes of every
-# size that the drafts make. GPT-OSS asks for 1,024 itself.
+# at most 512; in later versions at most 1,024 on a B200 and its kin (compute capability 10), and steps of decodes of
+# every size that the drafts make. GPT-OSS asks for 1,024 itself.
 
 MOST_CAPTURED = 512
 """Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
@@ -73,10 +68,14 @@ def capture_sizes(
     decodes: list[int] = []
     limit = _MOST_OF_ARCHITECTURE.get(architecture) if most is None else most
     if limit is None:
-        later = version != "0.22"
-        ceiling = _MOST_ON_BLACKWELL if later and gpu.compute_capability[0] == 10 else MOST_CAPTURED
+        facts = release_facts(version)
+        ceiling = (
+            _MOST_ON_BLACKWELL
+            if facts.graphs_to_1024_on_blackwell and gpu.compute_capability[0] == 10
+            else MOST_CAPTURED
+        )
         limit = min(max_num_seqs * query * 2, ceiling)
-        if later:
+        if facts.graphs_of_all_decodes:
             decodes = [size for size in _of_decodes(max_num_seqs, query, ceiling) if size <= limit]
     limit = min(limit, max_num_batched_tokens)
     sizes = {*sizes_up_to(limit, every_below=_INTERACTIVE if interactive else 0)}
@@ -196,145 +195,7 @@ def num_graphs(cudagraph_capture_sizes: Sequence[int], max_num_seqs: int) -> int
     return len(cudagraph_capture_sizes) + sum(size <= max_num_seqs for size in cudagraph_capture_sizes)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How much memory a GPU leaves for the KV cache, and how many blocks that makes.
-#
-# What the engine may use of the GPU, less the weights, less the peak of everything else. vLLM *measures* the
-# "everything else" with a dummy forward pass; here it is estimated (:mod:`~tokenyard.memory.room`).
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVCacheSize:
-    """Where one GPU's memory goes; all in bytes except ``num_blocks``."""
-
-    memory_bytes: int
-    """What the engine may use: memory x utilisation."""
-    weight_bytes: int
-    activation_bytes: int
-    """Peak of everything that is neither weights nor KV cache."""
-    plan: KVCachePlan
-    """What becomes of the rest."""
-
-    @property
-    def bytes_per_block(self) -> int:
-        return self.plan.bytes_per_block
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks that fit, the null block included."""
-        return self.plan.num_blocks
-
-    @property
-    def kv_bytes(self) -> int:
-        return self.num_blocks * self.bytes_per_block
-
-
-def kv_cache_bytes(
-    model: ModelSpec,
-    gpu: GPU,
-    *,
-    gpu_memory_utilization: float = 0.9,
-    max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-    expert_parallel_size: int = 1,
-) -> tuple[int, int, int]:
-    """Usable memory, weights and activations of the fullest GPU, in bytes: the KV cache gets what is left.
-
-    Raises ConfigError if an argument is out of range, or if nothing is left.
-    """
-    check_utilization(gpu_memory_utilization)
-    require_int("max_num_batched_tokens", max_num_batched_tokens, 1)
-    require_int("max_num_seqs", max_num_seqs, 1)
-    model.check_tensor_parallel(tensor_parallel_size)
-    memory = int(gpu.memory_bytes * gpu_memory_utilization)
-    weights = model.weight_bytes(
-        tensor_parallel_size,
-        expert_parallel_size=expert_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-    )
-    activations = step_memory(
-        model,
-        gpu,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        cudagraph_capture_sizes=capture_sizes(
-            gpu,
-            version=NEWEST.vllm_version,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            architecture=model.architecture,
-        ),
-    ).likely
-    if memory <= weights + activations:
-        raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
-    return memory, weights, activations
-
-
-def size_kv_cache(
-    model: ModelSpec,
-    gpu: GPU,
-    *,
-    gpu_memory_utilization: float = 0.9,
-    max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    tensor_parallel_size: int = 1,
-    pipeline_parallel_size: int = 1,
-    expert_parallel_size: int = 1,
-    **settings: Any,
-) -> KVCacheSize:
-    """The KV cache on each GPU of a tensor- and pipeline-parallel group.
-
-    ``settings`` are further keywords of :func:`~tokenyard.memory.kv_plan.plan_kv_cache`. Raises ConfigError if an
-    argument is out of range, or if the weights leave no room for two blocks (the null block and one to use). Whether
-    the longest request fits is not checked unless ``must_start`` is set.
-    """
-    memory, weights, activations = kv_cache_bytes(
-        model,
-        gpu,
-        gpu_memory_utilization=gpu_memory_utilization,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        expert_parallel_size=expert_parallel_size,
-    )
-    plan = plan_kv_cache(
-        model,
-        available_bytes=memory - weights - activations,
-        pipeline_parallel_size=pipeline_parallel_size,
-        **{
-            "must_start": False,
-            "max_num_batched_tokens": max_num_batched_tokens,
-            "tensor_parallel_size": tensor_parallel_size,
-            "compute_capability": gpu.compute_capability,
-            **settings,
-        },
-    )
-    if plan.num_blocks < 2:
-        raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
-    return KVCacheSize(memory_bytes=memory, weight_bytes=weights, activation_bytes=activations, plan=plan)
-
-
-def _no_room(
-    model: ModelSpec, gpu: GPU, memory: int, weights: int, activations: int, tensor_parallel_size: int
-) -> ConfigError:
-    return ConfigError(
-        "gpu",
-        gpu.name,
-        f"{model.name} needs {_gb(weights)} for weights and {_gb(activations)} to run, and {_gb(memory)} are "
-        f"usable: raise §tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
-    )
-
-
 def check_utilization(value: float) -> None:
     """Raise ConfigError unless ``gpu_memory_utilization`` is a share of the memory."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ConfigError("gpu_memory_utilization", value, "give a number above 0, up to 1")
-
-
-def _gb(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:.1f} GB"

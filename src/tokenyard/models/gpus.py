@@ -1,27 +1,33 @@
-"""Named GPUs: what sizing the KV cache and estimating a step's duration need to know of them.
+"""GPUs by name, by what drivers and clouds call them, by slice, or from a file of one's own.
 
-``memory_bytes`` is what the driver hands to one process (``torch.cuda.get_device_properties().total_memory``), which
-is less than the number on the box. Bandwidths and FLOP rates are the vendors' data sheets, dense (no sparsity), in
-one direction; what a kernel reaches of them is the latency model's business.
+Sizing the KV cache and estimating a step's duration need to know of a GPU what :class:`GPU` holds; ``gpus.toml`` has
+the figures with their sources. What a kernel reaches of a data sheet is the latency model's business.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, FileError, near_names
+from tokenyard.files import MIB, read_input
 
-__all__ = ["GPU", "GPUS", "gpu_of_device", "named_gpu"]
+__all__ = ["GPU", "GPUS", "INSTANCES", "gpu_of_device", "gpu_of_instance", "named_gpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPU:
-    """One accelerator."""
+    """One accelerator, and the machine that it usually is in."""
 
     name: str
     memory_bytes: int
-    """Device memory in bytes."""
+    """Device memory that the driver hands to one process, in bytes."""
     memory_bandwidth: float
     """Device memory, bytes per second."""
     bf16_flops: float
@@ -30,83 +36,188 @@ class GPU:
     """Host to device, bytes per second."""
     link_bandwidth: float
     """To the other GPUs of the node, bytes per second: NVLink where there is one, else PCIe."""
-    compute_capability: tuple[int, int]
-    """CUDA's, major and minor: by it vLLM chooses kernels and some defaults."""
+    compute_capability: tuple[int, int] = (0, 0)
+    """CUDA's, major and minor: by it vLLM chooses kernels and some defaults; (0, 0): no CUDA."""
+    generation: str = "unknown"
+    """Its architecture."""
+    float8_flops: float = 0.0
+    """Of the units for it, FLOP per second; 0: there are none."""
+    int8_flops: float = 0.0
+    float4_flops: float = 0.0
+    gpus_per_machine: int = 8
+    domain: int = 0
+    """GPUs of several machines that one switch joins (NVL72); 0: there is none."""
+    network_bandwidth: float = 50e9
+    """One GPU's port between machines, bytes per second: 400 Gbit/s unless said otherwise, an assumption."""
+    source: str = ""
+    """Where the figures come from."""
 
 
-_GIB = float(1 << 30)
-_PCIE4 = 32e9
-_PCIE5 = 64e9
+_GIB, _GIGA, _TERA = float(1 << 30), 1e9, 1e12
+_FORMATS = ("float8", "int8", "float4")
+_NUMBERS = ("memory", "bandwidth", "bfloat16", "pcie")
+"""Keys that an entry must have."""
+_OPTIONAL = ("link", "network", "domain", "per_machine", *_FORMATS)
+_TEXTS = ("name", "generation", "capability", "source")
+_LISTS = ("devices", "instances", "mig")
+_DATA: Mapping[str, Any] = tomllib.loads(files("tokenyard.models").joinpath("gpus.toml").read_text("utf-8"))
 
 
-def _gpu(
-    name: str,
-    memory_gib: float,
-    bandwidth_gb: float,
-    tflops: float,
-    *,
-    capability: tuple[int, int],
-    pcie: float,
-    nvlink_gb: float = 0,
-) -> GPU:
+def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
+    """The GPU of an entry that was checked."""
+    times = _DATA["generations"].get(entry.get("generation"), {})
+    flops = {kind: entry.get(kind, times.get(kind, 0) * entry["bfloat16"]) * _TERA for kind in _FORMATS}
+    major, _, minor = entry.get("capability", "0.0").partition(".")
     return GPU(
         name=name,
-        memory_bytes=int(memory_gib * _GIB),
-        memory_bandwidth=bandwidth_gb * 1e9,
-        bf16_flops=tflops * 1e12,
-        pcie_bandwidth=pcie,
-        link_bandwidth=nvlink_gb * 1e9 or pcie,
-        compute_capability=capability,
+        memory_bytes=int(entry["memory"] * _GIB),
+        memory_bandwidth=entry["bandwidth"] * _GIGA,
+        bf16_flops=entry["bfloat16"] * _TERA,
+        pcie_bandwidth=entry["pcie"] * _GIGA,
+        link_bandwidth=entry.get("link", entry["pcie"]) * _GIGA,
+        compute_capability=(int(major), int(minor)),
+        generation=entry.get("generation", "unknown"),
+        float8_flops=flops["float8"],
+        int8_flops=flops["int8"],
+        float4_flops=flops["float4"],
+        gpus_per_machine=entry.get("per_machine", 8),
+        domain=entry.get("domain", 0),
+        network_bandwidth=entry.get("network", 50) * _GIGA,
+        source=entry.get("source", ""),
     )
 
 
-_ALL = (
-    _gpu("a10", 22.06, 600, 125, capability=(8, 6), pcie=_PCIE4),
-    _gpu("a100-40gb", 39.59, 1_555, 312, capability=(8, 0), pcie=_PCIE4, nvlink_gb=300),
-    _gpu("a100-80gb", 79.25, 2_039, 312, capability=(8, 0), pcie=_PCIE4, nvlink_gb=300),
-    _gpu("h100", 79.19, 3_350, 989, capability=(9, 0), pcie=_PCIE5, nvlink_gb=450),
-    _gpu("h200", 139.81, 4_800, 989, capability=(9, 0), pcie=_PCIE5, nvlink_gb=450),
-    _gpu("b200", 178.36, 8_000, 2_250, capability=(10, 0), pcie=_PCIE5, nvlink_gb=900),
-    _gpu("b300", 267.68, 8_000, 2_250, capability=(10, 3), pcie=_PCIE5, nvlink_gb=900),
-    _gpu("gb200", 184.00, 8_000, 2_450, capability=(10, 0), pcie=_PCIE5, nvlink_gb=900),
-    _gpu("l4", 22.03, 300, 121, capability=(8, 9), pcie=_PCIE4),
-    _gpu("l40s", 44.40, 864, 362, capability=(8, 9), pcie=_PCIE4),
-    _gpu("rtx4090", 23.5165, 1_008, 165.2, capability=(8, 9), pcie=_PCIE4),
-    _gpu("rtx5090", 31.36, 1_792, 209.5, capability=(12, 0), pcie=_PCIE5),
-    _gpu("rtxpro6000", 94.97, 1_597, 503.8, capability=(12, 0), pcie=_PCIE5),
-)
-
-GPUS: dict[str, GPU] = {gpu.name: gpu for gpu in _ALL}
+GPUS: dict[str, GPU] = {name: _gpu(name, entry) for name, entry in _DATA["gpus"].items()}
 """By name, as ``--gpu`` takes it."""
+INSTANCES: tuple[tuple[re.Pattern[str], str, int], ...] = tuple(
+    (re.compile(pattern), name, count)
+    for name, entry in _DATA["gpus"].items()
+    for pattern, count in entry.get("instances", {}).items()
+)
+"""What clouds call machines, the GPU, and how many they have."""
+_DEVICES = [
+    (re.compile(rf"\b(?:{pattern})\b"), name)
+    for name, entry in _DATA["gpus"].items()
+    for pattern in entry.get("devices", ())
+]
+_SLICE = re.compile(r"(?:\bmig\b)?[\s:_-]*\b(?P<arithmetic>[1-7])g\.(?P<memory>\d{1,3})gb(?:\+\w+)?\b")
+_MEMORY_SLICES, _ARITHMETIC_SLICES = 8, 7
+_MOST_TEXT = 200
+_MOST_BYTES = MIB
 
 
 def named_gpu(name: str) -> GPU:
-    """The GPU called ``name``, by us (case and ``_`` for ``-`` do not matter) or by its driver (``NVIDIA L40S``).
+    """The GPU called ``name``: ours (case and ``_`` for ``-`` do not matter), its driver's (``NVIDIA L40S``), that of a
+    cloud's machine (``g5.xlarge``), a slice of one (``h100-3g.40gb``), or of a file that ends in ``.toml``.
 
-    Raises ConfigError listing our names.
+    Raises ConfigError listing our names, or naming the field of the file.
     """
-    text = name.lower() if isinstance(name, str) else ""
-    gpu = GPUS.get(text.replace("_", "-"))
-    if gpu is None and text.startswith("nvidia"):
-        gpu = gpu_of_device(re.sub(r"[_-]+", " ", text))
+    text = name.strip().lower() if isinstance(name, str) else ""
+    if text.endswith(".toml"):
+        return _of_file(Path(name))
+    gpu = GPUS.get(text.replace("_", "-")) or gpu_of_instance(text)
+    words = re.sub(r"[_\s]+", " ", text)
+    if gpu is None and _begins_as_a_device(words):
+        gpu = gpu_of_device(words)
     if gpu is None:
-        raise ConfigError("gpu", name, f"use one of: {', '.join(GPUS)}")
+        near = near_names(text, GPUS, n=3)
+        instead = f"{' or '.join(near)} may be meant; " if near else ""
+        fix = f"{instead}use one of: {', '.join(GPUS)}; or a file with its figures (docs/gpus.md)"
+        raise ConfigError("gpu", name, fix)
     return gpu
 
 
-_SLOWER = ("pcie", "nvl", "mig")
-"""In a device's name: another memory, or part of one, than that of the GPU without it."""
+_MAKERS = re.compile(r"(nvidia|amd|tesla|geforce|rtx|instinct|intel|habana)\b")
+
+
+def _begins_as_a_device(text: str) -> bool:
+    """Whether it names one device, and is no sentence about some (``2 x h100``)."""
+    return bool(_MAKERS.match(text)) or any(pattern.match(text) for pattern, _ in _DEVICES)
+
+
+def gpu_of_instance(name: str) -> GPU | None:
+    """The GPU of a cloud's machine (``a3-highgpu-8g``), which knows how many that has; None for others."""
+    short = name.lower()[:_MOST_TEXT]
+    found = next(((gpu, count) for pattern, gpu, count in INSTANCES if pattern.fullmatch(short)), None)
+    return None if found is None else replace(GPUS[found[0]], gpus_per_machine=found[1])
 
 
 def gpu_of_device(name: str) -> GPU | None:
-    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``); None for one that is not known here."""
-    words = name.lower()
-    if any(re.search(rf"\b{word}\b", words) for word in _SLOWER):
+    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``); None for one that is not known here.
+
+    The longest match counts: an ``L40S`` is no ``L40``. ``MIG 3g.40gb`` in it makes it a slice.
+    """
+    words = name.lower()[:_MOST_TEXT].replace("-", " ")
+    if "laptop" in words:
         return None
-    found = [gpu for gpu in _ALL if all(re.search(_spelled(part), words) for part in gpu.name.split("-"))]
-    return found[0] if len(found) == 1 else None
+    cut = _SLICE.search(words)
+    found = [(match.end() - match.start(), gpu) for pattern, gpu in _DEVICES if (match := pattern.search(words))]
+    longest = max((length for length, _ in found), default=0)
+    names = {gpu for length, gpu in found if length == longest}
+    if len(names) != 1:
+        return None
+    gpu = GPUS[names.pop()]
+    if cut is None:
+        return None if re.search(r"\bmig\b", words) else gpu
+    return _slice(gpu, int(cut["arithmetic"]), int(cut["memory"]))
 
 
-def _spelled(part: str) -> str:
-    """``rtx4090`` as a pattern that also matches ``RTX 4090``."""
-    return r"\b" + r"\W*".join(re.findall(r"\d+gb|gb(?=\d)|rtx|pro|[a-z]+(?=\d)|\d+[a-z]*", part)) + r"\b"
+def _slice(gpu: GPU, arithmetic: int, memory_gb: int) -> GPU | None:
+    """A MIG slice: its share of arithmetic in sevenths, of memory and bandwidth in eighths; it has no links."""
+    if not _DATA["gpus"][gpu.name].get("mig"):
+        return None
+    parts = round(memory_gb * _MEMORY_SLICES * _GIGA / gpu.memory_bytes)
+    if not 1 <= parts <= _MEMORY_SLICES:
+        return None
+    share, memory = arithmetic / _ARITHMETIC_SLICES, parts / _MEMORY_SLICES
+    return replace(
+        gpu,
+        name=f"{gpu.name}-{arithmetic}g.{memory_gb}gb",
+        memory_bytes=int(gpu.memory_bytes * memory),
+        memory_bandwidth=gpu.memory_bandwidth * memory,
+        bf16_flops=gpu.bf16_flops * share,
+        float8_flops=gpu.float8_flops * share,
+        int8_flops=gpu.int8_flops * share,
+        float4_flops=gpu.float4_flops * share,
+        link_bandwidth=gpu.pcie_bandwidth,
+        gpus_per_machine=1,
+        domain=0,
+    )
+
+
+@cache
+def _of_file(path: Path) -> GPU:
+    """The GPU of a file of one's own. Raises ConfigError naming file and field."""
+    try:
+        entry = tomllib.loads(read_input(path, _MOST_BYTES).decode())
+    except FileError as error:
+        raise ConfigError("gpu", str(path), error.problem) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError("gpu", str(path), f"is not TOML: {error}") from None
+    for key, value in entry.items():
+        _check(path, key, value)
+    for key in _NUMBERS:
+        if key not in entry:
+            raise ConfigError(f"{path}: {key}", None, "is missing: give a number (docs/gpus.md says in which unit)")
+    return _gpu(entry.get("name", path.stem), {**entry, "source": entry.get("source", str(path))})
+
+
+def _check(path: Path, key: str, value: Any) -> None:
+    where = f"{path}: {key}"
+    if key in (*_NUMBERS, *_OPTIONAL):
+        low = 0 if key in _FORMATS else 1e-3
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= _TERA:
+            raise ConfigError(where, value, "give a number above 0")
+        if key in ("domain", "per_machine") and (not isinstance(value, int) or value > 1 << 20):
+            raise ConfigError(where, value, "give a whole number of GPUs")
+    elif key == "capability":
+        if not isinstance(value, str) or not re.fullmatch(r"\d{1,2}\.\d", value):
+            raise ConfigError(where, value, 'give CUDA\'s compute capability as a text: "9.0"')
+    elif key == "generation":
+        if value not in _DATA["generations"]:
+            raise ConfigError(where, value, f"use one of: {', '.join(_DATA['generations'])}, or leave it out")
+    elif key not in (*_TEXTS, *_LISTS):
+        known = ", ".join((*_NUMBERS, *_OPTIONAL, *_TEXTS))
+        raise ConfigError(where, value, f"is not known: use {known}")
+    elif key in _TEXTS and not isinstance(value, str):
+        raise ConfigError(where, value, "give a text")

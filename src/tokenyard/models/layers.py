@@ -192,6 +192,8 @@ class LatentAttention:
     q_lora_rank: int = 0
     """Width of the compressed queries; 0: one projection, as in DeepSeek-V2-Lite."""
     indexer: Indexer | None = None
+    output_gate: bool = False
+    """A gate as wide as the heads' values, with a projection of its own (Hunyuan 4)."""
     extra_parameters: int = 0
     """Norms of the compressed vectors and biases: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
@@ -213,7 +215,8 @@ class LatentAttention:
         down = self.hidden_size * (self.latent_size + self.q_lora_rank)
         up = heads * ((self.q_lora_rank or self.hidden_size) * query)
         up += heads * self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
-        return down + up + heads * self.v_head_dim * self.hidden_size + self._indexer_parameters()
+        output = heads * self.v_head_dim * self.hidden_size * (2 if self.output_gate else 1)
+        return down + up + output + self._indexer_parameters()
 
     def _indexer_parameters(self) -> int:
         if self.indexer is None:
@@ -326,11 +329,17 @@ class GatedDeltaNet(StateSpace):
     value_head_size: int
     hands_out_states: bool = True
     """Its kernels can, in the middle of a prefill."""
+    gate_rank: int = 0
+    """Output gate and decays go through matrices of this rank (Kimi's delta attention); 0: the gate through one of its
+    own, and decays are one number per head."""
     checkpoint_alignment: ClassVar[int] = 64
 
     def num_parameters(self, tp: int = 1) -> int:
         keys = self.num_key_heads * self.key_head_size
         values = self.num_value_heads * self.value_head_size
+        if self.gate_rank:
+            low = 2 * self.gate_rank * (self.hidden_size + values // tp)
+            return self.hidden_size * (2 * keys + 2 * values + self.num_value_heads) // tp + low
         return self.hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads) // tp
 
     def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:

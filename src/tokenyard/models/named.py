@@ -1,79 +1,19 @@
-"""Models known by name, and decoders whose layers are all alike."""
+"""Models known by name."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenyard.core.config import require_int
-from tokenyard.errors import ConfigError
-from tokenyard.models.layers import DenseMLP, LayerSpec, MoE, SoftmaxAttention, plain_format
+from tokenyard.errors import ConfigError, near_names
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["MODELS", "config_of", "model_spec", "named_model", "uniform_decoder"]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Decoders whose layers are all alike, from a handful of sizes.
-
-
-def uniform_decoder(
-    *,
-    name: str,
-    num_layers: int,
-    hidden_size: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_size: int,
-    vocab_size: int,
-    max_model_len: int,
-    intermediate_size: int = 0,
-    dtype: str = "bfloat16",
-    tie_word_embeddings: bool = False,
-    num_experts: int = 0,
-    num_experts_per_tok: int = 0,
-    moe_intermediate_size: int = 0,
-    shared_intermediate_size: int = 0,
-) -> ModelSpec:
-    """A dense or mixture-of-experts decoder with grouped-query attention, not quantised.
-
-    ``intermediate_size`` is the width of a dense layer's gated MLP, ``moe_intermediate_size`` that of one expert.
-    Raises ConfigError if a size cannot work.
-    """
-    require_int("num_layers", num_layers, 1, 1 << 16)
-    weights = plain_format(dtype)
-    attention = SoftmaxAttention(
-        hidden_size=hidden_size, num_heads=num_heads, num_kv_heads=num_kv_heads, head_size=head_size, weights=weights
-    )
-    mlp: DenseMLP | MoE
-    if num_experts:
-        mlp = MoE(
-            hidden_size=hidden_size,
-            num_experts=num_experts,
-            num_experts_per_tok=num_experts_per_tok,
-            width=moe_intermediate_size,
-            shared_width=shared_intermediate_size,
-            extra_parameters=hidden_size * num_experts,
-            weights=weights,
-            shared_weights=weights,
-        )
-    else:
-        mlp = DenseMLP(hidden_size=hidden_size, width=intermediate_size, weights=weights)
-    layer = LayerSpec(mixers=(attention,), mlp=mlp, norm_parameters=2 * hidden_size)
-    return ModelSpec(
-        name=name,
-        layers=(layer,) * num_layers,
-        hidden_size=hidden_size,
-        vocab_size=vocab_size,
-        max_model_len=max_model_len,
-        dtype=dtype,
-        tie_word_embeddings=tie_word_embeddings,
-        other_parameters=hidden_size,
-    )
+__all__ = ["MODELS", "cached_folder", "config_of", "model_spec", "named_model"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -115,11 +55,48 @@ def _named(name: str, dtype: str) -> ModelSpec:
 def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
     """The model called ``name`` (case does not matter), or ConfigError with the names that are most like it."""
     if not isinstance(name, str) or name.lower() not in _names():
-        close = get_close_matches(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
+        close = near_names(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
         named = f", or a name that is known, for example {', '.join(close)}" if close else ", or a name that is known"
-        fix = f"is not known by name: give the path of its config.json{named} (`tokenyard workloads` lists all)"
+        where = " and not in the hub's cache" if isinstance(name, str) and "/" in name else ""
+        fix = f"is not known by name{where}: give the path of its config.json{named} (`tokenyard workloads` lists all)"
         raise ConfigError("model", name, fix)
     return _named(name.lower(), dtype)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models that lie in the cache of the Hugging Face hub: what ``vllm serve`` has loaded before.
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_REVISION = re.compile(r"[0-9a-f]{7,64}")
+
+
+def _hub_caches() -> Iterator[Path]:
+    """Where the hub's files are kept, by its own variables."""
+    if os.environ.get("HF_HUB_CACHE"):
+        yield Path(os.environ["HF_HUB_CACHE"])
+    if os.environ.get("HF_HOME"):
+        yield Path(os.environ["HF_HOME"]) / "hub"
+    cache_home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    yield Path(cache_home).expanduser() / "huggingface" / "hub"
+
+
+def cached_folder(name: str) -> Path | None:
+    """The folder with the newest ``config.json`` of ``owner/model`` in the hub's cache; None where there is none."""
+    if not isinstance(name, str) or not _HUB_NAME.fullmatch(name):
+        return None
+    for cache_folder in _hub_caches():
+        folder = cache_folder / f"models--{name.replace('/', '--')}"
+        reference = folder / "refs" / "main"
+        try:
+            revision = reference.read_text().strip() if reference.is_file() else ""
+            kept = [folder / "snapshots" / revision] if _REVISION.fullmatch(revision) else []
+            kept += sorted((folder / "snapshots").glob("*"), key=lambda each: each.stat().st_mtime, reverse=True)
+        except OSError:
+            continue
+        for each in kept:
+            if (each / "config.json").is_file():
+                return each
+    return None
 
 
 def config_of(name_or_path: str) -> tuple[str, str, dict[str, Any]]:
@@ -128,17 +105,24 @@ def config_of(name_or_path: str) -> tuple[str, str, dict[str, Any]]:
     if path.suffix == ".json" or path.is_dir():
         file, raw = read_config(path)
         return name_in(file, raw), str(file), raw
+    cached = cached_folder(name_or_path)
+    if cached is not None:
+        file, raw = read_config(cached)
+        return name_or_path, str(file), raw
     known = named_model(name_or_path).name
     file, raw = read_config(_CONFIGS / f"{known}.json")
     return known, file.name, raw
 
 
 def model_spec(name_or_path: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
-    """A named model, or the one read from the path of a ``config.json`` or of the folder that holds it.
+    """A named model, one in the hub's cache, or that of a ``config.json``, of its folder, or of a description.
 
     Arguments and errors as :func:`tokenyard.models.reading.read.model_from_config`.
     """
     path = Path(name_or_path)
     if path.suffix == ".json" or path.is_dir():
         return read_model_file(path, dtype=dtype, ignore_unmodelled=ignore_unmodelled)
+    if cached_folder(name_or_path) is not None:
+        name, where, raw = config_of(name_or_path)
+        return model_from_config(raw, name=name, where=where, dtype=dtype, ignore_unmodelled=ignore_unmodelled)
     return named_model(name_or_path, dtype=dtype)

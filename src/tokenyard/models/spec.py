@@ -205,6 +205,8 @@ class ModelSpec(MeanLayer):
     """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
     ignored: tuple[str, ...] = ()
     """What the reader saw, could not model and was told to pass over: one sentence each."""
+    notes: tuple[str, ...] = ()
+    """Where its description comes from, if not from the table of architectures: one sentence each."""
 
     def __post_init__(self) -> None:
         for field in ("hidden_size", "vocab_size", "max_model_len"):

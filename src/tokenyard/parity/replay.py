@@ -171,7 +171,7 @@ def replay_vector(path: Path) -> VectorResult:
         return VectorResult(path, vector.header.name, 0, missing, None)
     difference = None
     try:
-        replay = Replay(vector)
+        replay = VectorReplay(vector)
     except ConfigError as refused:
         raise ParityError(f"{path}:1: {refused}") from None
     try:
@@ -189,7 +189,7 @@ def replay_vector(path: Path) -> VectorResult:
     return VectorResult(path, vector.header.name, replay.steps, [], difference)
 
 
-class Replay:
+class VectorReplay:
     def __init__(self, vector: GoldenVector) -> None:
         self.path = vector.path
         self.scheduler = make_scheduler(vector.header)

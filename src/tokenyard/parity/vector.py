@@ -32,13 +32,13 @@ from tokenyard.files import Bounds, bounded_lines, is_nested_deeper
 
 __all__ = [
     "GoldenVector",
-    "Header",
     "Image",
     "Json",
     "RecordedGrammar",
     "RequestSpec",
     "Stats",
     "Tokens",
+    "VectorHeader",
     "make_request",
     "make_scheduler",
     "unsupported_features",
@@ -95,7 +95,7 @@ class _Group(TypedDict, total=False):
     eagle: bool
 
 
-class _Settings(TypedDict, total=False):
+class _VectorSettings(TypedDict, total=False):
     """Settings that are looked into; the others are checked where they are used."""
 
     groups: list[_Group] | None
@@ -108,7 +108,7 @@ class Stats(msgspec.Struct, frozen=True):
     ticks: int
 
 
-class Header(msgspec.Struct, frozen=True):
+class VectorHeader(msgspec.Struct, frozen=True):
     """First line of a vector."""
 
     name: str
@@ -119,7 +119,7 @@ class Header(msgspec.Struct, frozen=True):
     format: Literal["vllm-golden-1"] = "vllm-golden-1"
 
     def __post_init__(self) -> None:
-        msgspec.convert(self.config, _Settings)
+        msgspec.convert(self.config, _VectorSettings)
 
 
 class _Event(TypedDict, total=False):
@@ -165,7 +165,7 @@ class GoldenVector:
         self._lines = self._read_lines()
         try:
             first = next(self._lines)
-            self.header = msgspec.json.decode(first, type=Header)
+            self.header = msgspec.json.decode(first, type=VectorHeader)
         except StopIteration:
             raise ParityError(f"{path}: empty file, not a golden vector") from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -235,7 +235,7 @@ _Enum = TypeVar("_Enum", bound=StrEnum)
 _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
 
 
-def unsupported_features(header: Header) -> list[str]:
+def unsupported_features(header: VectorHeader) -> list[str]:
     """Names of the features that the scenario needs and this scheduler lacks; empty if it can be replayed."""
     config = header.config
     found = []
@@ -250,7 +250,7 @@ def unsupported_features(header: Header) -> list[str]:
     return found
 
 
-def _version(header: Header) -> str:
+def _version(header: VectorHeader) -> str:
     """Name of the profile that the recording version of vLLM asks for; the first vectors did not say."""
     return "0.22" if header.vllm == "unknown" else ".".join(header.vllm.split(".")[:2])
 
@@ -276,7 +276,7 @@ def _member(kind: type[_Enum], field: str, value: object) -> _Enum:
         raise ConfigError(field, value, f"use one of: {', '.join(kind)}") from None
 
 
-def make_scheduler(header: Header) -> Scheduler:
+def make_scheduler(header: VectorHeader) -> Scheduler:
     """A scheduler with the scenario's configuration, where absent fields take the recorder's defaults."""
     recorded = {key: value for key, value in header.config.items() if value is not None}
     given: dict[str, Any] = _DEFAULTS | recorded

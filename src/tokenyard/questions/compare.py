@@ -26,12 +26,12 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO, SLOs, read_slos, slo_texts
 from tokenyard.policies.named import PolicyMaker
-from tokenyard.questions.scenario import Scenario, prepared, traffic_by_name
+from tokenyard.questions.scenario import Scenario, replay_spec, traffic_by_name
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
 from tokenyard.sim.replay import Progress, replay_engines
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.trace.start import Deployment as Header
+from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "JobTimes",
     "Metric",
     "MetricValues",
+    "Policies",
     "ask",
     "compare",
     "draw",
@@ -321,7 +322,7 @@ def ask(
 
     def setup_of(seed: int) -> ReplaySpec:
         of_seed = replace(scenario, arrivals=replace(scenario.arrivals, seed=seed))
-        return prepared(of_seed if make is None else replace(of_seed, workload=make(seed)))
+        return replay_spec(of_seed if make is None else replace(of_seed, workload=make(seed)))
 
     first = setup_of(seeds[0])
     if on_read is not None:

@@ -27,10 +27,10 @@ from tokenyard.questions.planning.answer import Goal, value_of
 from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.recorded.ask import replay_as_it_was
 from tokenyard.questions.scenario import Say, Scenario
-from tokenyard.questions.subjects import RecordedSubject, WorkloadSubject, is_trace
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, words_of
 from tokenyard.questions.sweeping.variants import Grid, read_grid
+from tokenyard.questions.variant_sources import RecordedVariants, WorkloadVariants, is_trace
 from tokenyard.questions.variants import check_split, is_load, read_shapes
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.version import __version__
@@ -39,8 +39,9 @@ from tokenyard.workload.record import Workload
 
 __all__ = [
     "COSTLY",
+    "KnownSource",
     "Space",
-    "Subject",
+    "contents_of",
     "gpus_of",
     "grid_of",
     "identity_of",
@@ -49,43 +50,43 @@ __all__ = [
     "read_prices",
     "say_idle_policies",
     "say_so_far",
+    "source_of",
     "space_of",
-    "subject_of",
     "uncertainty_of",
     "unknown_of",
 ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What ``plan`` and ``sweep`` were asked: the subject, prices, and what makes rows of theirs comparable.
+# What ``plan`` and ``sweep`` were asked: the source, prices, and what makes rows of theirs comparable.
 
-Subject = WorkloadSubject | RecordedSubject
+KnownSource = WorkloadVariants | RecordedVariants
 _CHUNK = 1 << 20
 
 
-def subject_of(scenario: Scenario) -> Subject:
+def source_of(scenario: Scenario) -> KnownSource:
     """The trace, or the workload with the deployment."""
     if isinstance(scenario.workload, str) and is_trace(scenario.workload):
-        return RecordedSubject(scenario.workload)
-    return WorkloadSubject(scenario)
+        return RecordedVariants(scenario.workload)
+    return WorkloadVariants(scenario)
 
 
 def measuring_for(
-    scenario: Scenario, subject: Subject, prices: Mapping[str, float], traces: Path | None = None
+    scenario: Scenario, source: KnownSource, prices: Mapping[str, float], traces: Path | None = None
 ) -> VariantWorker:
     """The worker. Raises ConfigError for a bound that is none."""
     return VariantWorker(
-        subject=subject,
+        source=source,
         slos=read_slos(scenario.slo),
         prices=prices,
         traces=None if traces is None else traces.absolute(),
     )
 
 
-def say_idle_policies(subject: Subject, policies: Iterable[Any], say: Say) -> None:
-    """Warn of policies that find nothing in the workload to go by: those asked for, or else the subject's own."""
-    for policy in dict.fromkeys(map(str, policies)) or (subject.policy,):
-        doubt = doubt_of_policy(policy, subject.workload)
+def say_idle_policies(source: KnownSource, policies: Iterable[Any], say: Say) -> None:
+    """Warn of policies that find nothing in the workload to go by: those asked for, or else the source's own."""
+    for policy in dict.fromkeys(map(str, policies)) or (source.policy,):
+        doubt = doubt_of_policy(policy, source.workload)
         if doubt is not None:
             say(f"{policy} has nothing to go by: {doubt}")
 
@@ -119,7 +120,7 @@ def identity_of(
     known: dict[str, Any] = {
         "tokenyard": __version__,
         "workload": scenario.name,
-        "contents": _made(workload) if isinstance(workload, Workload) else _contents(Path(workload)),
+        "contents": contents_of(workload),
         **{f"contents of {each}": _contents(Path(each)) for each in scenario.more},
         "vllm_version": scenario.launch.vllm_version,
         "ignore_unmodelled": scenario.launch.ignore_unmodelled,
@@ -135,9 +136,11 @@ def identity_of(
     return known | {"files": _files(known)}
 
 
-def _made(workload: Workload) -> str:
-    """A digest of a workload that was made in Python."""
-    return blake2s(pickle.dumps(list(workload)), digest_size=16).hexdigest()
+def contents_of(workload: str | Workload) -> str | None:
+    """A digest of what arrives: of a workload that was made in Python, or of its file; None for a built-in one."""
+    if isinstance(workload, Workload):
+        return blake2s(pickle.dumps(list(workload)), digest_size=16).hexdigest()
+    return _contents(Path(workload))
 
 
 def _files(known: Any) -> dict[str, str | None]:
@@ -191,25 +194,25 @@ def gpus_of(text: str) -> tuple[str, ...]:
     return gpus
 
 
-def grid_of(space: Space | None, subject: Subject, field: str = "space") -> Grid:
+def grid_of(space: Space | None, source: KnownSource, field: str = "space") -> Grid:
     """Every combination of the values of a space. Raises ConfigError naming ``field`` and what is wrong."""
     if isinstance(space, Mapping):
         dimensions: dict[str, tuple[Setting, ...]] = {}
         for given, values in space.items():
             several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-            pairs = [subject.convert(given, value, field) for value in several]
+            pairs = [source.convert(given, value, field) for value in several]
             if not pairs or pairs[0][0] in dimensions:
                 fix = "give at least one value" if not pairs else f"{pairs[0][0]} is given twice: give it once"
                 raise ConfigError(field, given, fix)
             dimensions[pairs[0][0]] = tuple(dict.fromkeys(value for _, value in pairs))
         return Grid(list(dimensions.items()))
     texts = () if space is None else (space,) if isinstance(space, str) else tuple(space)
-    return read_grid(texts, partial(subject.convert, flag=field), field)
+    return read_grid(texts, partial(source.convert, flag=field), field)
 
 
 def space_of(
     space: Space | None,
-    subject: Subject,
+    source: KnownSource,
     *,
     gpus: Sequence[str] = (),
     splits: Iterable[str] = (),
@@ -219,13 +222,13 @@ def space_of(
 
     Raises ConfigError.
     """
-    grid = grid_of(space or DEFAULT, subject, field)
+    grid = grid_of(space or DEFAULT, source, field)
     dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
     shapes = read_shapes(splits)
     if shapes:
         if any(name == "split" for name, _ in dimensions):
             raise ConfigError(field, "split", "--split names some as well: give one of them")
-        subject.convert("split", shapes[0], "--split")
+        source.convert("split", shapes[0], "--split")
         dimensions.insert(0, ("split", shapes))
     if len(gpus) > 1:
         if any(name == "gpu" for name, _ in dimensions):
@@ -236,10 +239,10 @@ def space_of(
             fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
             raise ConfigError(field, name, fix)
         for value in values:
-            subject.convert(name, value, field)
-            if name == "split" and value is not None and isinstance(subject, WorkloadSubject):
-                run = changed(subject.run, {name: value})
-                check_split(run, run.apart)
+            source.convert(name, value, field)
+            if name == "split" and value is not None and isinstance(source, WorkloadVariants):
+                run = changed(source.run, {name: value})
+                check_split(run, run.split_settings)
     return Grid(dimensions)
 
 
@@ -312,12 +315,12 @@ _SAID = ("KV blocks",)
 """Assumptions of a deployment that are estimates."""
 
 
-def uncertainty_of(subject: WorkloadSubject | RecordedSubject, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
+def uncertainty_of(source: WorkloadVariants | RecordedVariants, row: Row, slos: Sequence[SLO]) -> Iterator[str]:
     """Sentences on how far the recommended variant's figures may be off."""
-    if isinstance(subject, RecordedSubject):
-        yield from _of_a_trace(subject)
+    if isinstance(source, RecordedVariants):
+        yield from _of_a_trace(source)
         return
-    setup = subject.setup(row.settings)
+    setup = source.setup(row.settings)
     deployment = setup.deployment
     yield f"step times ({deployment.step_time}): {deployment.step_time_error}"
     if isinstance(setup.latency, CalibratedLatency):
@@ -339,8 +342,8 @@ def _range(slo: SLO, value: float, low: float, high: float) -> str:
     return f"{slo.name} {value:,.0f} ms reads as {low:,.0f} to {high:,.0f} ms, in nine cases of ten: {verdict}"
 
 
-def _of_a_trace(subject: RecordedSubject) -> Iterator[str]:
-    run = subject.run
+def _of_a_trace(source: RecordedVariants) -> Iterator[str]:
+    run = source.run
     if run.fit.median_error is not None and run.fit.total_error is not None:
         yield (
             f"step times are fitted to the trace: of steps that the fit has not seen half are within"
@@ -360,25 +363,25 @@ def _of_a_trace(subject: RecordedSubject) -> Iterator[str]:
     yield f"the run as it was, replayed, is off by {off}{doubt}"
 
 
-def unknown_of(subject: WorkloadSubject | RecordedSubject, row: Row, *, has_load: bool) -> Iterator[str]:
+def unknown_of(source: WorkloadVariants | RecordedVariants, row: Row, *, has_load: bool) -> Iterator[str]:
     """What neither a workload nor a trace can know, and what the recommended variant takes for granted."""
-    arrivals = subject.run.arrivals if isinstance(subject, WorkloadSubject) else None
+    arrivals = source.run.arrivals if isinstance(source, WorkloadVariants) else None
     if arrivals is not None and arrivals.client_timeout is not None:
         yield "answers keep their lengths; clients that would send more do not; a bound is on attempts, not on requests"
     else:
         yield "answers keep their lengths, and clients that would send more, or give up, do neither"
     if arrivals is not None and arrivals.front_end_delay is not None:
         yield "the way back of an answer (detokenisation, network) is not in it"
-    elif isinstance(subject, WorkloadSubject):
+    elif isinstance(source, WorkloadVariants):
         yield "the time of front end, network and tokenisation is not in it (--front-end-delay)"
     else:
         yield "the way back of an answer (detokenisation, network) is not in it"
-    if isinstance(subject, WorkloadSubject) and row.settings.get("split") is not None:
-        speed = changed(subject.run, row.settings).apart.kv_link_gb_per_s
+    if isinstance(source, WorkloadVariants) and row.settings.get("split") is not None:
+        speed = changed(source.run, row.settings).split_settings.kv_link_gb_per_s
         yield f"KV goes at {speed:g} GB/s from GPU to GPU (--kv-link-gb-per-s), and the proxy takes no time"
     if has_load:
         yield "a larger load is the same requests, closer together: no other prompts, no other users"
-    if isinstance(subject, RecordedSubject):
+    if isinstance(source, RecordedVariants):
         yield "another GPU, another parallelism and their prices: a trace is planned on the GPU that it ran on"
-    elif subject.run.launch.asked.given == () and "gpu" not in subject.run.launch.asked.named:
-        yield f"no GPU or model was named: {subject.run.hardware.gpu} and {subject.run.hardware.model} are assumed"
+    elif source.run.launch.asked.given == () and "gpu" not in source.run.launch.asked.named:
+        yield f"no GPU or model was named: {source.run.hardware.gpu} and {source.run.hardware.model} are assumed"

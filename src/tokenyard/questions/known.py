@@ -9,8 +9,9 @@ from tokenyard.models.gpus import GPUS
 from tokenyard.models.named import MODELS
 from tokenyard.policies.named import policy_maker
 from tokenyard.vocabulary import SHIPPED, known_policies
-from tokenyard.workload import FORMATS, GENERATORS
+from tokenyard.workload.load import GENERATORS
 from tokenyard.workload.logs.kinds import LOGS
+from tokenyard.workload.readers.formats import FORMATS
 
 __all__ = ["known_names"]
 

@@ -21,16 +21,16 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
     COSTLY,
+    KnownSource,
     Space,
-    Subject,
     identity_of,
     kept_progress,
     measuring_for,
     read_prices,
     say_idle_policies,
     say_so_far,
+    source_of,
     space_of,
-    subject_of,
     uncertainty_of,
     unknown_of,
 )
@@ -39,7 +39,7 @@ from tokenyard.questions.planning.answer import (
     Goal,
     LargestLoad,
     Plan,
-    ServedApart,
+    ServedSplit,
     best_of,
     few_requests,
     floors_of,
@@ -53,10 +53,10 @@ from tokenyard.questions.planning.answer import (
 )
 from tokenyard.questions.planning.search import Searched, Trying, search
 from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
-from tokenyard.questions.subjects import RecordedSubject
 from tokenyard.questions.sweeping.measuring import VariantWorker
 from tokenyard.questions.sweeping.rows import Row, Settings
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
+from tokenyard.questions.variant_sources import RecordedVariants
 from tokenyard.questions.variants import read_shape, serve_words, split_words
 from tokenyard.workload.record import Workload
 
@@ -140,7 +140,7 @@ def plan(
         (deployment or Deployment()).settings,
         workload,
         arrivals=traffic_by_name(arrivals),
-        apart=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
+        split_settings=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
         slo=slo_texts(slo),
     )
     return ask(
@@ -184,14 +184,14 @@ def ask(question: PlanQuestion) -> Plan:
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
     require_int("processes", question.jobs, 1, MOST_PROCESSES)
     goal, scenario = question.goal, question.scenario
-    subject = subject_of(scenario)
-    grid = space_of(question.space, subject, gpus=question.gpus, splits=question.splits, field=question.space_name)
-    job = measuring_for(scenario, subject, question.prices)
-    _check_goal(goal, job, isinstance(subject, RecordedSubject))
-    subject.read()
-    say_idle_policies(subject, dict(grid.dimensions).get("scheduling_policy", ()), question.say)
+    source = source_of(scenario)
+    grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
+    job = measuring_for(scenario, source, question.prices)
+    _check_goal(goal, job, isinstance(source, RecordedVariants))
+    source.read()
+    say_idle_policies(source, dict(grid.dimensions).get("scheduling_policy", ()), question.say)
     around = {
-        "kv_link_gb_per_s": scenario.apart.kv_link_gb_per_s,
+        "kv_link_gb_per_s": scenario.split_settings.kv_link_gb_per_s,
         "replays": question.replays,
         "goal": list(question.asked),
     }
@@ -212,13 +212,13 @@ def ask(question: PlanQuestion) -> Plan:
                         seed=scenario.arrivals.seed,
                         at_once=question.jobs,
                     )
-                    return _plan(question, subject, grid, trying, searched)
+                    return _plan(question, source, grid, trying, searched)
                 except KeyboardInterrupt:
                     say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
                     raise
 
 
-def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, searched: Searched) -> Plan:
+def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Trying, searched: Searched) -> Plan:
     """What the variants that were tried come to."""
     job, goal = trying.job, trying.goal
     chosen = best_of(searched.rows, goal)
@@ -231,7 +231,7 @@ def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, 
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
     load = _load(question, job, chosen) if is_bearable else None
     other = next_best(rows, chosen, goal)
-    served = _served(subject, chosen)
+    served = _served(source, chosen)
     return Plan(
         workload=question.scenario.name,
         requests=chosen.requests,
@@ -246,9 +246,9 @@ def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, 
         holds=holds,
         value=value_of(chosen, goal),
         serve=served.line,
-        serve_apart=served.apart,
+        serve_split=served.split,
         replicas=served.replicas,
-        flags=_flags(subject, chosen),
+        flags=_flags(source, chosen),
         notes=list(served.notes),
         next_best=other,
         next_best_value=None if other is None else value_of(other, goal),
@@ -256,9 +256,9 @@ def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, 
         largest_load=None if load is None else load[0],
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
         floors=floors,
-        header=None if isinstance(subject, RecordedSubject) else subject.setup(chosen.settings).deployment,
-        uncertainty=list(uncertainty_of(subject, chosen, job.slos)),
-        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, chosen, has_load=load is not None)],
+        header=None if isinstance(source, RecordedVariants) else source.setup(chosen.settings).deployment,
+        uncertainty=list(uncertainty_of(source, chosen, job.slos)),
+        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(source, chosen, has_load=load is not None)],
         rows=rows,
     )
 
@@ -310,25 +310,25 @@ class _Served(NamedTuple):
     """How a variant is started."""
 
     line: str | None = None
-    apart: ServedApart | None = None
+    split: ServedSplit | None = None
     notes: Sequence[str] = ()
     replicas: str | None = None
 
 
-def _served(subject: Subject, row: Row) -> _Served:
-    if isinstance(subject, RecordedSubject):
+def _served(source: KnownSource, row: Row) -> _Served:
+    if isinstance(source, RecordedVariants):
         return _Served()
-    words, notes = serve_words(subject.run, row.settings)
-    replicas = changed(subject.run, row.settings).parallel.replicas
+    words, notes = serve_words(source.run, row.settings)
+    replicas = changed(source.run, row.settings).parallel.replicas
     if replicas is not None:
-        router = subject.setup(row.settings).settled.parallel.router
+        router = source.setup(row.settings).settled.parallel.router
         return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
     split = row.settings.get("split")
     if split is None:
         return _Served(_line(words), None, notes)
     shape = read_shape(str(split))
-    prefill, decode = split_words(subject.run, row.settings, shape)
-    lines = ServedApart(
+    prefill, decode = split_words(source.run, row.settings, shape)
+    lines = ServedSplit(
         prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
     )
     return _Served(None, lines, [*notes, _OF_THE_PROXY])
@@ -338,9 +338,9 @@ def _line(words: list[str]) -> str:
     return shlex.join(["vllm", "serve", *words])
 
 
-def _flags(subject: Subject, row: Row) -> list[str]:
-    if isinstance(subject, RecordedSubject):
-        return list(subject.variant(row.settings).flags)
-    words, _ = serve_words(subject.run, row.settings)
-    base, _ = serve_words(subject.run, {})
+def _flags(source: KnownSource, row: Row) -> list[str]:
+    if isinstance(source, RecordedVariants):
+        return list(source.variant(row.settings).flags)
+    words, _ = serve_words(source.run, row.settings)
+    base, _ = serve_words(source.run, {})
     return [word for word in words if word not in base] if len(words) > len(base) else []

@@ -24,6 +24,7 @@ from tokenyard.explain.advice.trials import Change, changes_for, cost_of, gain_o
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.render.units import duration
+from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
@@ -35,7 +36,7 @@ from tokenyard.questions.scenario import (
     Scenario,
     bars_of,
     nothing,
-    prepared,
+    replay_spec,
     traffic_by_name,
     without_trace,
 )
@@ -53,7 +54,7 @@ from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
-from tokenyard.trace.start import Deployment as Header
+from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import busiest_part, turn_orders
 from tokenyard.workload.record import Workload
 
@@ -161,7 +162,7 @@ def _in_turns(changes: Sequence[Sequence[Change]]) -> Iterator[Change]:
 def _tried(flags: Scenario, ground: _Ground, change: Change, replay: Replayer) -> Trial:
     setup, report = ground.setup, ground.report
     try:
-        after_change = prepared(_with(flags, change), setup.workload)
+        after_change = replay_spec(_with(flags, change), setup.workload)
         if change.also and _kv_bytes(after_change) > _kv_bytes(setup):
             return trial_of(change, report, None, "its blocks take more memory than those of the run")
         after = replay(after_change, flags, f"{change.setting} {change.then}")
@@ -238,6 +239,14 @@ class RunResult:
     def why(self, request_id: str) -> Why:
         """Why one request waited. ConfigError for an id that no request has."""
         return self.rows.why(request_id)
+
+    def by(self, column: str, slo: SLOs = None) -> Classes:
+        """The run class by class: by ``priority``, ``lora_name``, ``prompt_tokens`` (in ranges), ``user``, ``tier`` or
+        any other column of :attr:`requests`. ``slo``: bounds, of one class as ``interactive:ttft_p95=1s``, or of all.
+        ConfigError for a column, or a bound's class, that there is not.
+        """
+        bounds = slos_by_class(slo_texts(slo))
+        return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.result.seconds)
 
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""
@@ -359,7 +368,7 @@ def ask(
     ``on_read`` is called with the workload before it is replayed. Raises TokenyardError.
     """
     chosen = chosen or Chosen()
-    spec = chosen.on(prepared(scenario))
+    spec = chosen.on(replay_spec(scenario))
     if on_read is not None:
         on_read(spec.workload)
     skip_refused = scenario.arrivals.skip_refused

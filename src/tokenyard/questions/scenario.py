@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenyard.deploy.given import names_of, nearest, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
-from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
+from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.questions.settings import TrafficSettings
@@ -29,7 +29,7 @@ __all__ = [
     "bars_of",
     "counting_of",
     "nothing",
-    "prepared",
+    "replay_spec",
     "traffic_by_name",
     "without_trace",
 ]
@@ -104,7 +104,7 @@ class Scenario(DeploymentSettings):
     more: tuple[str, ...] = ()
     """Further logs."""
     arrivals: TrafficSettings = field(default_factory=TrafficSettings)
-    apart: SplitSettings = field(default_factory=SplitSettings)
+    split_settings: SplitSettings = field(default_factory=SplitSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     slo: tuple[tuple[str, ...], ...] = ()
     """Bounds on latencies, as texts."""
@@ -132,14 +132,14 @@ class Scenario(DeploymentSettings):
         return cls(workload=workload, **own, **around)
 
 
-def prepared(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:
+def replay_spec(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:
     """Check every setting, then read the workload, unless it is given. Raises TokenyardError."""
     deployment = scenario.deployment
     if not deployment.launch.ignore_unmodelled:
         deployment.launch.asked.require_modelled()
     slos = read_slos(scenario.slo)
     resolved = resolve(deployment, seed=scenario.arrivals.seed)
-    return prepare(
+    return build_replay(
         resolved,
         scenario.read if workload is None else workload,
         arrivals=asdict(scenario.arrivals),

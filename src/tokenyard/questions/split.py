@@ -21,7 +21,7 @@ from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.scenario import Bars, OnProgress, Scenario, bars_of, traffic_by_name
 from tokenyard.questions.variants import sides_of
 from tokenyard.sim.replay import ReplayResult, replay_engines
-from tokenyard.trace.start import Deployment as Header
+from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
 
 __all__ = ["BusyShares", "SplitReport", "SplitRun", "ask", "split"]
@@ -93,7 +93,7 @@ def split(
         deployment.settings,
         workload,
         arrivals=traffic_by_name(arrivals),
-        apart=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
+        split_settings=SplitSettings(split=shape, kv_link_gb_per_s=kv_link_gb_per_s),
         trace=TraceSettings(trace=None if trace is None else Path(trace)),
         slo=slo_texts(slo),
     )
@@ -108,7 +108,7 @@ def ask(
     on_overwritten: Callable[[Path], None] | None = None,
 ) -> SplitRun:
     """The same for a scenario. Raises TokenyardError."""
-    sides = sides_of(scenario, scenario.apart)
+    sides = sides_of(scenario, scenario.split_settings)
     setup = sides.prefill
     if on_read is not None:
         on_read(setup.workload)

@@ -20,14 +20,14 @@ from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
+    KnownSource,
     Space,
-    Subject,
     grid_of,
     identity_of,
     measuring_for,
     read_prices,
     say_idle_policies,
-    subject_of,
+    source_of,
 )
 from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
@@ -117,7 +117,7 @@ def sweep(
             (deployment or Deployment()).settings,
             workload,
             arrivals=traffic_by_name(arrivals),
-            apart=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
+            split_settings=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
             slo=slo_texts(slo),
         ),
         output=Path("sweep" if output is None else output),
@@ -147,12 +147,12 @@ def ask(question: SweepQuestion) -> SweepResult:
     require_int("processes", question.jobs, 1, MOST_PROCESSES)
     require_parquet()
     scenario, output, say = question.scenario, question.output, question.say
-    subject = subject_of(scenario)
-    variants = _variants(question, subject)
-    job = measuring_for(scenario, subject, question.prices, output / TRACES if question.traces else None)
-    subject.read()
-    say_idle_policies(subject, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
-    around = {"apart": asdict(scenario.apart), "traces": question.traces}
+    source = source_of(scenario)
+    variants = _variants(question, source)
+    job = measuring_for(scenario, source, question.prices, output / TRACES if question.traces else None)
+    source.read()
+    say_idle_policies(source, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
+    around = {"apart": asdict(scenario.split_settings), "traces": question.traces}
     with Journal(output, identity_of(scenario, question.prices, around)) as journal:
         left = [settings for settings in variants if settings not in journal]
         before = len(variants) - len(left)
@@ -176,7 +176,7 @@ def ask(question: SweepQuestion) -> SweepResult:
     )
 
 
-def _variants(question: SweepQuestion, subject: Subject) -> list[dict[str, Setting]]:
+def _variants(question: SweepQuestion, source: KnownSource) -> list[dict[str, Setting]]:
     given = question.variants
     if given is None:
         if not question.space:
@@ -185,12 +185,12 @@ def _variants(question: SweepQuestion, subject: Subject) -> list[dict[str, Setti
                 "",
                 f"say what to vary: {question.space_name} max_num_seqs=64,128,256, or --variants FILE",
             )
-        return grid_of(question.space, subject, question.space_name).all()
+        return grid_of(question.space, source, question.space_name).all()
     if question.space:
         raise ConfigError("variants", str(given), f"{question.space_name} names variants too: give one of the two")
     if isinstance(given, Path):
-        return read_variants(given, subject.convert)
-    several = [dict(subject.convert(name, value, "variants") for name, value in each.items()) for each in given]
+        return read_variants(given, source.convert)
+    several = [dict(source.convert(name, value, "variants") for name, value in each.items()) for each in given]
     return list({key_of(each): each for each in several}.values())
 
 

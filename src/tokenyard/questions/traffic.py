@@ -14,11 +14,10 @@ from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.answer import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.workload import Workload, load_workload
 from tokenyard.workload.generators import RandomOptions
-from tokenyard.workload.load import LoadShape
+from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
-from tokenyard.workload.record import Clients
+from tokenyard.workload.record import Clients, Workload
 
 __all__ = ["applied", "facts_of", "workload_from"]
 

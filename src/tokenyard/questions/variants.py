@@ -15,7 +15,7 @@ import msgspec
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.deploy.given import changed, group_of, names_of, settings_of_line
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
-from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
+from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.flags import setting_name
 from tokenyard.deploy.vllm_serve.models import hub_id
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
@@ -33,7 +33,7 @@ from tokenyard.questions.recorded.variants import (
     split_settings,
     variant_with,
 )
-from tokenyard.questions.scenario import Scenario, prepared
+from tokenyard.questions.scenario import Scenario, replay_spec
 from tokenyard.questions.sweeping.rows import Setting, Settings
 from tokenyard.redaction import hidden_setting
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
@@ -147,28 +147,28 @@ def _shapes(text: str) -> Iterator[str | None]:
     yield from (str(read_shape(f"{prefill}+{decode}")) for prefill, decode in product(*ranges))
 
 
-def sides_of(run: Scenario, apart: SplitSettings, workload: Workload | None = None) -> SplitDeployment:
+def sides_of(run: Scenario, split: SplitSettings, workload: Workload | None = None) -> SplitDeployment:
     """Both deployments, settled; without a shape each has as many engines as ``run`` says. Raises TokenyardError."""
-    check_split(run, apart)
+    check_split(run, split)
     size = run.parallel.data_parallel_size
-    shape = Shape(size, size) if apart.split is None else read_shape(apart.split)
-    prefill = prepared(_of_size(run, shape.prefill), workload)
-    decode = prefill if shape.decode == shape.prefill else prepared(_of_size(run, shape.decode), prefill.workload)
+    shape = Shape(size, size) if split.split is None else read_shape(split.split)
+    prefill = replay_spec(_of_size(run, shape.prefill), workload)
+    decode = prefill if shape.decode == shape.prefill else replay_spec(_of_size(run, shape.decode), prefill.workload)
     assert prefill.start.bytes_per_block is not None
-    return SplitDeployment(prefill, decode, KVLink(prefill.start.bytes_per_block, apart.kv_link_gb_per_s))
+    return SplitDeployment(prefill, decode, KVLink(prefill.start.bytes_per_block, split.kv_link_gb_per_s))
 
 
 def _of_size(run: Scenario, size: int) -> Scenario:
     return replace(run, parallel=replace(run.parallel, data_parallel_size=size))
 
 
-def check_split(run: Scenario, apart: SplitSettings) -> None:
+def check_split(run: Scenario, split: SplitSettings) -> None:
     """Raise ConfigError for a link that carries nothing, and naming what a split is not replayed with."""
-    if not 0 < apart.kv_link_gb_per_s < inf:
-        raise ConfigError("kv_link_gb_per_s", apart.kv_link_gb_per_s, "give a number above 0")
+    if not 0 < split.kv_link_gb_per_s < inf:
+        raise ConfigError("kv_link_gb_per_s", split.kv_link_gb_per_s, "give a number above 0")
     parallel, transfer, speculation = run.parallel, run.transfer, run.speculation
-    if apart.split is not None and parallel.data_parallel_size > 1:
-        fix = f"a split of {apart.split} says how many engines each side has: give one of the two"
+    if split.split is not None and parallel.data_parallel_size > 1:
+        fix = f"a split of {split.split} says how many engines each side has: give one of the two"
         raise ConfigError("data_parallel_size", parallel.data_parallel_size, fix)
     if parallel.replicas is not None:
         fix = "a split is not replayed as several replicas: give §data_parallel_size for several engines on each side"
@@ -319,7 +319,7 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
         return base
     own_settings, before = recorded.known
     typed = dict(convert(own, value) for own, value in settings.items() if own in _of_a_deployment())
-    after = planned(prepare(resolve(changed(own_settings, typed)), run.workload))
+    after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))
     words = [word for own in others for word in _words(own, typed[own])]
     theirs = replace(base, flags=(*base.flags, *words))
     fields = (_FIELDS.get(own, own) for own in settings)
@@ -355,7 +355,7 @@ def deployed(run: RecordedRun, recorded: RecordedDeployment, settings: Deploymen
     """
     own, before = recorded.known
     settings = replace(settings, hardware=replace(settings.hardware, latency=own.hardware.latency))
-    setup = prepare(resolve(of_version(run, settings)), run.workload)
+    setup = build_replay(resolve(of_version(run, settings)), run.workload)
     base = replace(as_it_was(run), name=name, notes=tuple(_taken(settings, setup)))
     return redeployed(run, base, before, planned(setup))
 

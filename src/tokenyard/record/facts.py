@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from math import inf
 
-from msgspec.structs import replace
-
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.sched.observer import Counts, RepeatedSteps
 from tokenyard.core.sched.outcomes import Outcome, Preemption, Reason, StepOutcomes
 from tokenyard.record.seen import SeenDrafts, SeenOutputs, SeenState, SeenStep
-from tokenyard.trace.facts import Drafts, FactSink, StepFacts, running_consumed
+from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
 __all__ = ["STEPS_IN_FLIGHT", "FactEmitter", "StepEffects", "outcome_record", "verified_drafts"]
@@ -252,28 +250,25 @@ class FactEmitter:
     def steps_repeated(self, steps: RepeatedSteps) -> None:
         """Hand over the facts of steps that differ from the last one in moments and free blocks only."""
         assert self._last is not None, "a step was decided before"
-        like, sampled, is_quiet = self._last, len(steps.like.req_ids), self._last_quiet is not None
-        number, oldest, kv = steps.first, next(iter(self._started)), None
-        refused = like.outcome
-        if refused is not None:
-            kv = refused.kv
-        after = (*steps.free_blocks[1:], steps.free_in_the_end)
-        for ts, free, left in zip(map(float, steps.moments), steps.free_blocks, after, strict=True):
-            self._complete(oldest, ts, sampled)
-            oldest += 1
-            self._started[number] = ts
-            if is_quiet:
-                for sink in self._sinks:
-                    sink.step_repeated(number, ts, free)
-            else:
-                if refused is not None:
-                    numbers = kv if kv is None else replace(kv, free=left)
-                    refused = replace(refused, step=number, ts=ts, kv=numbers)
-                facts = replace(like, step=number, ts=ts, free_blocks=free, outcome=refused)
-                for sink in self._sinks:
-                    sink.step_decided(facts)
-            number += 1
-        self.step = number - 1
+        count, oldest = len(steps.moments), next(iter(self._started))
+        moments = [float(moment) for moment in steps.moments]
+        began = [*self._started.values(), *moments]
+        ended_before = [self._last_end, *moments]
+        repeated = RepeatedFacts(
+            like=self._last,
+            first=steps.first,
+            moments=moments,
+            free_blocks=list(steps.free_blocks),
+            free_after=[*steps.free_blocks[1:], steps.free_in_the_end],
+            completed=oldest,
+            seconds=[moments[i] - max(began[i], ended_before[i]) for i in range(count)],
+            sampled=len(steps.like.req_ids),
+        )
+        self.step = steps.first + count - 1
+        self._started = dict(zip(range(oldest + count, self.step + 1), began[count:], strict=True))
+        self._last_end = moments[-1]
+        for sink in self._sinks:
+            sink.steps_repeated(repeated)
 
     def step_completed(self, ts: float, output: SeenStep, outputs: SeenOutputs) -> None:
         """Report that the model ran."""

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.params import PoolingParams, SamplingParams, StructuredOutput
@@ -33,7 +33,7 @@ from tokenyard.serve.output_processor import Generation, OutputProcessor
 from tokenyard.serve.served_model import GenerationMaker, GrammarSource, ServedModel, grammars_of, model_of
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = ["AsyncLLM", "StepNews", "StepThread"]
+__all__ = ["AsyncLLM", "StepNews", "StepThread", "Stepper"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -64,6 +64,25 @@ class StepNews(NamedTuple):
     """Submitted requests that can never be served, and one at which the engine was stuck."""
     error: BaseException | None = None
     """The engine has ended with it: no news will follow."""
+
+
+class Stepper(Protocol):
+    """What steps an engine, and says what is new to who made it."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Have requests added before the next step."""
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Have requests aborted before the next step."""
+
+    def taken(self) -> None:
+        """The news of one call have been taken in."""
+
+    def stop(self) -> None:
+        """End; may be called in any thread."""
 
 
 class StepThread:
@@ -183,13 +202,16 @@ class AsyncLLM:
         max_queued_requests: int = 1000,
         max_logprobs: int = 20,
         grammars: GrammarSource | None = None,
+        model: ServedModel | None = None,
+        stepper: Callable[[Callable[[StepNews], None]], Stepper] | None = None,
     ) -> None:
         """``core`` must not be stepped by any other caller.
 
         ``gather_ms``: when the engine has no request, the first that comes waits so many milliseconds for others that
         share its first step. ``max_queued_requests``: unfinished requests beyond those that can run at once
         (``max_num_seqs``); more are refused. ``grammars`` makes the compiler for ``structured_outputs``.
-        Raises ConfigError.
+        ``model`` stands for what the executor tells; ``stepper`` makes what steps the engine in the event loop itself,
+        in the place of a thread, and is given what takes its news in. Raises ConfigError.
         """
         if not 0 <= gather_ms <= 10_000:
             raise ConfigError("gather_ms", gather_ms, "give milliseconds from 0 to 10000")
@@ -197,7 +219,7 @@ class AsyncLLM:
             raise ConfigError("max_queued_requests", max_queued_requests, "give a whole number from 0 on")
         self.core = core
         """The engine."""
-        self.model: ServedModel = model_of(core)
+        self.model: ServedModel = model_of(core) if model is None else model
         """What it was loaded from."""
         self.tokenizer = tokenizer
         source = grammars or grammars_of(self.model, tokenizer)
@@ -211,7 +233,9 @@ class AsyncLLM:
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._death: EngineDeadError | None = None
-        self._thread = StepThread(core, self._from_thread, gather_ms / 1000)
+        self._thread: Stepper = (
+            StepThread(core, self._from_thread, gather_ms / 1000) if stepper is None else stepper(self._take_in)
+        )
 
     # ---- life
 
@@ -302,6 +326,11 @@ class AsyncLLM:
         num = self._processor.num_requests
         if num + num_requests > self._most:
             raise QueueFullError(num, self._most, num_requests)
+
+    def aborted(self, request_ids: Sequence[str]) -> None:
+        """The engine has ended these requests of its own accord, as a pause may: their callers are told."""
+        for generation in self._processor.abort(request_ids):
+            self._tell(generation)
 
     def _add(self, generation: Generation) -> asyncio.Event:
         if self._death is not None:

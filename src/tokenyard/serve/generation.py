@@ -113,6 +113,8 @@ class Turn(NamedTuple):
     """The agent has no turn after it."""
     this_func_call: str | None = None
     """The tool that the turn calls."""
+    kv_transfer_params: Mapping[str, object] | None = None
+    """Where the prompt's KV is, or who will want it: for a KV connector."""
 
 
 def check_num_samples(request_id: str, n: Any) -> None:
@@ -284,6 +286,8 @@ class GenerationOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens that were in the prefix cache."""
     prompt_logprobs: Sequence[dict[int, Logprob] | None] | None = None
     """One per prompt token, the first None; None if they were not asked for, or are not complete."""
+    kv_transfer_params: Mapping[str, object] | None = None
+    """What the client has to hand to the engine that goes on with the request; None: nothing."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,16 @@
 """Prometheus metrics under vLLM's own names, so that existing dashboards work, and the recorded reasons under ours.
 
-An observer like the trace: attach it to a scheduler and serve its registry (``prometheus_client.start_http_server``
-binds to the address you give it; use 127.0.0.1 unless others are meant to read).
+Families, labels and buckets are those of a version of vLLM, as they were recorded from it. An observer like the trace:
+attach it to a scheduler and serve its registry (``prometheus_client.start_http_server`` binds to the address you give
+it; use 127.0.0.1 unless others are meant to read). Numbers are plain until somebody asks for them.
 """
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenyard.core.request import FinishReason, Request
@@ -13,8 +18,10 @@ from tokenyard.core.sched.observer import SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.errors import MissingExtraError
 from tokenyard.record.facts import outcome_record
+from tokenyard.serve.recorded_surface import Family, surface_of
 from tokenyard.trace.facts import held_by_reason
 
 if TYPE_CHECKING:
@@ -22,52 +29,43 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsObserver"]
 
-_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
-_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+_LONGEST = 131_072
+"""Tokens of the longest request, where it is not said."""
+_INFO = "vllm:cache_config_info"
+_LORA = "vllm:lora_requests_info"
+_TEXTS = {"gauge": "as it is now.", "counter": "so far.", "histogram": "of finished requests, or of steps."}
 
-_GAUGES = {
-    "num_requests_running": "Requests in the running list.",
-    "num_requests_waiting": "Requests that wait for admission.",
-    "kv_cache_usage_perc": "Fraction of the KV blocks in use; 1 is all.",
-}
-_COUNTERS = {
-    "prefix_cache_queries": "Tokens looked up in the prefix cache.",
-    "prefix_cache_hits": "Tokens found there.",
-    "external_prefix_cache_queries": "Tokens asked of the KV connector.",
-    "external_prefix_cache_hits": "Tokens it could bring.",
-    "num_preemptions": "Requests that lost their blocks.",
-    "prompt_tokens": "Prompt tokens of requests scheduled for the first time.",
-    "prompt_tokens_cached": "Of them, those that were cached.",
-    "generation_tokens": "Output tokens.",
-    "spec_decode_num_drafts": "Verified drafts.",
-    "spec_decode_num_draft_tokens": "Tokens of verified drafts.",
-    "spec_decode_num_accepted_tokens": "Of them, those accepted.",
-}
-_DURATIONS = {
-    "time_to_first_token_seconds": "Arrival to first token.",
-    "e2e_request_latency_seconds": "Arrival to end.",
-    "request_queue_time_seconds": "Arrival to first scheduled.",
-    "request_prefill_time_seconds": "First scheduled to first token.",
-    "request_decode_time_seconds": "First token to end.",
-    "request_inference_time_seconds": "First scheduled to end.",
-    "request_time_per_output_token_seconds": "Decode time per token after the first.",
-}
-_SIZES = {
-    "request_prompt_tokens": "Prompt length of finished requests.",
-    "request_generation_tokens": "Output length of finished requests.",
-    "iteration_tokens_total": "Tokens computed in a step.",
-}
+
+class _Histogram:
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds, self.counts, self.sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
 
 
 class MetricsObserver(StepObserver):
     """Keeps the metrics of one scheduler."""
 
     def __init__(
-        self, registry: CollectorRegistry | None = None, *, model_name: str = "unknown", engine: int = 0
+        self,
+        registry: CollectorRegistry | None = None,
+        *,
+        model_name: str = "unknown",
+        engine: int = 0,
+        version: str = DEFAULT_VERSION,
+        max_model_len: int = _LONGEST,
+        num_speculative_tokens: int = 0,
+        max_loras: int = 0,
+        cache_info: Mapping[str, object] | None = None,
     ) -> None:
         """Register the metrics, in a registry of their own unless one is given. Raises MissingExtraError.
 
-        ``engine`` is the engine's number among several of one model.
+        ``engine`` is the engine's number among several of one model; ``cache_info`` what is known of its cache's
+        settings, by vLLM's names.
         """
         try:
             import prometheus_client as prom  # noqa: PLC0415 - an extra
@@ -75,26 +73,103 @@ class MetricsObserver(StepObserver):
             raise MissingExtraError("prometheus_client", "server") from None
         self.registry = registry or prom.CollectorRegistry()
         self._labels = {"model_name": model_name, "engine": str(engine)}
-        self._gauges = self._all(prom.Gauge, _GAUGES)
-        self._counters = self._all(prom.Counter, _COUNTERS)
-        self._durations = self._all(prom.Histogram, _DURATIONS, buckets=_SECONDS)
-        self._sizes = self._all(prom.Histogram, _SIZES, buckets=_TOKENS)
-        names = list(self._labels)
-        self._success = prom.Counter(
-            "vllm:request_success", "Finished requests.", [*names, "finished_reason"], registry=self.registry
-        )
-        self._held = prom.Counter(
-            "tokenyard:held_requests", "Requests held back, by step.", [*names, "reason"], registry=self.registry
-        )
-        for reason in FinishReason:
-            self._success.labels(**self._labels, finished_reason=str(reason))
-
-    def _all(self, kind: Any, texts: dict[str, str], **options: Any) -> dict[str, Any]:
-        names = list(self._labels)
-        return {
-            name: kind(f"vllm:{name}", text, names, registry=self.registry, **options).labels(**self._labels)
-            for name, text in texts.items()
+        self._version, self._max_model_len, self._positions = version, max_model_len, num_speculative_tokens
+        self._max_loras, self._cache_info = max_loras, dict(cache_info or {}) | {"engine": str(engine)}
+        self._created = time.time()
+        is_there = {"always": True, "speculation": num_speculative_tokens > 0, "lora": max_loras > 0}
+        self._families = [each for each in surface_of(version).metrics if is_there[each.when]]
+        self._numbers: dict[str, float] = defaultdict(float)
+        """Gauges and counters without labels of their own, by name without ``vllm:``."""
+        self._labelled: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        """Those with one, by its value."""
+        self._histograms = {
+            each.name.removeprefix("vllm:"): _Histogram(each.bounds(max_model_len))
+            for each in self._families
+            if each.kind == "histogram"
         }
+        self._held: Counter[str] = Counter()
+        self._last_token: dict[str, float] = {}
+        """Request -> when it last had a token."""
+        self._adapters: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
+        """Those of waiting and of running requests."""
+        self.sleep_state = "awake"
+        """awake, weights_offloaded or discard_all."""
+        self.more: Callable[[], Iterator[Any]] = lambda: iter(())
+        """Further families, asked for with the others."""
+        self.registry.register(self)
+
+    # ---- for Prometheus
+
+    def collect(self) -> Iterator[Any]:
+        """The families, as the library takes them."""
+        from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - an extra
+
+        for family in self._families:
+            yield self._family(family)
+        held = CounterMetricFamily(
+            "tokenyard:held_requests", "Requests held back, by step.", labels=self._names("reason")
+        )
+        for reason, count in self._held.items():
+            held.add_metric([*self._labels.values(), reason], count, created=self._created)
+        yield held
+        yield from self.more()
+
+    def describe(self) -> Sequence[Any]:
+        """Nothing is known by heart: the library need not look at numbers when this is registered."""
+        return ()
+
+    def _names(self, *more: str) -> list[str]:
+        return [*self._labels, *more]
+
+    def _family(self, family: Family) -> Any:
+        from prometheus_client import core  # noqa: PLC0415 - an extra
+
+        kinds = {"gauge": core.GaugeMetricFamily, "counter": core.CounterMetricFamily}
+        short = family.name.removeprefix("vllm:")
+        text = f"{short.replace('_', ' ').capitalize()}, {_TEXTS[family.kind]}"
+        if family.kind == "histogram":
+            made = core.HistogramMetricFamily(family.name, text, labels=family.labels)
+            known = self._histograms[short]
+            total, buckets = 0, []
+            for bound, count in zip((*known.bounds, float("inf")), known.counts, strict=True):
+                total += count
+                buckets.append(("+Inf" if bound == float("inf") else str(bound), total))
+            made.add_metric(self._values(family), buckets, known.sum)
+            return made
+        made = kinds[family.kind](family.name, text, labels=family.labels)
+        options = {"created": self._created} if family.kind == "counter" else {}
+        own = [label for label in family.labels if label not in self._labels]
+        if not own:
+            made.add_metric(self._values(family), self._numbers[short], **options)
+        elif family.name == _INFO:
+            made.add_metric([str(self._cache_info.get(label)) for label in family.labels], 1.0)
+        elif family.name == _LORA:
+            waiting, running = (",".join(names) for names in self._adapters)
+            values = {
+                "max_lora": str(self._max_loras),
+                "waiting_lora_adapters": waiting,
+                "running_lora_adapters": running,
+            }
+            made.add_metric([values.get(label, "") for label in family.labels], time.time())
+        else:
+            numbers = self._by_label(short)
+            positions = tuple(map(str, range(self._positions)))
+            for value in positions if own == ["position"] else family.values.get(own[0], ()):
+                made.add_metric([*self._values(family), value], numbers[value], **options)
+        return made
+
+    def _by_label(self, short: str) -> Mapping[str, float]:
+        if short == "engine_sleep_state":
+            return defaultdict(float, {self.sleep_state: 1.0})
+        return self._labelled[short]
+
+    def _values(self, family: Family) -> list[str]:
+        return [self._labels[label] for label in family.labels if label in self._labels]
+
+    def _observe(self, name: str, value: float) -> None:
+        known = self._histograms.get(name)
+        if known is not None:
+            known.add(value)
 
     # ---- StepObserver
 
@@ -105,41 +180,84 @@ class MetricsObserver(StepObserver):
         """Gauges are set at the end of the step."""
 
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
-        self._counters["prompt_tokens"].inc(request.num_prompt_tokens)
-        self._counters["prompt_tokens_cached"].inc(local + external)
+        numbers, by_source = self._numbers, self._labelled["prompt_tokens_by_source"]
+        numbers["prompt_tokens"] += request.num_prompt_tokens
+        numbers["prompt_tokens_cached"] += local + external
+        by_source["local_cache_hit"] += local
+        by_source["external_kv_transfer"] += external
+        by_source["local_compute"] += request.num_prompt_tokens - local - external
+        self._labelled["prompt_tokens_cached_by_source"]["device"] += local
+        self._labelled["prompt_tokens_cached_by_source"]["external_unspecified"] += external
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        self._sizes["iteration_tokens_total"].observe(output.total_num_scheduled_tokens)
-        self._counters["num_preemptions"].inc(len(outcomes.preemptions))
+        if output.total_num_scheduled_tokens:
+            self._observe("iteration_tokens_total", output.total_num_scheduled_tokens)
+        self._numbers["num_preemptions"] += len(outcomes.preemptions)
+        if self._max_loras:
+            waiting = dict.fromkeys(
+                each.lora_name for each in (*state.waiting, *state.skipped_waiting) if each.lora_name
+            )
+            running = dict.fromkeys(each.lora_name for each in state.running if each.lora_name)
+            self._adapters = tuple(waiting), tuple(running)
         record = outcome_record(output.step, ts, None, outcomes, limit=0)
         if record is not None:
-            for reason, count in held_by_reason(record).items():
-                self._held.labels(**self._labels, reason=reason).inc(count)
+            self._held.update(held_by_reason(record))
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        stats = outputs.scheduler_stats
-        self._gauges["num_requests_running"].set(stats.num_running_reqs)
-        self._gauges["num_requests_waiting"].set(stats.num_waiting_reqs + stats.num_skipped_waiting_reqs)
-        self._gauges["kv_cache_usage_perc"].set(stats.kv_cache_usage)
-        self._counters["generation_tokens"].inc(int(outputs.num_tokens.sum()))
+        stats, numbers = outputs.scheduler_stats, self._numbers
+        numbers["num_requests_running"] = stats.num_running_reqs
+        numbers["num_requests_waiting"] = stats.num_waiting_reqs + stats.num_skipped_waiting_reqs
+        reasons = self._labelled["num_requests_waiting_by_reason"]
+        reasons["capacity"], reasons["deferred"] = stats.num_waiting_reqs, stats.num_skipped_waiting_reqs
+        numbers["kv_cache_usage_perc"] = stats.kv_cache_usage
+        numbers["generation_tokens"] += int(outputs.num_tokens.sum())
+        self._add_intervals(ts, outputs)
         for name, cache in (
             ("prefix_cache", stats.prefix_cache_stats),
             ("external_prefix_cache", stats.connector_prefix_cache_stats),
         ):
             if cache is not None:
-                self._counters[f"{name}_queries"].inc(cache.queries)
-                self._counters[f"{name}_hits"].inc(cache.hits)
-        if stats.spec_decoding_stats is not None:
+                numbers[f"{name}_queries"] += cache.queries
+                numbers[f"{name}_hits"] += cache.hits
+        drafts = stats.spec_decoding_stats
+        if drafts is not None:
             for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
-                self._counters[f"spec_decode_{name}"].inc(getattr(stats.spec_decoding_stats, name))
+                numbers[f"spec_decode_{name}"] += getattr(drafts, name)
+            by_position = self._labelled["spec_decode_num_accepted_tokens_per_pos"]
+            for position, count in enumerate(getattr(drafts, "num_accepted_tokens_per_pos", ())):
+                by_position[str(position)] += count
+
+    def _add_intervals(self, ts: float, outputs: EngineOutputs) -> None:
+        """Time since the token before, for each request that has one now: most have the same."""
+        last, intervals = self._last_token, Counter[float]()
+        for request_id in outputs.req_ids:
+            before = last.get(request_id)
+            last[request_id] = ts
+            if before is not None:
+                intervals[ts - before] += 1
+        for row in outputs.finish_reasons:
+            last.pop(outputs.req_ids[row], None)
+        for seconds, times in intervals.items():
+            self._histograms["inter_token_latency_seconds"].add(seconds, times)
 
     def request_finished(self, ts: float, request: Request) -> None:
+        self._last_token.pop(request.request_id, None)
         reason = FinishReason.of(request.status)
-        self._success.labels(**self._labels, finished_reason=str(reason)).inc()
-        self._sizes["request_prompt_tokens"].observe(request.num_prompt_tokens)
-        self._sizes["request_generation_tokens"].observe(request.num_output_tokens)
+        self._labelled["request_success"][str(reason)] += 1
+        computed = request.num_prompt_tokens - max(request.num_cached_tokens, 0)
+        for name, number in (
+            ("request_prompt_tokens", request.num_prompt_tokens),
+            ("request_generation_tokens", request.num_output_tokens),
+            ("request_max_num_generation_tokens", request.num_output_tokens),
+            ("request_params_max_tokens", request.max_tokens),
+            ("request_params_n", int(request.meta.get("n", 1))),
+            ("request_num_preemptions", request.num_preemptions),
+            ("request_prefill_kv_computed_tokens", computed),
+        ):
+            if name != "request_params_n" or not request.meta.get("index"):
+                self._observe(name, number)
         for name, seconds in _durations_of(request).items():
-            self._durations[name].observe(seconds)
+            self._observe(name, seconds)
 
 
 def _durations_of(request: Request) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokenyard.core.params import PoolingParams, StructuredOutput
@@ -134,6 +134,8 @@ class Sample:
         self.request = request
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
+        self.kv_transfer_params: Mapping[str, object] | None = None
+        """What a connector wants the client to hand on."""
         self.embedding: Any = None
         """The prompt's vector, where that was asked for in place of tokens."""
         self._params = params
@@ -165,6 +167,8 @@ class Sample:
             return False
         if news.extras.pooling_output is not None:
             self.embedding = news.extras.pooling_output
+        if news.kv_transfer_params is not None:
+            self.kv_transfer_params = news.kv_transfer_params
         stopped = self._add_tokens(news)
         if not stopped and news.finish_reason is not None:
             self.end(news.finish_reason, news.stop_reason)
@@ -302,6 +306,7 @@ class Generation:
                     pooling_params=pooling,
                     arrival_time=arrival_time,
                     structured_output=grammars[index] if grammars else None,
+                    meta={"n": params.n, "index": index} if params.n > 1 else None,
                     **(turn or Turn())._asdict(),
                 ),
                 params,
@@ -370,6 +375,7 @@ class Generation:
             finished=finished,
             num_cached_tokens=max(0, self.samples[0].request.num_cached_tokens),
             prompt_logprobs=self._prompt_logprobs if complete else None,
+            kv_transfer_params=self.samples[0].kv_transfer_params,
         )
 
 
@@ -435,6 +441,18 @@ class OutputProcessor:
         """A request of the scheduler's was refused, and so is its generation; with its other requests, to abort."""
         known = self._samples.get(request_id)
         return None if known is None else (known[0], self.fail(known[0], error))
+
+    def abort(self, request_ids: Iterable[str]) -> list[Generation]:
+        """The engine has ended these requests of its own accord; the generations that are over with them."""
+        changed = {}
+        for request_id in request_ids:
+            known = self._samples.get(request_id)
+            if known is not None:
+                generation, sample = known
+                sample.end(FinishReason.ABORT)
+                changed[generation.request_id] = generation
+        self._forget_finished(changed.values())
+        return list(changed.values())
 
     def fail(self, generation: Generation, error: BaseException) -> list[str]:
         """End it with an error; the requests that are to be aborted."""

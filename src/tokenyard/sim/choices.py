@@ -35,6 +35,7 @@ __all__ = [
     "connector_of",
     "observer_of",
     "policy_choices",
+    "policy_labels",
     "policy_maker_of",
     "policy_name",
     "router_of",
@@ -134,7 +135,17 @@ class _Once:
 
 
 def policy_choices(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]) -> dict[str, PolicyMaker]:
-    """Policies that are compared, by what they are called: names and classes by themselves, the others by a mapping."""
+    """Makers of policies that are compared, by what they are called."""
+    makers: dict[str, PolicyMaker] = {}
+    for label, choice in policy_labels(policies).items():
+        if isinstance(choice, Policy):
+            raise ConfigError("policies", label, "an object serves one replay: give the class, or a function")
+        makers[label] = policy_maker(choice, "policies") if isinstance(choice, str) else _any(choice)
+    return makers
+
+
+def policy_labels(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]) -> dict[str, PolicyChoice]:
+    """Policies by what they are called: names and classes by themselves, the others by a mapping."""
     if isinstance(policies, Mapping):
         named: list[tuple[str, PolicyChoice]] = list(policies.items())
     else:
@@ -142,12 +153,7 @@ def policy_choices(policies: Sequence[PolicyChoice] | Mapping[str, PolicyChoice]
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigError("policies", ",".join(labels), "name at least one, and none twice")
-    makers: dict[str, PolicyMaker] = {}
-    for label, choice in named:
-        if isinstance(choice, Policy):
-            raise ConfigError("policies", label, "an object serves one replay: give the class, or a function")
-        makers[label] = policy_maker(choice, "policies") if isinstance(choice, str) else _any(choice)
-    return makers
+    return dict(named)
 
 
 def _any(choice: PolicyChoice) -> PolicyMaker:

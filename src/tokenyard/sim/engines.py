@@ -13,7 +13,14 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
-from tokenyard.sim.executor import SimulatedExecutor, SimulatedSpeculation, SimulatedStep, StepEnd, WorkerTransfers
+from tokenyard.sim.executor import (
+    SimulatedExecutor,
+    SimulatedModel,
+    SimulatedSpeculation,
+    SimulatedStep,
+    StepEnd,
+    WorkerTransfers,
+)
 from tokenyard.sim.routers import EngineReport
 from tokenyard.sim.traffic import STEPS_PER_REPORT
 from tokenyard.steptime.model import LatencyModel, StepShape, host_seconds, ranks_seconds
@@ -149,8 +156,9 @@ class LockstepExecutor(SimulatedExecutor):
         *,
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
+        model: SimulatedModel | None = None,
     ) -> None:
-        super().__init__(clock, latency, transfers=transfers, speculation=speculation)
+        super().__init__(clock, latency, transfers=transfers, speculation=speculation, model=model)
         self.rank = rank
         self.num_dummies = 0
         """Dummy batches so far."""
@@ -188,7 +196,7 @@ class LockstepExecutor(SimulatedExecutor):
 class RankListener(Protocol):
     """Who hears of what happens on a rank besides its steps."""
 
-    def told(self, report: EngineReport) -> None:
+    def engine_reported(self, report: EngineReport) -> None:
         """Its counts have changed."""
 
     def refused(self, error: RequestError, request: Request, rank: int) -> None:
@@ -400,7 +408,7 @@ class Rank:
         if counts != self._told:
             self._told = counts
             wave, step = self._wave_and_step
-            self._listener.told(EngineReport(self.rank, waiting, running, self.kv_usage, wave, step))
+            self._listener.engine_reported(EngineReport(self.rank, waiting, running, self.kv_usage, wave, step))
 
     # ---- what it did
 

@@ -320,12 +320,13 @@ class SimulatedExecutor:
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
         silent: bool = False,
+        model: SimulatedModel | None = None,
     ) -> None:
-        """``silent``: tokens are not looked at (without speculation)."""
+        """``silent``: tokens are not looked at (without speculation). ``model`` says them in place of the usual one."""
         self._clock = clock
         self._latency = latency
         self._transfers = transfers
-        self._model = SilentModel() if silent else SimulatedModel(speculation)
+        self._model = model or (SilentModel() if silent else SimulatedModel(speculation))
         self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
         self._host_free_at = self._device_free_at = 0.0
         self._end = StepEnd(0.0)
@@ -467,9 +468,10 @@ class PipelinedExecutor(SimulatedExecutor):
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
         silent: bool = False,
+        model: SimulatedModel | None = None,
     ) -> None:
         """``waits_for``: a step begins when the one so many before has sampled (async scheduling); 0: it does not."""
-        super().__init__(clock, latency, transfers=transfers, speculation=speculation, silent=silent)
+        super().__init__(clock, latency, transfers=transfers, speculation=speculation, silent=silent, model=model)
         self._waits_for = waits_for
         self._most_empty += max(waits_for - 1, 0)
         self._stages_free_at = [0.0] * num_stages
@@ -505,10 +507,13 @@ def executor_for(
     transfers: WorkerTransfers | None = None,
     speculation: SimulatedSpeculation | None = None,
     silent: bool = False,
+    model: SimulatedModel | None = None,
 ) -> SimulatedExecutor:
     """The executor of one engine, with as many stages as it has."""
     if config.pipeline_parallel_size == 1:
-        return SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation, silent=silent)
+        return SimulatedExecutor(
+            clock, latency, transfers=transfers, speculation=speculation, silent=silent, model=model
+        )
     return PipelinedExecutor(
         clock,
         latency,
@@ -517,4 +522,5 @@ def executor_for(
         transfers=transfers,
         speculation=speculation,
         silent=silent,
+        model=model,
     )

@@ -31,7 +31,7 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, RequestError, TokenyardError
 from tokenyard.sim.engines import Lockstep, LockstepExecutor, Rank, RankInStep
-from tokenyard.sim.executor import SimulatedSpeculation, WorkerTransfers, executor_for
+from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation, WorkerTransfers, executor_for
 from tokenyard.sim.extent import Extent
 from tokenyard.sim.numbering import blank_tokens
 from tokenyard.sim.replicas import Autoscaling, Replicas
@@ -41,9 +41,9 @@ from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
 
-__all__ = ["EngineGroup", "EngineParts", "Loop"]
+__all__ = ["ARRIVAL", "HANGING_UP", "EngineGroup", "EngineParts", "Event", "Loop"]
 
-_STEP_ENDS, _SCALING, _ARRIVAL, _HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
+_STEP_ENDS, _SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
 """What may happen at a moment, in this order."""
 
 
@@ -83,9 +83,10 @@ class EngineGroup:
         autoscaling: Autoscaling | None = None,
         leaps: bool = False,
         blank: bool = False,
+        models: Sequence[SimulatedModel] = (),
     ) -> None:
         """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
-        ``blank``: tokens are not looked at.
+        ``blank``: tokens are not looked at. ``models``: what the engines say, where it is not the usual.
 
         ConfigError for ranks that step together in several pipeline stages.
         """
@@ -103,14 +104,21 @@ class EngineGroup:
             raise ConfigError("pipeline_parallel_size", stages, fix)
         self.ranks: list[Rank] = []
         for rank, (scheduler, transfers) in enumerate(parts):
+            model = models[rank] if models else None
             if self._lockstep is None:
                 alone = executor_for(
-                    clock, latency, scheduler.config, transfers=transfers, speculation=speculation, silent=blank
+                    clock,
+                    latency,
+                    scheduler.config,
+                    transfers=transfers,
+                    speculation=speculation,
+                    silent=blank,
+                    model=model,
                 )
                 self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self, leaps=leaps))
             else:
                 joined = LockstepExecutor(
-                    clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation
+                    clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation, model=model
                 )
                 self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
         self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
@@ -202,7 +210,7 @@ class EngineGroup:
 
     # ---- what its ranks tell it
 
-    def told(self, report: EngineReport) -> None:
+    def engine_reported(self, report: EngineReport) -> None:
         if self._router is not None:
             self._router.engine_reported(self._clock.now(), report)
 
@@ -251,14 +259,14 @@ class Loop:
         """Until nothing is left that could happen, or it is to end."""
         traffic, clock, extent = self._traffic, self._clock, self._extent
         while not traffic.is_stopped and (event := self._next_event()) is not None:
-            if not extent.reaches(event.moment, may_be_last=event.kind <= _ARRIVAL):
+            if not extent.reaches(event.moment, may_be_last=event.kind <= ARRIVAL):
                 self._run_out_of_time()
                 return
             clock.advance_to(event.moment)
-            if event.kind == _ARRIVAL:
+            if event.kind == ARRIVAL:
                 for moment, request in traffic.due(clock.now()):
                     self._arrive(moment, request)
-            elif event.kind == _HANGING_UP:
+            elif event.kind == HANGING_UP:
                 gone = traffic.leaving(clock.now())
                 for group in self._groups:
                     group.abort(gone)
@@ -278,9 +286,9 @@ class Loop:
             leaving = None
         events = [event for number, group in enumerate(self._groups) for event in group.events(number)]
         if arrival is not None:
-            events.append(Event(max(arrival, now), _ARRIVAL))
+            events.append(Event(max(arrival, now), ARRIVAL))
         if leaving is not None:
-            events.append(Event(max(leaving, now), _HANGING_UP))
+            events.append(Event(max(leaving, now), HANGING_UP))
         return min(events, default=None)
 
     def _run_out_of_time(self) -> None:

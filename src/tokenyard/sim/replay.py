@@ -274,7 +274,7 @@ def replay_engines(
     how = _How(workload, None, policy, settings.skip_refused, on_progress, False, extent, False)
     size = settings.fleet.num_engines
     if decode is not None:
-        return _replayed_apart(how, settings, decode, (observers[:size], observers[size:]))
+        return _replayed_disaggregated(how, settings, decode, (observers[:size], observers[size:]))
     alone = size == 1 and settings.autoscaling is None
     making = _Making(how, VirtualClock(), size)
     return making.replayed([making.group(settings, observers=observers, alone=alone, leaps=alone)])
@@ -317,10 +317,10 @@ def replay_split(
     check_arguments(workload, config, cache_config, latency)
     how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
-    return _replayed_apart(how, prefill, DecodeSide(decode or prefill, link), observers or (None, None))
+    return _replayed_disaggregated(how, prefill, DecodeSide(decode or prefill, link), observers or (None, None))
 
 
-def _replayed_apart(
+def _replayed_disaggregated(
     how: _How,
     prefill: ReplaySettings,
     decode: DecodeSide,

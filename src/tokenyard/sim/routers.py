@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.profiles import NEWEST
+from tokenyard.core.releases import release_facts
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import class_from_file
@@ -15,13 +16,13 @@ from tokenyard.vocabulary import file_and_class
 
 __all__ = [
     "ROUTERS",
-    "Coordinator",
-    "Counts",
+    "DPCoordinator",
     "EngineReport",
     "EngineState",
     "Fleet",
     "LeastLoaded",
     "PrefixAffinity",
+    "PublishedCounts",
     "RoundRobin",
     "Router",
     "RouterMaker",
@@ -143,12 +144,12 @@ def _load(engine: EngineState) -> tuple[int, float, int]:
 #
 # Facts of ``v1/engine/coordinator.py``. It publishes when its poll times out, and every message from an engine begins
 # the poll anew: 50 ms have to pass in silence, unless a step of all ranks was seen to end; what is published then are
-# the counts before the step that follows. Since 0.33 that holds for ranks that step together alone.
+# the counts before the step that follows. In later versions that holds for ranks that step together alone.
 
 _INTERVAL, _IDLE_INTERVAL, _SILENCE = 0.1, 5.0, 0.05
 
 
-class Counts(NamedTuple):
+class PublishedCounts(NamedTuple):
     """Counts of one engine, as they were published."""
 
     num_waiting: int = 0
@@ -156,12 +157,12 @@ class Counts(NamedTuple):
     kv_usage: float = 0.0
 
 
-class Coordinator:
+class DPCoordinator:
     """Published counts at any moment; messages take no time. It starts, and publishes, at 0."""
 
     def __init__(self, num_engines: int, *, needs_silence: bool, steps_together: bool) -> None:
         """``needs_silence``: the 50 ms; ``steps_together``: what is published are the counts between two steps."""
-        self._counts = [Counts()] * num_engines
+        self._counts = [PublishedCounts()] * num_engines
         self._silence = _SILENCE if needs_silence else 0.0
         self._steps_together = steps_together
         self._published = tuple(self._counts)
@@ -170,7 +171,7 @@ class Coordinator:
         self._published_at = 0.0
         self._heard_at = 0.0
         self._changed = False
-        self._before_step: tuple[Counts, ...] | None = None
+        self._before_step: tuple[PublishedCounts, ...] | None = None
         self._last_step = (-1, -1)
 
     def hear(self, now: float, report: EngineReport) -> None:
@@ -181,11 +182,11 @@ class Coordinator:
             if self._changed:
                 self._before_step = tuple(self._counts)
             self._last_step = step
-        self._counts[report.rank] = Counts(report.num_waiting, report.num_running, report.kv_usage)
+        self._counts[report.rank] = PublishedCounts(report.num_waiting, report.num_running, report.kv_usage)
         self._changed = True
         self._heard_at = now
 
-    def published(self, now: float) -> tuple[int, tuple[Counts, ...]]:
+    def published(self, now: float) -> tuple[int, tuple[PublishedCounts, ...]]:
         """The last counts that were published before ``now``, and how many times that had happened."""
         self._publish_until(now)
         return self._number, self._published
@@ -210,14 +211,14 @@ class Coordinator:
 # ---------------------------------------------------------------------------------------------------------------------
 # vLLM's own balancing: every front end (API server) takes the engine with the lowest score, by what it knows.
 #
-#     0.22   4 x waiting + running                                                ties: the first, from its own start
-#     0.33   the larger of: its own requests under way (x front ends), waiting + running;
-#            + 6 x waiting x (KV use above one half)                              ties: a start that moves on
+#     earlier   4 x waiting + running                         ties: the first from its own start, which later moves on
+#     later     the larger of: its own requests under way (x front ends), waiting + running;
+#               + 6 x waiting x (KV use above one half)
 #
 # Facts of ``DPLBAsyncMPClient`` in ``v1/engine/core_client.py``. Waiting and running are those that the coordinator
-# published last, and every request that the front end has sent since counts as waiting (x front ends). In 0.22 the
-# engines of a dense model report nothing: all is 0 again every five seconds. Which front end a client is connected to
-# is the operating system's affair: here they take turns.
+# published last, and every request that the front end has sent since counts as waiting (x front ends). In earlier
+# versions the engines of a dense model report nothing: all is 0 again every five seconds. Which front end a client is
+# connected to is the operating system's affair: here they take turns.
 
 
 class Fleet(NamedTuple):
@@ -235,14 +236,15 @@ class VLLMBalancing(Router):
     """Front ends in turns, each choosing as vLLM's does."""
 
     def __init__(self, fleet: Fleet) -> None:
-        is_old = fleet.vllm_version == "0.22"
-        self._coordinator = Coordinator(
+        facts = release_facts(fleet.vllm_version)
+        is_old = not facts.dense_ranks_are_alone
+        self._coordinator = DPCoordinator(
             fleet.num_engines,
             needs_silence=is_old or fleet.steps_together,
             steps_together=is_old or fleet.steps_together,
         )
         self._engines_report = fleet.steps_together or not is_old
-        front_end = _FrontEnd if is_old else _NewFrontEnd
+        front_end = _OwnCountingFrontEnd if facts.front_ends_count_own else _FrontEnd
         self._front_ends = [front_end(i, fleet) for i in range(fleet.num_front_ends)]
         self._senders: dict[str, _FrontEnd] = {}
         self._next = 0
@@ -262,18 +264,19 @@ class VLLMBalancing(Router):
 
 
 class _FrontEnd:
-    """What one API server knows, and whom it takes: as in 0.22."""
+    """What one API server knows, and whom it takes, by what engines have published."""
 
     def __init__(self, index: int, fleet: Fleet) -> None:
         self._times = fleet.num_front_ends
+        self._rotates = release_facts(fleet.vllm_version).front_ends_rotate
         self._start = fleet.num_engines * index // fleet.num_front_ends
-        self._known = [Counts()] * fleet.num_engines
+        self._known = [PublishedCounts()] * fleet.num_engines
         self._number = -1
         """Number of the publication that it knows."""
         self.under_way = [0] * fleet.num_engines
         """Requests of its own that have not ended, on each engine."""
 
-    def choose(self, number: int, published: Sequence[Counts]) -> int:
+    def choose(self, number: int, published: Sequence[PublishedCounts]) -> int:
         """The engine, by what was published; it is remembered that it has one more."""
         if number != self._number:
             self._number, self._known = number, list(published)
@@ -282,6 +285,7 @@ class _FrontEnd:
         counts = self._known[chosen]
         self._known[chosen] = counts._replace(num_waiting=counts.num_waiting + self._times)
         self.under_way[chosen] += 1
+        self._start = (self._start + self._rotates) % len(self._known)
         return chosen
 
     def _score(self, rank: int) -> float:
@@ -289,13 +293,8 @@ class _FrontEnd:
         return 4 * counts.num_waiting + counts.num_running
 
 
-class _NewFrontEnd(_FrontEnd):
-    """As in 0.33."""
-
-    def choose(self, number: int, published: Sequence[Counts]) -> int:
-        chosen = super().choose(number, published)
-        self._start = (self._start + 1) % len(self._known)
-        return chosen
+class _OwnCountingFrontEnd(_FrontEnd):
+    """Knows what it has sent itself as well, and how full the KV caches are."""
 
     def _score(self, rank: int) -> float:
         waiting, running, usage = self._known[rank]

@@ -26,7 +26,7 @@ from tokenyard.steptime.formula import (
     has_nvlink,
     work_counts,
 )
-from tokenyard.steptime.known_error import AskedDeployment, KnownError, Load, Term, known_error, plain_kv_dtype
+from tokenyard.steptime.known_error import AskedDeployment, KnownError, SentLoad, Term, known_error, plain_kv_dtype
 from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
 
 __all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
@@ -199,15 +199,15 @@ class CalibratedLatency:
         said += [f"vLLM {asked.version}"] if asked.version else []
         return f"<CalibratedLatency: {', '.join(said)}>"
 
-    def known_error(self, load: Load | None = None, *, beside: CalibratedLatency | None = None) -> KnownError:
+    def known_error(self, load: SentLoad | None = None, *, beside: CalibratedLatency | None = None) -> KnownError:
         """How well these step times are known, under a load as far as that is said.
 
         ``beside``: a deployment of which a measurement is at hand, and only the ratio to it is asked about.
         """
-        told = None if beside is None else beside.question(Load())
-        return known_error(self.question(load or Load()), self._constants, told=told)
+        told = None if beside is None else beside.question(SentLoad())
+        return known_error(self.question(load or SentLoad()), self._constants, told=told)
 
-    def question(self, load: Load) -> AskedDeployment:
+    def question(self, load: SentLoad) -> AskedDeployment:
         """What is to be known of these step times."""
         asked = self._asked
         return AskedDeployment(

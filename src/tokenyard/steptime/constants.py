@@ -20,7 +20,7 @@ import msgspec
 
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
-from tokenyard.steptime.formula import NETWORK_BANDWIDTH, generation, has_nvlink, storage_kind
+from tokenyard.steptime.formula import generation, has_nvlink, storage_kind
 
 __all__ = [
     "FEWEST_POINTS",
@@ -159,7 +159,7 @@ class Constants:
         if not has_nvlink(gpu):
             values |= pcie
         floors = {f"network_{name}": pcie[name] for name in ("all_reduce", "all_to_all")}
-        return values | floors | {"network": NETWORK_BANDWIDTH}
+        return values | floors | {"network": gpu.network_bandwidth}
 
     def errors(self, quantity: str) -> Mapping[str, Mapping[str, float]]:
         """Errors of ``tpot`` or ``ttft``: what was left out of the fit -> median, p90 and n of the absolute error, and

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenyard.memory.room import MOST_CAPTURED
-from tokenyard.models.gpus import GPU
+from tokenyard.models.gpus import GPU, GPUS
 from tokenyard.models.layers import (
     Attends,
     DenseMLP,
@@ -25,11 +25,9 @@ from tokenyard.models.spec import ModelSpec
 
 __all__ = [
     "DEFAULT_CAPTURE_SIZE",
-    "GPUS_PER_MACHINE",
     "GRAPH_STEP",
-    "NETWORK_BANDWIDTH",
     "Attention",
-    "Experts",
+    "ExpertWork",
     "Linear",
     "Parallelism",
     "StepFormula",
@@ -84,7 +82,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class ExpertWork:
     """Experts of layers that are alike."""
 
     weights: WeightFormat
@@ -120,7 +118,7 @@ class WorkCounts:
 
     linear: tuple[Linear, ...]
     head: Linear
-    experts: tuple[Experts, ...]
+    experts: tuple[ExpertWork, ...]
     attention: tuple[Attention, ...]
     state_bytes: float
     """Recurrent states of one request: read and written in every step."""
@@ -226,10 +224,10 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
     )
 
 
-def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> Experts:
+def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> ExpertWork:
     """vLLM spreads experts over all tensor x data parallel GPUs: whole ones if asked to, else every one cut."""
     group = parallel.tensor * parallel.data
-    return Experts(
+    return ExpertWork(
         weights=mlp.weights,
         layers=max(1, int(layers)),
         num_experts=mlp.num_experts,
@@ -244,36 +242,17 @@ def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> Experts:
 #
 # Dense rates relative to bfloat16, from the vendors' data sheets.
 
-_GENERATIONS = {
-    "ampere": ("a10", "a100-40gb", "a100-80gb"),
-    "ada": ("l4", "l40s", "rtx4090"),
-    "hopper": ("h100", "h200"),
-    "blackwell": ("b200", "b300", "gb200"),
-    "blackwell-rtx": ("rtx5090", "rtxpro6000"),
-}
-_OF_GPU = {gpu: name for name, gpus in _GENERATIONS.items() for gpu in gpus}
-_FASTER = {
-    "ampere": {"int8": 2.0},
-    "ada": {"int8": 2.0, "float8": 2.0},
-    "hopper": {"int8": 2.0, "float8": 2.0},
-    "blackwell": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
-    "blackwell-rtx": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
-}
-GPUS_PER_MACHINE = 8
-"""GPUs of a machine where no setting says: most machines with such GPUs have 8 of them."""
-_NVLINK_DOMAINS = {"gb200": 72}
-"""GPUs of several machines that one NVLink switch joins (NVL72)."""
 _KINDS = {"float8": "float8", "float8_e4m3fn": "float8", "float8_e5m2": "float8", "int8": "int8", "float4": "float4"}
 
 
 def generation(gpu: GPU) -> str:
     """Name of the GPU's architecture; ``unknown`` for one that is not in the table."""
-    return named_generation(gpu.name)
+    return gpu.generation
 
 
 def named_generation(name: str) -> str:
     """The same by the GPU's name."""
-    return _OF_GPU.get(name, "unknown")
+    return GPUS[name].generation if name in GPUS else "unknown"
 
 
 def has_nvlink(gpu: GPU) -> bool:
@@ -284,9 +263,9 @@ def has_nvlink(gpu: GPU) -> bool:
 def gpus_together(gpu: GPU, gpus_per_machine: int = 0) -> int:
     """GPUs that are joined by their own links, not by a network: those of a machine, or of an NVLink domain.
 
-    ``gpus_per_machine`` 0 stands for 8.
+    ``gpus_per_machine`` 0 stands for as many as machines with such GPUs usually have.
     """
-    return max(_NVLINK_DOMAINS.get(gpu.name, 0), gpus_per_machine or GPUS_PER_MACHINE)
+    return max(gpu.domain, gpus_per_machine or gpu.gpus_per_machine)
 
 
 def arithmetic_kind(gpu: GPU, weights: WeightFormat) -> str:
@@ -298,12 +277,13 @@ def arithmetic_kind(gpu: GPU, weights: WeightFormat) -> str:
     kind = _KINDS.get(weights.compute, "bfloat16")
     if weights.name == "mxfp4":
         kind = "float8" if generation(gpu) == "blackwell" else "bfloat16"
-    return kind if kind in _FASTER.get(generation(gpu), {}) else "bfloat16"
+    return kind if arithmetic_rate(gpu, kind) else "bfloat16"
 
 
 def arithmetic_rate(gpu: GPU, kind: str) -> float:
-    """FLOP per second of the units for ``kind``."""
-    return gpu.bf16_flops * _FASTER.get(generation(gpu), {}).get(kind, 1.0)
+    """FLOP per second of the units for ``kind``; 0 where there are none."""
+    rates = {"float8": gpu.float8_flops, "int8": gpu.int8_flops, "float4": gpu.float4_flops}
+    return rates.get(kind, gpu.bf16_flops)
 
 
 def storage_kind(weights: WeightFormat) -> str:
@@ -332,8 +312,6 @@ def storage_kind(weights: WeightFormat) -> str:
 # mean. Everything is written with operators alone, so that a step's numbers may be floats or arrays over many steps.
 
 DEFAULT_CAPTURE_SIZE = MOST_CAPTURED
-NETWORK_BANDWIDTH = 50e9
-"""Bytes per second of one GPU's port between machines: 400 Gbit/s. An assumption: nothing measured it."""
 GRAPH_STEP = 8
 """Graphs are captured for multiples of it; a step is padded to the next."""
 
@@ -451,19 +429,19 @@ class StepFormula:
         more = -(-tokens // GRAPH_STEP) * GRAPH_STEP - tokens
         return tokens + (tokens <= self._capture) * (tokens > GRAPH_STEP / 2) * more
 
-    def _product(self, part: Linear | Experts, share: str) -> float:
+    def _product(self, part: Linear | ExpertWork, share: str) -> float:
         """Seconds of arithmetic per token, or per (token, expert) pair."""
         kind = arithmetic_kind(self._gpu, part.weights)
         name = f"{share}_{'float8' if kind == 'int8' else kind}"
         return 2.0 * part.parameters / (arithmetic_rate(self._gpu, kind) * self._constants[name])
 
-    def _traffic(self, part: Linear | Experts, share: str) -> float:
+    def _traffic(self, part: Linear | ExpertWork, share: str) -> float:
         """Seconds to read the weights once; of experts, those of one."""
         weights: WeightFormat = part.weights
         constant = self._constants[f"{share}_{storage_kind(weights)}"]
         return weights.num_bytes(part.parameters) / (self._gpu.memory_bandwidth * constant)
 
-    def _expert_seconds(self, part: Experts, tokens: Number, products: float, traffic: float) -> Number:
+    def _expert_seconds(self, part: ExpertWork, tokens: Number, products: float, traffic: float) -> Number:
         """Distinct experts by tokens, each read once; on the rank that has the most work."""
         c = self._constants
         share = part.per_token / part.num_experts

@@ -44,9 +44,9 @@ from tokenyard.steptime.formula import Parallelism, generation, named_generation
 __all__ = [
     "LEFT_OUT",
     "AskedDeployment",
-    "Gap",
     "KnownError",
-    "Load",
+    "MeasurementGap",
+    "SentLoad",
     "Spread",
     "Term",
     "known_error",
@@ -76,7 +76,7 @@ _NEAREST, _NAMED = 3, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class SentLoad:
     """What is sent, as far as it is known; None is not asked about."""
 
     users: float | None = None
@@ -108,7 +108,7 @@ class AskedDeployment:
     version: str | None = None
     """Version of vLLM; None: whichever was measured."""
     terms: tuple[Term, ...] = ()
-    load: Load = Load()
+    load: SentLoad = SentLoad()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class MeasurementGap:
     """Something that was asked and that the nearest measured deployments do not have."""
 
     kind: str
@@ -143,7 +143,7 @@ class Gap:
 class KnownError:
     """What is known of a prediction."""
 
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MeasurementGap, ...]
     """What was not measured; nothing: all that was asked was."""
     nearest: tuple[MeasuredDeployment, ...]
     """The measured deployments that are nearest to what was asked, the nearest first."""
@@ -213,18 +213,20 @@ def plain_kv_dtype(dtype: str | None, spec: ModelSpec) -> str:
 # ---- gaps
 
 
-def _of_model_and_gpu(asked: AskedDeployment, constants: Constants) -> tuple[list[Gap], list[MeasuredDeployment]]:
+def _of_model_and_gpu(
+    asked: AskedDeployment, constants: Constants
+) -> tuple[list[MeasurementGap], list[MeasuredDeployment]]:
     """What is missing of them, and the measured deployments to compare the rest with."""
     spec, gpu, everything = asked.spec, asked.gpu, constants.deployments
     key, age = model_key(spec), generation(gpu)
     shape, _, form = key.partition(":")
     same_age = [each for each in everything if named_generation(each.gpu) == age]
-    steps: list[tuple[list[MeasuredDeployment], list[Gap]]] = [
+    steps: list[tuple[list[MeasuredDeployment], list[MeasurementGap]]] = [
         ([each for each in same_age if each.key == key and each.gpu == gpu.name], []),
         ([each for each in same_age if each.key == key], [_elsewhere(asked, constants)]),
     ]
-    precision = Gap(kind="precision", what=f"{spec.name} with weights of {spec.weight_format.name}")
-    on_age = Gap(kind="generation", what=f"{spec.name} on {age} GPUs")
+    precision = MeasurementGap(kind="precision", what=f"{spec.name} with weights of {spec.weight_format.name}")
+    on_age = MeasurementGap(kind="generation", what=f"{spec.name} on {age} GPUs")
     own_gpu = [] if constants.measured_gpu(gpu) else [_unmeasured(gpu)]
     siblings = [each for each in same_age if each.shape == shape]
     steps.append(([each for each in siblings if each.gpu == gpu.name], [precision]))
@@ -235,49 +237,49 @@ def _of_model_and_gpu(asked: AskedDeployment, constants: Constants) -> tuple[lis
         if sum(each.points for each in reference) >= FEWEST_POINTS:
             return list(gaps), reference
     reference = [each for each in everything if each.gpu == gpu.name] or same_age or list(everything)
-    gaps = [Gap(kind="model", what=spec.name), *own_gpu]
+    gaps = [MeasurementGap(kind="model", what=spec.name), *own_gpu]
     if form not in {each.key.partition(":")[2] for each in reference}:
-        gaps.append(Gap(kind="precision", what=f"weights of {spec.weight_format.name} on {age} GPUs"))
+        gaps.append(MeasurementGap(kind="precision", what=f"weights of {spec.weight_format.name} on {age} GPUs"))
     return gaps, reference
 
 
-def _elsewhere(asked: AskedDeployment, constants: Constants) -> Gap:
+def _elsewhere(asked: AskedDeployment, constants: Constants) -> MeasurementGap:
     """The model was measured on another GPU of the generation: was this one, with other models?"""
     if constants.measured_gpu(asked.gpu):
-        return Gap(kind="pair", what=f"{asked.spec.name} on {asked.gpu.name}")
+        return MeasurementGap(kind="pair", what=f"{asked.spec.name} on {asked.gpu.name}")
     return _unmeasured(asked.gpu)
 
 
-def _unmeasured(gpu: GPU) -> Gap:
-    return Gap(kind="gpu", what=gpu.name)
+def _unmeasured(gpu: GPU) -> MeasurementGap:
+    return MeasurementGap(kind="gpu", what=gpu.name)
 
 
-def _of_the_rest(asked: AskedDeployment, reference: Sequence[MeasuredDeployment]) -> list[Gap]:
+def _of_the_rest(asked: AskedDeployment, reference: Sequence[MeasuredDeployment]) -> list[MeasurementGap]:
     gaps = []
     if all(each.layout != _layout(asked.parallel) for each in reference):
-        gaps.append(Gap(kind="layout", what=MeasuredDeployment.layout_in_words(*_layout(asked.parallel))))
+        gaps.append(MeasurementGap(kind="layout", what=MeasuredDeployment.layout_in_words(*_layout(asked.parallel))))
     kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
     if all(each.kv_dtype != kv_dtype for each in reference):
-        gaps.append(Gap(kind="kv_dtype", what=f"KV {kv_dtype}"))
+        gaps.append(MeasurementGap(kind="kv_dtype", what=f"KV {kv_dtype}"))
     if asked.version is not None and all(asked.version not in each.versions for each in reference):
         gaps.append(_of_version(asked.version, reference))
     gaps += _of_load(asked.load, reference)
-    gaps += [Gap(kind="term", what=term.name) for term in asked.terms]
+    gaps += [MeasurementGap(kind="term", what=term.name) for term in asked.terms]
     return gaps
 
 
-def _of_version(version: str, reference: Sequence[MeasuredDeployment]) -> Gap:
+def _of_version(version: str, reference: Sequence[MeasuredDeployment]) -> MeasurementGap:
     number = minor_version(version)
     measured = {each: minor_version(each) for one in reference for each in one.versions}
     known = {each: found for each, found in measured.items() if found is not None}
     if number is None or not known:
-        return Gap(kind="version", what=f"vLLM {version}")
+        return MeasurementGap(kind="version", what=f"vLLM {version}")
     newest = max(known, key=lambda each: known[each])
     apart = min(abs(number - found) for found in known.values())
-    return Gap(kind="version", what=f"vLLM {version} (the newest is {newest})", versions=apart)
+    return MeasurementGap(kind="version", what=f"vLLM {version} (the newest is {newest})", versions=apart)
 
 
-def _of_load(load: Load, reference: Sequence[MeasuredDeployment]) -> Iterator[Gap]:
+def _of_load(load: SentLoad, reference: Sequence[MeasuredDeployment]) -> Iterator[MeasurementGap]:
     checks = (
         ("users", "requests at once", load.users, [each.users for each in reference]),
         ("prompts", "prompt tokens", load.input_tokens, [each.input_tokens for each in reference]),
@@ -286,7 +288,7 @@ def _of_load(load: Load, reference: Sequence[MeasuredDeployment]) -> Iterator[Ga
     for kind, unit, value, spans in checks:
         least, most = min(span[0] for span in spans), max(span[1] for span in spans)
         if value is not None and not least <= value <= most:
-            yield Gap(kind=kind, what=f"{value:,.0f} {unit} ({least:,} to {most:,} were)")
+            yield MeasurementGap(kind=kind, what=f"{value:,.0f} {unit} ({least:,} to {most:,} were)")
 
 
 def _layout(parallel: Parallelism) -> tuple[int, int, int, bool]:
@@ -307,7 +309,7 @@ def _distance(asked: AskedDeployment, key: str, one: MeasuredDeployment) -> tupl
 
 
 def _spread(
-    constants: Constants, quantity: str, asked: AskedDeployment, gaps: Sequence[Gap], keys: Iterable[str]
+    constants: Constants, quantity: str, asked: AskedDeployment, gaps: Sequence[MeasurementGap], keys: Iterable[str]
 ) -> Spread:
     """The base of the reference's models, widened by every gap."""
     errors = constants.errors(quantity)
@@ -326,7 +328,7 @@ def _spread(
     return Spread(median=median, low=math.exp(-low) * down, high=math.exp(high) * up)
 
 
-def _added(errors: Mapping[str, Any], gap: Gap) -> tuple[float, float, float]:
+def _added(errors: Mapping[str, Any], gap: MeasurementGap) -> tuple[float, float, float]:
     """What one gap adds to the median error, and to the logarithms of both ends."""
     found = [_beyond(errors["load"], errors[kind]) for kind in _SHOWN_BY.get(gap.kind, (gap.kind,))]
     scale = math.sqrt(max(1.0, gap.versions / errors["version"]["apart"])) if gap.versions else 1.0

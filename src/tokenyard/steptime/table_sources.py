@@ -15,10 +15,10 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.tables import (
     Curve,
     Floats,
-    Grid,
     JointAttention,
     SeparateAttention,
     TableLatency,
+    ValueGrid,
     all_reduce_seconds,
     elementwise_bytes,
     find_table,
@@ -122,7 +122,7 @@ class _Products:
         if not points:
             raise ConfigError("latency", str(path), "holds no bfloat16 rows")
         most = max(map(len, points.values()))
-        self._grids = {m: Grid.from_points(sizes) for m, sizes in points.items() if len(sizes) >= most // 2}
+        self._grids = {m: ValueGrid.from_points(sizes) for m, sizes in points.items() if len(sizes) >= most // 2}
 
     def seconds(self, n: int, k: int, times: int) -> Part:
         """``[m, k] x [k, n]`` run ``times``, over m."""
@@ -175,8 +175,8 @@ def _attention(tables: _Tables, model: ModelSpec, world: int) -> SeparateAttenti
     if not per_token:
         raise ConfigError("latency", str(path), "holds no row of batch_size 1 with an isl above 0")
     return SeparateAttention(
-        prefill_per_token=Grid.from_points(per_token),
-        decode=Grid.from_points({(batch, step + 1): seconds for (batch, step), seconds in decode.items()}),
+        prefill_per_token=ValueGrid.from_points(per_token),
+        decode=ValueGrid.from_points({(batch, step + 1): seconds for (batch, step), seconds in decode.items()}),
     )
 
 
@@ -321,7 +321,7 @@ def _lss_attention(path: Path) -> JointAttention:
         if not points:
             raise ConfigError("latency", str(path), f"holds no {name} rows")
     return JointAttention(
-        prefill=Grid.from_points(prefill), decode=Grid.from_points(decode), mixed=Grid.from_points(mixed)
+        prefill=ValueGrid.from_points(prefill), decode=ValueGrid.from_points(decode), mixed=ValueGrid.from_points(mixed)
     )
 
 

@@ -24,10 +24,10 @@ __all__ = [
     "AttentionTable",
     "Curve",
     "Floats",
-    "Grid",
     "JointAttention",
     "SeparateAttention",
     "TableLatency",
+    "ValueGrid",
     "all_reduce_seconds",
     "elementwise_bytes",
     "equivalent_prefill",
@@ -145,7 +145,7 @@ class Curve:
         return self._values[-1] + (x - self._last) * self._slope
 
 
-class Grid:
+class ValueGrid:
     """Values over the product of several axes; looked up without arrays, which are slow for one point."""
 
     __slots__ = ("_axes", "_corners", "_flat", "_strides")
@@ -166,7 +166,7 @@ class Grid:
         self._corners = [sum(bits) for bits in itertools.product(*((0, stride) for stride in self._strides))]
 
     @classmethod
-    def from_points(cls, points: Mapping[tuple[float, ...], float]) -> Grid:
+    def from_points(cls, points: Mapping[tuple[float, ...], float]) -> ValueGrid:
         """The largest complete grid in scattered points.
 
         Measured tables are often two lattices laid over each other. Axis values are given up, the one with most
@@ -268,7 +268,7 @@ class JointAttention:
 
     __slots__ = ("_decode", "_largest_chunk", "_mixed", "_prefill")
 
-    def __init__(self, *, prefill: Grid, decode: Grid, mixed: Grid) -> None:
+    def __init__(self, *, prefill: ValueGrid, decode: ValueGrid, mixed: ValueGrid) -> None:
         """Axes: (chunk, before), (decodes, context), and all four."""
         self._prefill = prefill
         self._decode = decode
@@ -295,7 +295,7 @@ class SeparateAttention:
 
     __slots__ = ("_decode", "_per_token")
 
-    def __init__(self, *, prefill_per_token: Grid, decode: Grid) -> None:
+    def __init__(self, *, prefill_per_token: ValueGrid, decode: ValueGrid) -> None:
         """``prefill_per_token``: seconds per token over sequence length; ``decode`` axes: (decodes, context)."""
         self._per_token = prefill_per_token
         self._decode = decode

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -25,6 +26,7 @@ __all__ = [
     "Drafts",
     "FactSink",
     "PreemptionMoment",
+    "RepeatedFacts",
     "RequestMoments",
     "RequestTimeline",
     "StepFacts",
@@ -247,6 +249,48 @@ class StepFacts(msgspec.Struct, kw_only=True, gc=False):
     omitted_ids: int = 0
 
 
+class RepeatedFacts(NamedTuple):
+    """Steps that were decided like the last one: their moments and free blocks are their own, all else is the same.
+
+    At each moment the oldest step in flight completed, and the next one was decided.
+    """
+
+    like: StepFacts
+    """The last step before them that was told."""
+    first: int
+    """Number of the first of them."""
+    moments: list[float]
+    free_blocks: list[int]
+    """Before each of them."""
+    free_after: list[int]
+    completed: int
+    """Number of the first step that completed; the others follow it."""
+    seconds: list[float]
+    """How long the model ran for each that completed."""
+    sampled: int
+    """Tokens of each that completed."""
+
+    def step(self, index: int) -> StepFacts:
+        """The facts of one of them."""
+        number, ts, outcome = self.first + index, self.moments[index], self.like.outcome
+        if outcome is not None:
+            kv = outcome.kv
+            numbers = None if kv is None else replace(kv, free=self.free_after[index])
+            outcome = replace(outcome, step=number, ts=ts, kv=numbers)
+        return replace(self.like, step=number, ts=ts, free_blocks=self.free_blocks[index], outcome=outcome)
+
+    def since(self, index: int) -> RepeatedFacts:
+        """Those from one of them on."""
+        return self._replace(
+            first=self.first + index,
+            moments=self.moments[index:],
+            free_blocks=self.free_blocks[index:],
+            free_after=self.free_after[index:],
+            completed=self.completed + index,
+            seconds=self.seconds[index:],
+        )
+
+
 class Drafts(NamedTuple):
     """Draft tokens that a step verified, under vLLM's names."""
 
@@ -276,6 +320,9 @@ class FactSink(Protocol):
 
         Its number, its moment and the free blocks are its own; all other facts are the same.
         """
+
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Several steps were decided like the last one, whoever waited in it, and as many completed."""
 
     def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         """The model ran for ``seconds`` until ``ts`` and ``sampled`` so many tokens.

@@ -12,7 +12,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig, hand_made_defaul
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
 
-__all__ = ["SECTION", "Assumption", "Deployment", "deployment_of", "describe_run", "settings_of"]
+__all__ = ["SECTION", "Assumption", "DeploymentHeader", "deployment_of", "describe_run", "settings_of"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ class Assumption(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name} {value}: {self.why}"
 
 
-class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+class DeploymentHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What is served, on what, and how far that is known."""
 
     kv_tokens: int | None = None
@@ -79,12 +79,12 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """What would change something, and is not modelled, with what it would change."""
 
 
-def deployment_of(config: dict[str, Any] | None) -> Deployment:
+def deployment_of(config: dict[str, Any] | None) -> DeploymentHeader:
     """The section of a configuration; an empty one where there is none, or one that cannot be read."""
     try:
-        return msgspec.convert((config or {}).get(SECTION, {}), Deployment)
+        return msgspec.convert((config or {}).get(SECTION, {}), DeploymentHeader)
     except msgspec.ValidationError:
-        return Deployment()
+        return DeploymentHeader()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,14 +151,14 @@ def describe_run(
     )
 
 
-def _made_by_hand(scheduler: SchedulerConfig, cache: CacheConfig) -> Deployment:
+def _made_by_hand(scheduler: SchedulerConfig, cache: CacheConfig) -> DeploymentHeader:
     """What two configurations alone tell of a deployment, and what is assumed in them."""
     version = scheduler.profile.vllm_version
     assumed = [
         Assumption(name=name, value=version if name == "profile" else getattr(scheduler, name), why=why)
         for name, why in hand_made_defaults(scheduler).items()
     ]
-    return Deployment(
+    return DeploymentHeader(
         kv_tokens=cache.num_gpu_blocks * cache.tokens_per_block,
         num_gpu_blocks=cache.num_gpu_blocks,
         block_size=cache.tokens_per_block,

@@ -9,27 +9,4 @@ from __future__ import annotations
 
 from tokenyard.lazy import lazy_names
 
-TYPE_CHECKING = False  # typing's own costs more to import than this whole module
-
-__all__ = [
-    "AsyncContinuumScheduler",
-    "AsyncFastScheduler",
-    "AsyncTracingScheduler",
-    "ContinuumScheduler",
-    "FastScheduler",
-    "TracingScheduler",
-]
-
-if TYPE_CHECKING:
-    from tokenyard.vllm.fast.scheduler import AsyncFastScheduler, FastScheduler
-    from tokenyard.vllm.policies.schedulers import AsyncContinuumScheduler, ContinuumScheduler
-    from tokenyard.vllm.tracing.schedulers import AsyncTracingScheduler, TracingScheduler
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "tokenyard.vllm.fast": ("FastScheduler", "AsyncFastScheduler"),
-        "tokenyard.vllm.policies.schedulers": ("ContinuumScheduler", "AsyncContinuumScheduler"),
-        "tokenyard.vllm.tracing.schedulers": ("TracingScheduler", "AsyncTracingScheduler"),
-    },
-)
+OFFERED, __all__, __getattr__, __dir__ = lazy_names(__name__)

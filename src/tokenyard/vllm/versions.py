@@ -97,8 +97,8 @@ def check_version() -> str:
 def waiting_queues(scheduler: Any) -> Sequence[Any]:
     """The waiting queues of a vLLM scheduler, the one that is tried first in front.
 
-    Until 0.30 that is ``skipped_waiting`` (whoever was passed over), since 0.31 ``kv_holding_waiting`` (whoever holds
-    blocks while it waits).
+    Until 0.30 that is ``skipped_waiting`` (requests that were passed over), since 0.31
+    ``kv_holding_waiting`` (requests that hold blocks while they wait).
     """
     first = getattr(scheduler, "kv_holding_waiting", None)
     if first is None:
@@ -207,7 +207,7 @@ def plan_fields(num_drafts: int) -> dict[str, Any]:
 
 
 def skips_drafts() -> bool:
-    """Whether a plan may tell the drafter that nobody can use its drafts."""
+    """Whether a plan may tell the drafter that its drafts cannot be used."""
     return "skip_drafts" in _plan_fields()
 
 
@@ -289,8 +289,8 @@ def stats_without_connector() -> dict[str, Any]:
 
 
 def counts_later_hits() -> bool:
-    """Whether statistics of a prompt are those of its request's last admission before its first output: in 0.22."""
-    return version_tuple(installed_version()) < (0, 23)
+    """Whether statistics of a prompt are those of its request's last admission before its first output: to 0.25."""
+    return version_tuple(installed_version()) < (0, 26)
 
 
 def takes_media(vllm_config: Any, registry: Any) -> bool:

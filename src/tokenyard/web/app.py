@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from tokenyard.errors import TokenyardError
 from tokenyard.web.catalog import Catalog, Roots
-from tokenyard.web.connections import FairShare, RefusedError, on_error, on_problem
+from tokenyard.web.connections import AddressShare, RefusedError, on_error, on_problem
 from tokenyard.web.files import TailServer, serve_file
 from tokenyard.web.guard import Guard, Key
 from tokenyard.web.page import PAGE, PageServer
@@ -62,7 +62,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
     locked = [] if key is None else [Middleware(Key, key=key)]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, bound=host), *locked, Middleware(FairShare)],
+        middleware=[Middleware(Guard, bound=host), *locked, Middleware(AddressShare)],
         exception_handlers=handlers,
     )
     app.state.stop = tails.stop

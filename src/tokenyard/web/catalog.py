@@ -34,11 +34,11 @@ from tokenyard.web.connections import RefusedError, json_response
 __all__ = [
     "ANNOTATIONS_ENDING",
     "Catalog",
-    "Pair",
-    "Place",
     "Roots",
     "Stretch",
     "TraceFacts",
+    "TracePair",
+    "WalkPosition",
     "facts_of_file",
     "folders_below",
     "identity_of",
@@ -168,7 +168,7 @@ _SKIPPED = frozenset({"node_modules", "__pycache__"})
 """Beside everything whose name begins with a dot."""
 
 
-class Pair(NamedTuple):
+class TracePair(NamedTuple):
     """The files of one trace: either may be absent."""
 
     stem: Path
@@ -179,7 +179,7 @@ class Pair(NamedTuple):
     """No other trace is in its folder."""
 
 
-class Place(NamedTuple):
+class WalkPosition(NamedTuple):
     """Where a walk goes on: in a folder, at the first trace whose name is not before ``name``."""
 
     root: int = 0
@@ -192,28 +192,30 @@ class Place(NamedTuple):
 class Stretch(NamedTuple):
     """A part of a walk."""
 
-    pairs: list[Pair]
-    end: Place | None
+    pairs: list[TracePair]
+    end: WalkPosition | None
     """Where the next one begins; None at the end of the walk."""
 
 
 class _Folder(NamedTuple):
-    place: Place
+    place: WalkPosition
     num_entries: int
-    pairs: list[Pair]
+    pairs: list[TracePair]
     """By name."""
 
 
-def stretch(roots: Sequence[Path], place: Place, *, entries: int, most: int, wanted: Callable[[Path], bool]) -> Stretch:
+def stretch(
+    roots: Sequence[Path], place: WalkPosition, *, entries: int, most: int, wanted: Callable[[Path], bool]
+) -> Stretch:
     """The traces from ``place`` on: at most ``most``, in folders with ``entries`` entries together.
 
     One folder is looked at in any case. Only ``wanted`` files count, and regular ones; links to directories are not
     followed.
     """
-    found: list[Pair] = []
+    found: list[TracePair] = []
     is_first = True
     for number, root in enumerate(roots[place.root :], start=place.root):
-        begin = place if number == place.root else Place(number)
+        begin = place if number == place.root else WalkPosition(number)
         for folder in _folders(root, begin, (), wanted):
             if entries < folder.num_entries and not is_first:
                 return Stretch(found, folder.place)
@@ -228,7 +230,7 @@ def stretch(roots: Sequence[Path], place: Place, *, entries: int, most: int, wan
 
 def folders_below(root: Path, *, entries: int) -> Iterator[Path]:
     """``root`` and the folders that a walk from it comes to, until so many entries have been looked at."""
-    for folder in _folders(root, Place(), (), lambda _: False):
+    for folder in _folders(root, WalkPosition(), (), lambda _: False):
         yield root.joinpath(*folder.place.folders)
         entries -= folder.num_entries
         if entries <= 0:
@@ -243,7 +245,7 @@ def is_on_the_way(folder: Path, root: Path) -> bool:
     return len(parts) <= _DEPTH and not any(map(_is_skipped, parts))
 
 
-def pairs_of(paths: Iterable[Path]) -> list[Pair]:
+def pairs_of(paths: Iterable[Path]) -> list[TracePair]:
     """Files of traces, paired, in the order of their names; files with other names are left out."""
     pairs: dict[Path, dict[str, Path]] = {}
     for path in paths:
@@ -255,20 +257,22 @@ def pairs_of(paths: Iterable[Path]) -> list[Pair]:
                     pairs[stem][kind] = min(known, path, key=_preference)
     in_folder = Counter(stem.parent for stem in pairs)
     return [
-        Pair(stem, pair.get("steps"), pair.get("requests"), in_folder[stem.parent] == 1)
+        TracePair(stem, pair.get("steps"), pair.get("requests"), in_folder[stem.parent] == 1)
         for stem, pair in sorted(pairs.items())
     ]
 
 
-def _folders(folder: Path, begin: Place, below: tuple[str, ...], wanted: Callable[[Path], bool]) -> Iterator[_Folder]:
+def _folders(
+    folder: Path, begin: WalkPosition, below: tuple[str, ...], wanted: Callable[[Path], bool]
+) -> Iterator[_Folder]:
     """``folder``, which is ``below`` its root, and what lies in it; from ``begin`` on, which is relative to it."""
     count, files, folders = _entries(folder)
     if not begin.folders:
         pairs = [pair for pair in pairs_of(filter(wanted, files)) if pair.stem.name >= begin.name]
-        yield _Folder(Place(begin.root, below, begin.name), count, pairs)
+        yield _Folder(WalkPosition(begin.root, below, begin.name), count, pairs)
     for each in folders if len(below) < _DEPTH else ():
         if not begin.folders or each > begin.folders[0]:
-            yield from _folders(folder / each, Place(begin.root), (*below, each), wanted)
+            yield from _folders(folder / each, WalkPosition(begin.root), (*below, each), wanted)
         elif each == begin.folders[0]:
             yield from _folders(folder / each, begin._replace(folders=begin.folders[1:]), (*below, each), wanted)
 
@@ -443,14 +447,14 @@ _REMEMBERED = 20_000
 
 class _Page(NamedTuple):
     traces: list[dict[str, Any]]
-    end: Place | None
+    end: WalkPosition | None
     """Where the next page begins."""
 
 
 class _Shared(NamedTuple):
     """The last page that was made."""
 
-    place: Place
+    place: WalkPosition
     began: float
     page: _Page
 
@@ -478,9 +482,9 @@ class Catalog:
             headers["Link"] = f'</api/traces?from={text}>; rel="next"'
         return json_response(page.traces, headers=headers)
 
-    def _page(self, place: Place) -> _Page:
+    def _page(self, place: WalkPosition) -> _Page:
         """One object per trace, the newest first. The files that were named are on the first page."""
-        pairs = self._named() if place == Place() else []
+        pairs = self._named() if place == WalkPosition() else []
         room = max(0, _TRACES - len(pairs))
         found = stretch(self._roots.directories, place, entries=_ENTRIES, most=room, wanted=self._stays_inside)
         pairs += found.pairs
@@ -488,7 +492,7 @@ class Catalog:
         _mark_first_ranks(traces)
         return _Page(sorted(traces, key=lambda each: -each["mtime"]), found.end)
 
-    def _named(self) -> list[Pair]:
+    def _named(self) -> list[TracePair]:
         """The files that were named, but for those that a walk finds."""
         files = [path for path in sorted(self._roots.files) if path.is_file()]
         pairs = pairs_of(files)
@@ -496,13 +500,13 @@ class Catalog:
         others = [path for path in files if path not in paired and not path.name.endswith(ANNOTATIONS_ENDING)]
         directories = self._roots.directories
         apart = [pair for pair in pairs if not any(is_on_the_way(pair.stem.parent, root) for root in directories)]
-        return apart + [Pair(path, path, None, is_only=False) for path in others]
+        return apart + [TracePair(path, path, None, is_only=False) for path in others]
 
     def _stays_inside(self, path: Path) -> bool:
         """It is no link that leads out."""
         return self._roots.allows(Path(os.path.realpath(path)))
 
-    def _described(self, pair: Pair) -> dict[str, Any] | None:
+    def _described(self, pair: TracePair) -> dict[str, Any] | None:
         main = pair.steps or pair.requests
         assert main is not None
         try:
@@ -533,7 +537,7 @@ class Catalog:
             **msgspec.structs.asdict(facts),
         }
 
-    def _name(self, pair: Pair) -> str:
+    def _name(self, pair: TracePair) -> str:
         """The folder, as seen from its root; with the file's own name where a folder holds several traces."""
         folder = pair.stem.parent
         name = folder.name
@@ -554,12 +558,12 @@ def _mark_first_ranks(traces: list[dict[str, Any]]) -> None:
             each["rank"] = 0
 
 
-def _place(text: str | None) -> Place:
+def _place(text: str | None) -> WalkPosition:
     """Where a page begins, as the link to it says."""
     try:
-        place = msgspec.json.decode(text, type=Place) if text is not None else Place()
+        place = msgspec.json.decode(text, type=WalkPosition) if text is not None else WalkPosition()
     except (ValueError, RecursionError):
-        place = Place(-1)
+        place = WalkPosition(-1)
     if place.root < 0:
         raise RefusedError(400, "from", text, "take it from the Link header of the page before")
     return place

@@ -16,8 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tokenyard.errors import TokenyardError
 
 __all__ = [
+    "AddressShare",
     "BoundedConnection",
-    "FairShare",
     "RefusedError",
     "json_body",
     "json_response",
@@ -215,7 +215,7 @@ class BoundedConnection(H11Protocol):
         return self.client[0] if self.client else None
 
 
-class FairShare:
+class AddressShare:
     """ASGI middleware: of all that is being answered, one address gets half at most."""
 
     def __init__(self, app: ASGIApp, most: int = most_connections() // 2) -> None:

@@ -155,7 +155,7 @@ _WAITING = 32
 """Clients that may wait at the same time."""
 
 
-class _Piece(NamedTuple):
+class _FileChunk(NamedTuple):
     body: bytes
     offset: int
     """Where the next piece begins."""
@@ -196,7 +196,9 @@ class TailServer:
         }
         return Response(piece.body, headers=headers, media_type="application/x-ndjson")
 
-    async def _patiently(self, request: Request, path: str | None, identity: str, wait: int, piece: _Piece) -> _Piece:
+    async def _patiently(
+        self, request: Request, path: str | None, identity: str, wait: int, piece: _FileChunk
+    ) -> _FileChunk:
         """Look again until there is something, the time is up, or the client has gone."""
         if self._waiting >= _WAITING:
             raise RefusedError(429, "wait", wait, "too many clients wait already: ask again later, or without wait")
@@ -212,7 +214,7 @@ class TailServer:
             self._waiting -= 1
         return piece
 
-    def _piece(self, path: str | None, offset: int, identity: str, before: _Piece | None = None) -> _Piece:
+    def _piece(self, path: str | None, offset: int, identity: str, before: _FileChunk | None = None) -> _FileChunk:
         """What there is from ``offset`` on; only what is new since the look ``before`` is read."""
         real = self._roots.resolve(path)
         if real.suffix != ".jsonl":
@@ -227,7 +229,7 @@ class TailServer:
             is_longer = before is not None and before.state[0] == state[0] and before.state[1] <= state[1]
             offset, searched = (0, 0) if reset else (offset, before.searched if before and is_longer else offset)
             body, searched = _whole_lines(file, offset, searched)
-            return _Piece(body, offset + len(body), status.st_size, now, reset, searched, state)
+            return _FileChunk(body, offset + len(body), status.st_size, now, reset, searched, state)
 
 
 def _begins_a_line(file: BinaryIO, offset: int, size: int) -> bool:

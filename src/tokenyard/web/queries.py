@@ -28,7 +28,7 @@ from tokenyard.files import try_lock
 from tokenyard.questions.sweeping.page import page
 from tokenyard.questions.sweeping.rows import FINISHED, SWEEP, Row, read_finished
 from tokenyard.trace.columnar.convert import twin_of
-from tokenyard.trace.columnar.query import Limits, as_parquet, ask, needed
+from tokenyard.trace.columnar.query import QueryLimits, as_parquet, ask, needed
 from tokenyard.trace.export.page import embed
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.files import PACKINGS, TraceFiles, is_columnar
@@ -44,7 +44,7 @@ __all__ = ["MARK", "AnnotationServer", "ExportServer", "QueryServer", "SweepServ
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/query``: SQL over a trace, with the limits of a user who waits in front of a page.
 
-_LIMITS = Limits(seconds=10.0, memory_mb=512, answer_mb=8, rows=1_000)
+_LIMITS = QueryLimits(seconds=10.0, memory_mb=512, answer_mb=8, rows=1_000)
 _LONGEST = 20_000
 """Characters of a question."""
 _CONVERTED = 256 << 20

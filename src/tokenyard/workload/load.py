@@ -36,7 +36,7 @@ from tokenyard.workload.logs.reading import (
     requests_of,
     what_it_holds,
 )
-from tokenyard.workload.readers.formats import FORMATS, Named
+from tokenyard.workload.readers.formats import FORMATS, NamedSource
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
@@ -240,14 +240,16 @@ _OWN_FORMAT = "plain"
 _LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
 """Kinds whose times may be numbers of any unit."""
 
-GENERATORS: dict[str, Named[Callable[[ReadOptions], Workload]]] = {
-    "agentic": Named(
+GENERATORS: dict[str, NamedSource[Callable[[ReadOptions], Workload]]] = {
+    "agentic": NamedSource(
         _agentic, "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run"
     ),
-    "chat": Named(_chat, "Chats: a short shared system prompt, a few turns, a person who thinks between them"),
-    "completion": Named(_completion, "Code completion: editors that ask at every pause while their user types"),
-    "rag": Named(_rag, "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer"),
-    "random": Named(_random, "Random lengths, as vllm bench serve --dataset-name random draws them"),
+    "chat": NamedSource(_chat, "Chats: a short shared system prompt, a few turns, a person who thinks between them"),
+    "completion": NamedSource(_completion, "Code completion: editors that ask at every pause while their user types"),
+    "rag": NamedSource(
+        _rag, "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer"
+    ),
+    "random": NamedSource(_random, "Random lengths, as vllm bench serve --dataset-name random draws them"),
 }
 """Built-in workloads by name."""
 

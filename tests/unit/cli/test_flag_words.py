@@ -10,10 +10,18 @@ import pytest
 
 from tokenyard.cli.support.asking import say_overwritten
 from tokenyard.cli.support.flag_names import in_words_of, setting_names, spellings
-from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View, WhatIf
+from tokenyard.cli.support.flags import (
+    COMMANDS,
+    CompareCommand,
+    ReportCommand,
+    RunCommand,
+    SplitCommand,
+    ViewCommand,
+    WhatIfCommand,
+)
 from tokenyard.cli.support.ignored_flags import ignored_flags
 from tokenyard.cli.support.parsing import names_of, parse
-from tokenyard.cli.support.vllm_words import REPLAYS
+from tokenyard.cli.support.vllm_argv import REPLAYS
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.deploy.spec import open_trace
 from tokenyard.deploy.vllm_serve.flags import flag_table, written_out
@@ -24,10 +32,10 @@ from tokenyard.trace.config import TraceConfig
 
 
 def test_settings_of_a_command_are_its_flags() -> None:
-    assert {"max_num_seqs", "seed", "trace", "kv_transfer_config", "json"} <= setting_names(Run)
-    assert "workload" not in setting_names(Run)
-    assert setting_names(Report) == {"buckets", "json", "slo", "svg"}
-    assert setting_names(View) == {"host", "port", "browser"}
+    assert {"max_num_seqs", "seed", "trace", "kv_transfer_config", "json"} <= setting_names(RunCommand)
+    assert "workload" not in setting_names(RunCommand)
+    assert setting_names(ReportCommand) == {"buckets", "json", "slo", "svg"}
+    assert setting_names(ViewCommand) == {"host", "port", "browser"}
     commands: list[type] = list(COMMANDS)
     assert all(setting_names(command) for command in commands)
 
@@ -35,24 +43,24 @@ def test_settings_of_a_command_are_its_flags() -> None:
 @pytest.mark.parametrize(
     ("command", "error", "message"),
     [
-        (Run, ConfigError("max_num_seqs", 0, "give 1"), "--max-num-seqs = 0: give 1"),
-        (Run, ConfigError("num_gpu_blocks", 0, "give 1"), "--num-gpu-blocks-override = 0: give 1"),
-        (Run, ConfigError("policy", "x", "use fcfs"), "--scheduling-policy = 'x': use fcfs"),
-        (Compare, ConfigError("policy", "x", "use fcfs"), "--policies = 'x': use fcfs"),
-        (Run, ConfigError("store_on", "x", "use y"), "--kv-transfer-config: store_on = 'x': use y"),
-        (Split, ConfigError("store_on", "x", "use y"), "store_on = 'x': use y"),
-        (Report, ConfigError("max_num_seqs", 0, "give 1"), "max_num_seqs = 0: give 1"),
+        (RunCommand, ConfigError("max_num_seqs", 0, "give 1"), "--max-num-seqs = 0: give 1"),
+        (RunCommand, ConfigError("num_gpu_blocks", 0, "give 1"), "--num-gpu-blocks-override = 0: give 1"),
+        (RunCommand, ConfigError("policy", "x", "use fcfs"), "--scheduling-policy = 'x': use fcfs"),
+        (CompareCommand, ConfigError("policy", "x", "use fcfs"), "--policies = 'x': use fcfs"),
+        (RunCommand, ConfigError("store_on", "x", "use y"), "--kv-transfer-config: store_on = 'x': use y"),
+        (SplitCommand, ConfigError("store_on", "x", "use y"), "store_on = 'x': use y"),
+        (ReportCommand, ConfigError("max_num_seqs", 0, "give 1"), "max_num_seqs = 0: give 1"),
         (
-            Run,
+            RunCommand,
             ConfigError("latency", "max_num_seqs", "lower §max_model_len. Or num_layers"),
             "--latency = 'max_num_seqs': lower --max-model-len. Or num_layers",
         ),
         (
-            Run,
+            RunCommand,
             RequestError("max_model_len", "max_tokens", 9, "raise §num_gpu_blocks (3)"),
             "request 'max_model_len': max_tokens = 9: raise --num-gpu-blocks-override (3)",
         ),
-        (Run, TraceError("no max_num_seqs"), "no max_num_seqs"),
+        (RunCommand, TraceError("no max_num_seqs"), "no max_num_seqs"),
         (None, ConfigError("max_num_seqs", 0, "give 1"), "max_num_seqs = 0: give 1"),
     ],
 )
@@ -62,7 +70,7 @@ def test_an_error_names_the_flag(command: type | None, error: TokenyardError, me
 
 def test_flags_stand_in_the_place_of_settings_that_are_marked() -> None:
     said = "set §async_scheduling, not async_scheduling, §§limit or §seed_of"
-    assert in_words_of(Run, said) == "set --async-scheduling, not async_scheduling, §limit or seed_of"
+    assert in_words_of(RunCommand, said) == "set --async-scheduling, not async_scheduling, §limit or seed_of"
 
 
 def test_a_mark_is_seen_by_nobody() -> None:
@@ -70,7 +78,7 @@ def test_a_mark_is_seen_by_nobody() -> None:
     error = ConfigError("latency", "§max_num_seqs", "lower §max_model_len")
     assert str(error) == "latency = '§max_num_seqs': lower max_model_len"
     assert (error.value, error.fix) == ("§max_num_seqs", "lower max_model_len")
-    assert in_words_of(Run, error.marked) == "--latency = '§max_num_seqs': lower --max-model-len"
+    assert in_words_of(RunCommand, error.marked) == "--latency = '§max_num_seqs': lower --max-model-len"
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.marked, again.marked_fix) == (str(error), error.marked, error.marked_fix)
     assert NoStartError("§max_num_seqs = 3").reason == "max_num_seqs = 3"
@@ -166,7 +174,7 @@ def test_policies_are_named_alike(words: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bypass").mkdir()
     command = parse(words.split())
-    assert isinstance(command, Compare)
+    assert isinstance(command, CompareCommand)
     assert (command.policies, command.workload, command.other) == ("fcfs,bypass", "chat", None)
 
 
@@ -174,24 +182,24 @@ def test_policies_of_ones_own_and_two_traces_are_told_from_each_other(tmp_path: 
     log = tmp_path / "log.jsonl"
     log.touch()
     own = parse(["compare", "--policies", "fcfs", f"{tmp_path}/p.py:Mine", "mistyped", str(log)])
-    assert isinstance(own, Compare)
+    assert isinstance(own, CompareCommand)
     assert (own.policies, own.workload) == (f"fcfs,{tmp_path}/p.py:Mine,mistyped", str(log))
     both = parse(["compare", "a", "b", "--policies", "fcfs"])
-    assert isinstance(both, Compare)
+    assert isinstance(both, CompareCommand)
     assert (both.workload, both.other) == ("a", Path("b"))
 
 
 @pytest.mark.parametrize("words", ["--policies fcfs,bypass", "--policy fcfs bypass", "--pol fcfs --policies bypass"])
 def test_policies_of_whatif_are_named_as_those_of_compare(words: str) -> None:
     command = parse(["whatif", "trace", *words.split()])
-    assert isinstance(command, WhatIf)
+    assert isinstance(command, WhatIfCommand)
     assert names_of(chain.from_iterable(command.policies)) == ["fcfs", "bypass"]
 
 
 def test_a_setting_that_is_varied_is_the_flag_of_its_name() -> None:
     """Of all flags that `run` has: `--set replicas=4` is what `--replicas 4` is, and not another flag."""
     varied = {}
-    for name in setting_names(Run):
+    for name in setting_names(RunCommand):
         try:
             varied[name] = convert(name, "1")[0]
         except ConfigError:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.cli.support.flags import COMMANDS, Command, Demo, Parity, Report, Run
+from tokenyard.cli.support.flags import COMMANDS, Command, DemoCommand, ParityCommand, ReportCommand, RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.models.gpus import GPUS
-from tokenyard.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
+from tokenyard.workload.generators import AgenticOptions, ChatOptions
+from tokenyard.workload.load import GENERATORS
+from tokenyard.workload.readers.formats import FORMATS
 
 
 def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -41,10 +43,10 @@ def test_help_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
 def test_parse() -> None:
     asked = LaunchSettings(asked=GivenFlags(named=frozenset({"gpu"})))
     hardware = HardwareSettings(gpu="l4")
-    assert parse(["run", "w.jsonl", "--gpu", "l4"]) == Run(workload="w.jsonl", launch=asked, hardware=hardware)
-    assert parse(["report", "t", "--json"]) == Report(trace=Path("t"), json=True)
-    assert parse(["parity", "a", "b"]) == Parity(files=(Path("a"), Path("b")))
-    assert parse(["demo"]) == Demo(trace=Path("traces/demo"), seed=0)
+    assert parse(["run", "w.jsonl", "--gpu", "l4"]) == RunCommand(workload="w.jsonl", launch=asked, hardware=hardware)
+    assert parse(["report", "t", "--json"]) == ReportCommand(trace=Path("t"), json=True)
+    assert parse(["parity", "a", "b"]) == ParityCommand(files=(Path("a"), Path("b")))
+    assert parse(["demo"]) == DemoCommand(trace=Path("traces/demo"), seed=0)
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["report"], ["nothing"], [], ["run", "w", "--max-seqs", "2"]])

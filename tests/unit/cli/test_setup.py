@@ -9,20 +9,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.kv_size import size_kv_cache
 
 from tokenyard.cli.main import main
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import HashAlgo
 from tokenyard.deploy.spec import ReplaySpec, open_trace
 from tokenyard.errors import ConfigError
-from tokenyard.memory.room import size_kv_cache
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
+from tokenyard.questions.scenario import replay_spec
 from tokenyard.record.writer import TraceWriter
-from tokenyard.steptime import ConstantLatency, RooflineLatency
 from tokenyard.steptime.calibrated import CalibratedLatency
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.steptime.roofline import RooflineLatency
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +36,8 @@ def no_trace_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
-    assert isinstance(command, Run)
-    return prepare(command)
+    assert isinstance(command, RunCommand)
+    return replay_spec(scenario_of(command))
 
 
 @pytest.mark.parametrize(

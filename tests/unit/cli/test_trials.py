@@ -16,8 +16,8 @@ from tests.unit.trace.recorded import RecordedYard
 
 import tokenyard.cli.run
 from tokenyard.cli.main import main
-from tokenyard.cli.support.asking import prepare, scenario_of
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.explain.advice.rules import Cost
@@ -26,7 +26,7 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.run import with_trials
-from tokenyard.questions.scenario import Scenario
+from tokenyard.questions.scenario import Scenario, replay_spec
 
 FLAGS = (
     "--num-prompts",
@@ -88,7 +88,7 @@ def _reported(milliseconds: float) -> Report:
 def test_advice_is_what_replays_showed_and_what_costs_least_comes_first(rules: list[str], seed: int) -> None:
     """Replays whose figures are drawn: nothing is shown that was not replayed, or with other figures."""
     flags = parse(["run", "random", "--num-prompts", "2", "--gpu", "l40s", "--model", "llama-3.2-1b"])
-    assert isinstance(flags, Run)
+    assert isinstance(flags, RunCommand)
     random, came_to = Random(seed), dict[str, float]()
 
     def replay(setup: ReplaySpec, asked: Scenario, what: str) -> Report:
@@ -96,7 +96,7 @@ def test_advice_is_what_replays_showed_and_what_costs_least_comes_first(rules: l
         return _reported(came_to[what])
 
     before = msgspec.structs.replace(_reported(100.0), advice=[advice(rule) for rule in rules])
-    told = with_trials(scenario_of(flags), prepare(flags), before, replay)
+    told = with_trials(scenario_of(flags), replay_spec(scenario_of(flags)), before, replay)
     shown = []
     for each in told.advice:
         assert each.trial is not None

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Compare, Demo, Run, Split
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import CompareCommand, DemoCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import NoStartError
+from tokenyard.questions.scenario import replay_spec
 
 FEW = ("--num-gpu-blocks-override", "300")
 LINE = "vllm serve meta-llama/Llama-3.1-8B --num-gpu-blocks-override 300"
@@ -22,8 +23,8 @@ FITS = {"0.22": 4800, "0.33": 4784}
 
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
-    assert isinstance(command, Run)
-    return prepare(command)
+    assert isinstance(command, RunCommand)
+    return replay_spec(scenario_of(command))
 
 
 def assumed(which: ReplaySpec) -> dict[str, Any]:
@@ -48,10 +49,10 @@ def test_another_one_is_named(typed: str) -> None:
 def test_every_command_that_replays_takes_it() -> None:
     for words in (["run", "chat"], ["compare", "chat"], ["split", "chat"]):
         command = parse([*words, "--vllm-version", "0.22"])
-        assert isinstance(command, Run | Compare | Split)
+        assert isinstance(command, RunCommand | CompareCommand | SplitCommand)
         assert command.launch.vllm_version == "0.22"
     demo = parse(["demo", "--vllm-version", "0.22"])
-    assert isinstance(demo, Demo)
+    assert isinstance(demo, DemoCommand)
     assert demo.vllm_version == "0.22"
 
 

@@ -12,7 +12,7 @@ import pytest
 from tokenyard import ConfigError, Deployment
 from tokenyard.cli.main import main
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.errors import NoStartError, NotModelledError
 
@@ -45,7 +45,7 @@ def no_trace_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 def command(*words: str) -> Deployment:
     """What the command line makes of words."""
     flags = parse(["run", "random", *words])
-    assert isinstance(flags, Run)
+    assert isinstance(flags, RunCommand)
     return Deployment.from_settings(scenario_of(flags).deployment)
 
 

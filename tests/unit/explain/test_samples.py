@@ -21,7 +21,7 @@ from tokenyard.explain.held_back import classify
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.reader import TraceReader
-from tokenyard.trace.start import Deployment
+from tokenyard.trace.start import DeploymentHeader
 from tokenyard.trace.steps import facts_of
 
 VECTORS = Path(__file__).parent / "sample_vectors.json"
@@ -192,7 +192,7 @@ def judged(path: Path, steps: list[str], requests: list[str]) -> dict[str, Any]:
         numbers = verdict.unadmitted, verdict.effective_free, facts.min_need, facts.token_sum, facts.running_consumed
         rows.append([step.number, verdict.bucket.value, verdict.reason and verdict.reason.value, *numbers])
     report = msgspec.to_builtins(summarize(path))
-    for name in ("source", *Deployment.__struct_fields__):
+    for name in ("source", *DeploymentHeader.__struct_fields__):
         report["header"].pop(name)
     report["reading"].pop("first_bad_lines")
     return {"steps": rows, "report": {name: report[name] for name in REPORTED}}

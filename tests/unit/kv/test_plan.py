@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.kv_size import size_kv_cache
 
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
-from tokenyard.memory.room import size_kv_cache
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import pipeline_stages

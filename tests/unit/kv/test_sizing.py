@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.decoders import uniform_decoder
+from tests.support.kv_size import size_kv_cache
 
 from tokenyard.errors import ConfigError
-from tokenyard.memory.room import activation_bytes, num_graphs, size_kv_cache, sizes_up_to, step_memory
+from tokenyard.memory.room import activation_bytes, num_graphs, sizes_up_to, step_memory
 from tokenyard.models.gpus import GPUS, named_gpu
-from tokenyard.models.named import MODELS, named_model, uniform_decoder
+from tokenyard.models.named import MODELS, named_model
 from tokenyard.models.spec import ModelSpec
 
 LLAMA = named_model("llama-3.1-8b")
@@ -179,7 +181,8 @@ def test_named_gpus_have_sane_figures() -> None:
     for gpu in GPUS.values():
         assert gpu.link_bandwidth >= gpu.pcie_bandwidth
         assert gpu.memory_bandwidth < gpu.bf16_flops
-        assert 16 << 30 < gpu.memory_bytes < 300 << 30
+        assert 14 << 30 < gpu.memory_bytes < 300 << 30
+        assert gpu.source
 
 
 def test_graphs_are_captured_in_steps_of_eight_then_of_sixteen() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tokenyard.cli.support.flag_names import setting_names
-from tokenyard.cli.support.flags import Run
-from tokenyard.deploy.vllm_serve.flags import VERSIONS, Effect, FlagKind, flag_table, recorded_flags
+from tokenyard.cli.support.flags import RunCommand
+from tokenyard.deploy.vllm_serve.flags import VERSIONS, FlagEffect, FlagKind, flag_table, recorded_flags
 from tokenyard.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -40,8 +40,8 @@ def test_what_is_said_besides_is_of_flags_that_exist() -> None:
 
 
 def test_every_used_flag_is_a_flag_of_ours() -> None:
-    used = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
-    assert used <= setting_names(Run)
+    used = {flag.field for flag in flag_table() if flag.effect is FlagEffect.USED}
+    assert used <= setting_names(RunCommand)
 
 
 @pytest.mark.parametrize(

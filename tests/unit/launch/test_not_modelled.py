@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import KVCacheGroup
 from tokenyard.core.profiles import DecisionProfile
 from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.deploy.vllm_serve.flags import Effect, flag_table
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.parity.replay import replay_vector
+from tokenyard.questions.scenario import replay_spec
 
 VECTORS = Path(__file__).resolve().parents[2] / "parity" / "vectors-0.33"
 NAMED = re.compile("`([^`]*)`")
@@ -28,8 +29,8 @@ DRAFTS = {"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}
 
 def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
-    assert isinstance(command, Run)
-    return prepare(command)
+    assert isinstance(command, RunCommand)
+    return replay_spec(scenario_of(command))
 
 
 # ---- flags
@@ -155,7 +156,7 @@ def test_flags_that_it_calls_refused_are() -> None:
     refused -= {"--vllm-version"}
     assert len(refused) >= 14
     effects = {f"--{flag.name}": flag.effect for flag in flag_table()}
-    assert {effects[name.replace("--no-", "--")] for name in refused} == {Effect.NOT_MODELLED}
+    assert {effects[name.replace("--no-", "--")] for name in refused} == {FlagEffect.NOT_MODELLED}
 
 
 def test_a_head_that_drafts_takes_memory() -> None:

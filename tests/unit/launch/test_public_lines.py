@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
-from tokenyard.deploy.vllm_serve.flags import Effect
+from tokenyard.deploy.vllm_serve.flags import FlagEffect
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 from tokenyard.models import named
+from tokenyard.questions.scenario import replay_spec
 
 CONFIGS = Path(named.__file__).parent / "configs"
 LINES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("public_lines.toml").read_text())["line"]
@@ -80,12 +81,18 @@ def test_every_flag_is_accounted_for(line: dict[str, Any], tmp_path: Path) -> No
     (tmp_path / "config.json").write_text(json.dumps(shape | length | quantised | heads))
     ours = ["--model", str(tmp_path), "--gpu", "h200", "--ignore-unmodelled"]
     command = parse(["run", "chat", "--limit", "1", "--serve", line["text"], *ours])
-    assert isinstance(command, Run)
-    header = prepare(command).deployment
-    said = {Effect.USED: header.used, Effect.NO_EFFECT: header.without_effect, Effect.NOT_MODELLED: header.ignored}
+    assert isinstance(command, RunCommand)
+    header = replay_spec(scenario_of(command)).deployment
+    said = {
+        FlagEffect.USED: header.used,
+        FlagEffect.NO_EFFECT: header.without_effect,
+        FlagEffect.NOT_MODELLED: header.ignored,
+    }
     for each in command.launch.asked.given:
         kinds = {kind for kind, lines in said.items() if any(text.startswith(f"{each}") for text in lines)}
-        expected = Effect.NO_EFFECT if each.changes_nothing and each.effect is Effect.NOT_MODELLED else each.effect
+        expected = (
+            FlagEffect.NO_EFFECT if each.changes_nothing and each.effect is FlagEffect.NOT_MODELLED else each.effect
+        )
         assert kinds == {expected}, each
     assumed = {each.name for each in header.assumed}
     for name in ("max-num-seqs", "max-num-batched-tokens", "max-model-len", "gpu-memory-utilization"):

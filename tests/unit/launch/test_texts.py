@@ -240,8 +240,9 @@ def test_the_version_in_a_tag(image: str, version: str | None) -> None:
     [
         ("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3", "h100"),
         ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB", "a100-80gb"),
-        ("nvidia.com/gpu.product", "Tesla-T4", "Tesla-T4"),
-        ("nvidia.com/gpu.product", "NVIDIA-H100-NVL", "NVIDIA-H100-NVL"),
+        ("nvidia.com/gpu.product", "Tesla-T4", "t4"),
+        ("nvidia.com/gpu.product", "NVIDIA-H100-NVL", "h100-nvl"),
+        ("nvidia.com/gpu.product", "NVIDIA-H900", "NVIDIA-H900"),
         ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100", "a100-40gb"),
         ("cloud.google.com/gke-accelerator", "nvidia-h200-141gb", "h200"),
         ("gpu.nvidia.com/class", "H100_NVLINK_80GB", "h100"),

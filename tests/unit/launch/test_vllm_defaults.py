@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import RunCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import read_words, spelled_out
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.questions.scenario import replay_spec
 
 NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 2}'"""
 DRAFT = """--speculative-config '{"method": "draft_model", "model": "m", "num_speculative_tokens": 4}'"""
@@ -24,8 +25,8 @@ def setup(line: str, *words: str, version: str = "0.33", gpu: str = "h100") -> R
     before, serve, after = line.partition("vllm serve")
     text = f"{before}{serve}{after} {FITS}"
     command = parse(["run", "random", "--limit", "1", "--serve", text, "--gpu", gpu, "--vllm-version", version, *words])
-    assert isinstance(command, Run)
-    return prepare(command)
+    assert isinstance(command, RunCommand)
+    return replay_spec(scenario_of(command))
 
 
 @pytest.mark.parametrize(
@@ -344,8 +345,8 @@ def test_engines_elsewhere() -> None:
 
 def deployed(*words: str) -> ReplaySpec:
     command = parse(list(words))
-    assert isinstance(command, Run)
-    return prepare(command)
+    assert isinstance(command, RunCommand)
+    return replay_spec(scenario_of(command))
 
 
 def kv_memory(made: ReplaySpec) -> list[str]:
@@ -443,3 +444,21 @@ def test_images_in_shared_memory(line: str, version: str, refused: str | None) -
 def test_an_encoder_decoder_runs_in_no_pipeline() -> None:
     with pytest.raises(NoStartError, match="runs in no pipeline"):
         setup("vllm serve whisper-large-v3 -pp 4")
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "is_refused"),
+    [
+        ("--mm-processor-device cuda", "0.33", True),
+        ("""--mm-processor-kwargs '{"device": "cuda:0"}'""", "0.33", True),
+        ("--mm-processor-device cpu", "0.33", False),
+        ("""--mm-processor-kwargs '{"device": "cuda"}'""", "0.22", False),
+    ],
+)
+def test_images_are_not_read_on_the_gpu_of_the_model(words: str, version: str, is_refused: bool) -> None:
+    try:
+        setup(f"vllm serve qwen2.5-vl-7b {words}", version=version)
+        refused = False
+    except NoStartError as error:
+        refused = "mm_processor_device" in str(error)
+    assert refused == is_refused

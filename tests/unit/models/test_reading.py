@@ -99,7 +99,7 @@ def test_a_name_is_looked_up() -> None:
         ({"num_key_value_heads": 5}, "num_kv_heads = 5: must divide num_heads"),
         ({"kv_lora_rank": 512}, "kv_lora_rank = 512: is not modelled"),
         ({"num_experts": 4}, "num_experts = 4: is not modelled"),
-        ({"architectures": ["NewForLM"]}, "architectures = ['NewForLM']: is not known: docs/models.md lists"),
+        ({"architectures": ["NewLM"], "vocab_size": None}, "vocab_size = None: is missing"),
         ({"architectures": None}, "architectures = None: is missing: name one of the"),
         ({"quantization_config": {"quant_method": "zip"}}, "quant_method = 'zip': is not known: use one of"),
         ({"quantization_config": 8}, "quantization_config = 8: give an object"),

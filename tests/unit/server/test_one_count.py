@@ -14,7 +14,7 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline import TimelineReader
-from tokenyard.trace.export.timeline import PreviousTurn, Segment, StepSlice, emit_timeline
+from tokenyard.trace.export.timeline import PreviousTurn, StepSlice, TimelineSegment, emit_timeline
 from tokenyard.trace.facts import RequestTimeline
 
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
@@ -38,7 +38,9 @@ class Slices:
     def counter(self, name: str, us: int, value: int) -> None:
         """Not about reasons."""
 
-    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def request(
+        self, timeline: RequestTimeline, segments: list[TimelineSegment], previous: PreviousTurn | None
+    ) -> None:
         """Not about steps."""
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from tests.unit.server.real_server import connected, serving
 
-from tokenyard.web.connections import FairShare, most_connections
+from tokenyard.web.connections import AddressShare, most_connections
 
 HALF = b"GET /api/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Ha"
 
@@ -150,7 +150,7 @@ def test_of_what_is_answered_one_client_gets_a_share() -> None:
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
                 return (await client.get(path)).status_code
 
-        shared = FairShare(app, most=2)
+        shared = AddressShare(app, most=2)
         async with anyio.create_task_group() as group:
             for _ in range(2):
                 group.start_soon(get, "192.0.2.1", "/wait")

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.server.conftest import STEPS
 from tests.unit.server.web_client import Client, client_of, refused
 
-from tokenyard.trace.columnar.query import Limits
+from tokenyard.trace.columnar.query import QueryLimits
 from tokenyard.web import queries
 
 pytest.importorskip("duckdb")
@@ -56,7 +56,7 @@ def test_other_files_cannot_be_read(client: Client, steps: Path, folder: Path) -
 
 
 def test_a_question_has_an_end(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_LIMITS", Limits(seconds=1.0, memory_mb=512, rows=10))
+    monkeypatch.setattr(queries, "_LIMITS", QueryLimits(seconds=1.0, memory_mb=512, rows=10))
     endless = (
         "SELECT count(*) FROM range(100000) a, range(100000) b, range(1000) c WHERE a.range * b.range % 7 = c.range"
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.sim.traffic import ArrivalQueue
-from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 
 def request(name: str, **fields: Any) -> WorkloadRequest:

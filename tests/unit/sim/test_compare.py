@@ -10,8 +10,9 @@ from tokenyard.errors import ConfigError
 from tokenyard.questions.compare import METRICS, Interval, JobTimes, compare, draw, interval
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.steptime import load_latency
-from tokenyard.workload import AgenticOptions, Workload, agentic
+from tokenyard.steptime.load import load_latency
+from tokenyard.workload.generators import AgenticOptions, agentic
+from tokenyard.workload.record import Workload
 
 
 def settings() -> ReplaySettings:

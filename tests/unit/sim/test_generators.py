@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.workload import (
-    GENERATORS,
+from tokenyard.workload.generators import (
     AgenticOptions,
     ChatOptions,
     CompletionOptions,
     RagOptions,
-    Workload,
     agentic,
     chat,
     completion,
-    load_workload,
-    output_tokens,
     rag,
 )
+from tokenyard.workload.load import GENERATORS, load_workload
+from tokenyard.workload.record import Workload, output_tokens
 
 SMALL: dict[str, Workload] = {
     "agentic": agentic(AgenticOptions(num_sessions=12)),

@@ -19,7 +19,7 @@ from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.steptime.calibrated import CalibratedLatency, Drafting
 from tokenyard.steptime.constants import Constants, MeasuredDeployment, minor_version, shipped_constants
 from tokenyard.steptime.formula import Parallelism, gpus_together
-from tokenyard.steptime.known_error import LEFT_OUT, AskedDeployment, KnownError, Load, Spread, Term, known_error
+from tokenyard.steptime.known_error import LEFT_OUT, AskedDeployment, KnownError, SentLoad, Spread, Term, known_error
 from tokenyard.steptime.model import StepShape
 
 REPO = Path(__file__).resolve().parents[3]
@@ -36,7 +36,7 @@ def as_asked(one: MeasuredDeployment) -> AskedDeployment:
         parallel=Parallelism(tensor=tensor, data=data, pipeline=pipeline, expert=expert),
         kv_cache_dtype=None if one.kv_dtype == "auto" else one.kv_dtype,
         version=max(one.versions, key=lambda each: minor_version(each) or 0),
-        load=Load(users=one.users[0], input_tokens=one.input_tokens[0], output_tokens=one.output_tokens[0]),
+        load=SentLoad(users=one.users[0], input_tokens=one.input_tokens[0], output_tokens=one.output_tokens[0]),
     )
 
 

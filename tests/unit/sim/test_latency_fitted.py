@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.steptime import FittedLatency, RooflineLatency, StepShape, fit, step_features
-from tokenyard.steptime.fitted import FEATURES
+from tokenyard.steptime.fitted import FEATURES, FittedLatency, fit, step_features
+from tokenyard.steptime.model import StepShape
+from tokenyard.steptime.roofline import RooflineLatency
 
 
 def random_steps(seed: int, count: int) -> list[StepShape]:

@@ -8,10 +8,10 @@ import pytest
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.questions.recorded.answer import StepWatch
-from tokenyard.steptime import ConstantLatency, FittedLatency, RooflineLatency, StepShape, step_features
 from tokenyard.steptime.carried import Reach, extrapolate
-from tokenyard.steptime.fitted import MeasuredStep, fit_steps
-from tokenyard.steptime.model import LatencyModel, MappedLatency
+from tokenyard.steptime.fitted import FittedLatency, MeasuredStep, fit_steps, step_features
+from tokenyard.steptime.model import ConstantLatency, LatencyModel, MappedLatency, StepShape
+from tokenyard.steptime.roofline import RooflineLatency
 
 SLOWER = 1.3
 """How much longer than the model says the machine of these tests takes."""

@@ -10,17 +10,10 @@ from hypothesis import strategies as st
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.steptime import (
-    ConstantLatency,
-    FittedLatency,
-    LatencyModel,
-    RooflineLatency,
-    StepShape,
-    StepWork,
-    Transfer,
-    TransferDirection,
-    load_latency,
-)
+from tokenyard.steptime.fitted import FittedLatency
+from tokenyard.steptime.load import load_latency
+from tokenyard.steptime.model import ConstantLatency, LatencyModel, StepShape, StepWork, Transfer, TransferDirection
+from tokenyard.steptime.roofline import RooflineLatency
 
 
 def shape(*rows: tuple[int, int], sampled: int | None = None) -> StepShape:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.steptime import Efficiency, LatencyModel, RooflineLatency, StepShape, load_tables
+from tokenyard.steptime.load import load_tables
+from tokenyard.steptime.model import LatencyModel, StepShape
+from tokenyard.steptime.roofline import Efficiency, RooflineLatency
 
 LLAMA, H100 = named_model("llama-3.1-8b"), named_gpu("h100")
 IDEAL = Efficiency(gemm=1.0, attention=1.0, memory=1.0, experts=1.0, mixed=1.0)

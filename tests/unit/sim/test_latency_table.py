@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.decoders import uniform_decoder
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import named_gpu
-from tokenyard.models.named import named_model, uniform_decoder
-from tokenyard.steptime import StepShape, StepWork, load_latency, load_tables
-from tokenyard.steptime.tables import Curve, Grid, JointAttention, SeparateAttention, equivalent_prefill, through
+from tokenyard.models.named import named_model
+from tokenyard.steptime.load import load_latency, load_tables
+from tokenyard.steptime.model import StepShape, StepWork
+from tokenyard.steptime.tables import Curve, JointAttention, SeparateAttention, ValueGrid, equivalent_prefill, through
 
 TINY = uniform_decoder(
     name="tiny",
@@ -45,19 +47,19 @@ def test_a_grid_reproduces_what_is_linear_in_each_axis(x: float, y: float, a: fl
     points: dict[tuple[float, ...], float] = {
         p: a * p[0] + b * p[1] + c * p[0] * p[1] for p in itertools.product(*axes)
     }
-    assert Grid.from_points(points)(x, y) == pytest.approx(a * x + b * y + c * x * y, abs=1e-6)
+    assert ValueGrid.from_points(points)(x, y) == pytest.approx(a * x + b * y + c * x * y, abs=1e-6)
 
 
 def test_a_grid_holds_its_value_below_and_goes_on_above() -> None:
-    grid = Grid([[10.0, 20.0]], np.array([1.0, 2.0]))
+    grid = ValueGrid([[10.0, 20.0]], np.array([1.0, 2.0]))
     assert [grid(x) for x in (0, 10, 15, 20, 40)] == [1.0, 1.0, 1.5, 2.0, 4.0]
-    assert Grid([[10.0]], np.array([3.0]))(99) == 3.0
+    assert ValueGrid([[10.0]], np.array([3.0]))(99) == 3.0
 
 
 def test_a_grid_gives_up_axis_values_with_holes() -> None:
     points: dict[tuple[float, ...], float] = {(x, y): x + y for x in (1.0, 2.0, 4.0) for y in (1.0, 2.0, 4.0)}
     points.update({(3.0, y): 3.0 + y for y in (1.0, 3.0)})
-    assert Grid.from_points(points).axes == [[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]]
+    assert ValueGrid.from_points(points).axes == [[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]]
 
 
 def test_a_curve_is_tabulated_and_goes_on() -> None:
@@ -82,7 +84,9 @@ def test_a_chunk_beyond_the_table_is_cut_up() -> None:
         (*p, d, k): v + d for p, v in pairs.items() for d in (1.0, 2.0) for k in (1.0, 2.0)
     }
     table = JointAttention(
-        prefill=Grid.from_points(pairs), decode=Grid([[1.0], [1.0]], np.ones((1, 1))), mixed=Grid.from_points(mixed)
+        prefill=ValueGrid.from_points(pairs),
+        decode=ValueGrid([[1.0], [1.0]], np.ones((1, 1))),
+        mixed=ValueGrid.from_points(mixed),
     )
     assert table.seconds(64, 0, 0, 0) == pytest.approx(64 * 64 / 2)
     assert table.seconds(64, 0, 2, 1) == pytest.approx(64 * 64 / 2 + 2)
@@ -90,7 +94,8 @@ def test_a_chunk_beyond_the_table_is_cut_up() -> None:
 
 def test_separate_attention_takes_the_context_off_the_whole() -> None:
     table = SeparateAttention(
-        prefill_per_token=Grid([[1.0, 100.0]], np.array([0.5, 50.0])), decode=Grid([[1.0], [1.0]], np.full((1, 1), 7.0))
+        prefill_per_token=ValueGrid([[1.0, 100.0]], np.array([0.5, 50.0])),
+        decode=ValueGrid([[1.0], [1.0]], np.full((1, 1), 7.0)),
     )
     assert table.seconds(30, 40, 0, 0) == pytest.approx((70 * 70 - 40 * 40) / 2)
     assert table.seconds(30, 0, 3, 9) == pytest.approx(30 * 30 / 2 + 7)

@@ -10,7 +10,6 @@ import pytest
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import MODELS, named_model
 from tokenyard.questions.recorded.recorded_run import fitted_to_model
-from tokenyard.steptime import load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.carried import Ratios, ratios, scaled
 from tokenyard.steptime.fitted import (
@@ -22,6 +21,7 @@ from tokenyard.steptime.fitted import (
     step_features,
 )
 from tokenyard.steptime.formula import Parallelism
+from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import HOST, ConstantLatency, LatencyModel, StepShape, StepWork
 
 KINDS = ("llama-3.1-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "jamba-1.5-mini", "gemma-3-12b", "granite-4.0-h-tiny")

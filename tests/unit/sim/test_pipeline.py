@@ -15,8 +15,8 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import RoundRobin
-from tokenyard.steptime import ConstantLatency
-from tokenyard.workload import Workload
+from tokenyard.steptime.model import ConstantLatency
+from tokenyard.workload.record import Workload
 
 TWO_SECONDS = ConstantLatency(seconds=2.0)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tokenyard.cli.support.asking import prepare
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.parsing import parse
+from tokenyard.questions.scenario import replay_spec
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
@@ -43,7 +44,7 @@ def test_something_to_go_by(policy: str, fields: dict[str, object]) -> None:
 
 
 def test_the_header_of_a_run_says_so_instead_of_calling_the_flag_used() -> None:
-    deployment = prepare(parse(["run", "agentic", "--scheduling-policy", "priority"])).deployment  # type: ignore[arg-type]
+    deployment = replay_spec(scenario_of(parse(["run", "agentic", "--scheduling-policy", "priority"]))).deployment  # type: ignore[arg-type]
     assert deployment.used == []
     (said,) = deployment.without_effect
     assert said.startswith("--scheduling-policy priority: all requests have the same priority")

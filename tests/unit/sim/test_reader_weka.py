@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload import HashedTokens, load_workload
+from tokenyard.workload.load import load_workload
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.published import read_weka
+from tokenyard.workload.record import HashedTokens
 
 Writer = Callable[..., Path]
 

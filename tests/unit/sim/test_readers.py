@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload import FORMATS, GENERATORS, Workload, load_workload
-from tokenyard.workload.load import STARTS_ARE_DRAWN
+from tokenyard.workload.load import GENERATORS, STARTS_ARE_DRAWN, load_workload
 from tokenyard.workload.logs.logged import LogOptions
 from tokenyard.workload.logs.reading import what_it_holds
+from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.record import Workload
 
 Writer = Callable[..., Path]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from tokenyard.workload import HashedTokens, load_workload
+from tokenyard.workload.load import load_workload
+from tokenyard.workload.record import HashedTokens
 
 
 def hits(chains: list[list[bytes]]) -> list[int]:

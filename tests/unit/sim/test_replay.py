@@ -24,9 +24,12 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.sim.replay import Progress, ReplayResult, replay, replay_parallel
 from tokenyard.sim.routers import RoundRobin
-from tokenyard.steptime import ConstantLatency, LatencyModel, RooflineLatency, load_tables
-from tokenyard.workload import AgenticOptions, StreamTokens, Workload, WorkloadRequest, agentic, load_workload
-from tokenyard.workload.record import seed_of
+from tokenyard.steptime.load import load_tables
+from tokenyard.steptime.model import ConstantLatency, LatencyModel
+from tokenyard.steptime.roofline import RooflineLatency
+from tokenyard.workload.generators import AgenticOptions, agentic
+from tokenyard.workload.load import load_workload
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
 SECOND = ConstantLatency(seconds=1.0)
 CONFIG = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=2048)

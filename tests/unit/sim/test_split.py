@@ -12,10 +12,9 @@ from tokenyard.errors import RequestError
 from tokenyard.sim.replay import ReplayResult, replay_split
 from tokenyard.sim.routers import Fleet, router_maker
 from tokenyard.sim.settings import KVLink, ReplaySettings
-from tokenyard.steptime import ConstantLatency
-from tokenyard.steptime.model import StepShape, TransferDirection
-from tokenyard.workload import StreamTokens, Workload, WorkloadRequest, load_workload
-from tokenyard.workload.record import seed_of
+from tokenyard.steptime.model import ConstantLatency, StepShape, TransferDirection
+from tokenyard.workload.load import load_workload
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=4096, max_model_len=4096)
 SECOND = ConstantLatency(seconds=1.0)

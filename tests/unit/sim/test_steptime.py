@@ -12,10 +12,10 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
 from tokenyard.questions.accuracy.deployments import measured_model
-from tokenyard.steptime import load_latency
 from tokenyard.steptime.calibrated import CalibratedLatency, Drafting, columns_of
 from tokenyard.steptime.constants import Constants, model_key, shipped_constants
-from tokenyard.steptime.formula import NETWORK_BANDWIDTH, Parallelism, StepFormula, work_counts
+from tokenyard.steptime.formula import Parallelism, StepFormula, work_counts
+from tokenyard.steptime.load import load_latency
 from tokenyard.steptime.model import StepShape, StepWork
 
 LLAMA = named_model("llama-3.1-8b")
@@ -162,7 +162,7 @@ def test_every_factor_has_a_constant_or_a_group() -> None:
     constants = shipped_constants()
     for gpu in ("h100", "b200", "a10", "rtxpro6000"):
         values = constants.of(LLAMA, named_gpu(gpu))
-        assert values.pop("network") == NETWORK_BANDWIDTH
+        assert values.pop("network") == named_gpu(gpu).network_bandwidth
         assert all(0 < value < 1e3 for value in values.values())
     measured = measured_model("MiniMaxAI/MiniMax-M2.5", "fp8")
     old, new = (constants.of(measured, named_gpu("h200"), version) for version in ("0.16.0", None))

@@ -22,11 +22,9 @@ from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.errors import ConfigError
 from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.transfers import KVTransfer, Link, SimulatedTransfers
-from tokenyard.steptime import ConstantLatency
-from tokenyard.steptime.model import Transfer
+from tokenyard.steptime.model import ConstantLatency, Transfer
 from tokenyard.steptime.pace import VirtualClock
-from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
-from tokenyard.workload.record import seed_of
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
 BLOCK_BYTES = 1000
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=2048, max_model_len=2048)

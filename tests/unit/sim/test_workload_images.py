@@ -10,7 +10,7 @@ import pytest
 
 from tokenyard.cli.main import main
 from tokenyard.errors import WorkloadError
-from tokenyard.workload import load_workload
+from tokenyard.workload.load import load_workload
 from tokenyard.workload.readers.plain import plain_lines
 
 ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}

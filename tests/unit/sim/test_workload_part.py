@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.sim.test_replay import request
 
-from tokenyard.workload import Workload, load_workload
-from tokenyard.workload.load import busiest_part
+from tokenyard.workload.load import busiest_part, load_workload
+from tokenyard.workload.record import Workload
 
 
 def test_it_is_where_most_tokens_arrive_per_second() -> None:

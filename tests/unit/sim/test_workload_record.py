@@ -9,7 +9,7 @@ import pytest
 
 from tokenyard.core.request import RequestStatus
 from tokenyard.errors import ConfigError, RequestError, WorkloadError
-from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 
 def request(name: str = "a", **changes: Any) -> WorkloadRequest:

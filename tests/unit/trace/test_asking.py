@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tokenyard.trace.columnar.query import called_apart
+from tokenyard.trace.columnar.query import in_child_process
 
 
 def chatter(value: int) -> int:
@@ -19,9 +19,9 @@ def chatter(value: int) -> int:
 
 
 def test_what_a_library_prints_is_no_part_of_the_answer() -> None:
-    assert called_apart(chatter, 1, seconds=60) == 2
+    assert in_child_process(chatter, 1, seconds=60) == 2
 
 
 def test_nor_of_an_error() -> None:
     with pytest.raises(ValueError, match="negative"):
-        called_apart(chatter, -1, seconds=60)
+        in_child_process(chatter, -1, seconds=60)

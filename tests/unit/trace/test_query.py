@@ -18,7 +18,7 @@ import pytest
 from tokenyard.errors import ConfigError
 from tokenyard.trace.columnar import query
 from tokenyard.trace.columnar.convert import convert
-from tokenyard.trace.columnar.query import EVENT_VIEWS, Limits, ask
+from tokenyard.trace.columnar.query import EVENT_VIEWS, QueryLimits, ask
 from tokenyard.trace.schema import STEP_EVENTS
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
@@ -49,7 +49,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(trace: Path, sql: str, **limits: Any) -> list[tuple[Any, ...]]:
-    return ask(sql, trace, None, Limits(**limits)).rows
+    return ask(sql, trace, None, QueryLimits(**limits)).rows
 
 
 def test_every_event_has_a_view() -> None:
@@ -123,9 +123,9 @@ def test_names_of_this_process_are_not_tables(trace: Path) -> None:
 
 @pytest.mark.usefixtures("in_this_process")
 def test_rows_are_bounded(trace: Path) -> None:
-    answer = ask("select step from steps order by step", trace, None, Limits(rows=3))
+    answer = ask("select step from steps order by step", trace, None, QueryLimits(rows=3))
     assert (answer.rows, answer.truncated) == ([(0,), (1,), (2,)], True)
-    assert not ask("select step from steps", trace, None, Limits(rows=20)).truncated
+    assert not ask("select step from steps", trace, None, QueryLimits(rows=20)).truncated
 
 
 def test_a_process_of_its_own_answers_alike(trace: Path) -> None:

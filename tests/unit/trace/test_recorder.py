@@ -23,7 +23,7 @@ from tokenyard.core.sched.policy import FCFS
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import EngineDeadError
 from tokenyard.record.recorder import TraceRecorder, TurnOrder
-from tokenyard.trace.facts import Drafts, StepFacts, running_consumed
+from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, running_consumed
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -166,6 +166,11 @@ class Gathered:
 
     def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
         self.facts.append(msgspec.structs.replace(self.facts[-1], step=step, ts=ts, free_blocks=free_blocks))
+
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        for i, moment in enumerate(steps.moments):
+            self.step_completed(steps.completed + i, moment, steps.seconds[i], steps.sampled)
+            self.step_decided(steps.step(i))
 
     def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         policy = self.start.policy if self.start is not None else None

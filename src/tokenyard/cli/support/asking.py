@@ -6,36 +6,37 @@ from dataclasses import fields, replace
 from typing import cast
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.flags import Compare, Plan, Replay, Run, Split, Sweep
+from tokenyard.cli.support.flags import (
+    CompareCommand,
+    PlanCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
-from tokenyard.deploy.spec import ReplaySpec
-from tokenyard.questions.scenario import Scenario, prepared
-from tokenyard.workload.record import Workload
+from tokenyard.questions.scenario import Scenario
 
-__all__ = ["prepare", "say_overwritten", "scenario_of"]
+__all__ = ["say_overwritten", "scenario_of"]
 
 
-def scenario_of(flags: Replay) -> Scenario:
+def scenario_of(flags: ReplayFlags) -> Scenario:
     """The workload and the deployment that a command names."""
-    command = cast(Run | Compare | Split | Plan | Sweep, flags)
+    command = cast(RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand, flags)
     groups = {
         each.name: getattr(command, each.name) for each in fields(DeploymentSettings) if hasattr(command, each.name)
     }
     scenario = Scenario(workload=command.workload, arrivals=command.arrivals, slo=command.slo, **groups)
-    if not isinstance(command, Compare):
+    if not isinstance(command, CompareCommand):
         scenario = replace(scenario, more=command.more)
-    if isinstance(command, Split):
-        return replace(scenario, trace=command.output, apart=command.apart)
-    if isinstance(command, Run):
+    if isinstance(command, SplitCommand):
+        return replace(scenario, trace=command.output, split_settings=command.split_settings)
+    if isinstance(command, RunCommand):
         return replace(scenario, trace=command.output)
-    if isinstance(command, Plan):
-        return replace(scenario, apart=SplitSettings(kv_link_gb_per_s=command.kv_link_gb_per_s))
-    return replace(scenario, apart=command.apart) if isinstance(command, Sweep) else scenario
-
-
-def prepare(flags: Replay, workload: Workload | None = None) -> ReplaySpec:
-    """Check every flag, then read the workload, unless it is given. Raises TokenyardError."""
-    return prepared(scenario_of(flags), workload)
+    if isinstance(command, PlanCommand):
+        return replace(scenario, split_settings=SplitSettings(kv_link_gb_per_s=command.kv_link_gb_per_s))
+    return replace(scenario, split_settings=command.split_settings) if isinstance(command, SweepCommand) else scenario
 
 
 def say_overwritten(directory: object) -> None:

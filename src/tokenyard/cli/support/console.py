@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tokenyard.cli.support.streams import say
-from tokenyard.explain.render.console import PlainConsole
 from tokenyard.redaction import with_valid_text
 from tokenyard.sim.replay import Progress as Replayed
-from tokenyard.workload import Workload
+from tokenyard.workload.record import Workload
 
-__all__ = ["errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
+if TYPE_CHECKING:  # rich is loaded where it prints
+    from rich.console import Console
+
+__all__ = ["busy", "errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -31,22 +32,42 @@ _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]")
 
 
-class _Results(PlainConsole):
-    """One that leaves it to ``main`` what happens when the reader has gone away."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        raise BrokenPipeError
-
-
 def results() -> Console:
     """Standard output; ids and paths are printed as they are, without guessing at numbers to colour."""
-    return _Results(highlight=False)
+    from tokenyard.explain.render.console import PlainConsole  # noqa: PLC0415
+
+    class Results(PlainConsole):
+        """One that leaves it to ``main`` what happens when the reader has gone away."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            raise BrokenPipeError
+
+    return Results(highlight=False)
 
 
 def errors() -> Console:
     """Standard error."""
+    from tokenyard.explain.render.console import PlainConsole  # noqa: PLC0415
+
     return PlainConsole(stderr=True, highlight=False)
+
+
+def _is_for_machines() -> bool:
+    """Whether standard error is certainly no terminal, in rich's eyes either."""
+    return not sys.stderr.isatty() and not any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Say on a terminal what is being done meanwhile."""
+    if _is_for_machines():
+        yield
+        return
+    from rich.markup import escape  # noqa: PLC0415
+
+    with errors().status(escape(what)):
+        yield
 
 
 def warn(message: str) -> None:
@@ -82,10 +103,18 @@ def replay_bar(total: int, what: str = "") -> Iterator[Callable[[Replayed], None
     """What to call with a replay's progress; None when standard error is no terminal. ``what`` is replayed, if it is
     not the run itself.
     """
-    console = errors()
-    if not console.is_terminal:
+    console = None if _is_for_machines() else errors()
+    if console is None or not console.is_terminal:
         yield None
         return
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         *([TextColumn("{task.description}")] if what else []),
         BarColumn(bar_width=None),

@@ -1,4 +1,4 @@
-"""Flags and settings: what the library says in the words of the command line, and how numbers are read."""
+"""Flags and settings: what the library says in the words of the command line, and how values are read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
-from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
-
+from tokenyard.cli.support.flags.marks import POSITIONAL, Arg
+from tokenyard.deploy.settings import NO_SETTING
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
 from tokenyard.errors import shown, worded
 
-__all__ = ["default_of", "flag", "in_words_of", "number_rule", "setting_names", "spellings"]
+__all__ = ["NUMBERS", "Flag", "default_of", "flag", "flags_of", "in_words_of", "setting_names", "spellings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -37,23 +36,8 @@ def _number(text: str) -> float:
         raise ValueError(f"{shown(text)} is not a number") from None
 
 
-_READERS: dict[type, tuple[str, Callable[[str], Any]]] = {int: ("INT", _whole), float: ("FLOAT", _number)}
-
-
-def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """How tyro reads whole numbers and numbers, also where they may be left out."""
-    kinds = [each for each in get_args(info.type) or (info.type,) if each is not NoneType]
-    if len(kinds) != 1 or kinds[0] not in _READERS:
-        return None
-    kind: type = kinds[0]
-    metavar, read = _READERS[kind]
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda texts: read(texts[0]),
-        is_instance=lambda value: value is None or isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
-    )
+NUMBERS: dict[type, tuple[str, Callable[[str], Any]]] = {int: ("INT", _whole), float: ("FLOAT", _number)}
+"""What a help calls a number, and how it is read; ValueError for what is none."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -68,48 +52,66 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+class Flag(NamedTuple):
+    """A field of a command, or of one of its groups."""
+
+    group: str | None
+    """The field of the command that holds its group; None: its own."""
+    name: str
+    kind: Any
+    """Its type."""
+    said: tuple[Any, ...]
+    """What stands beside the type."""
+    default: object
+
+    @property
+    def spellings(self) -> list[str]:
+        """Its names, with dashes."""
+        args = [each for each in self.said if isinstance(each, Arg)]
+        names = [each.name for each in args if each.name]
+        return [flag(names[-1] if names else self.name), *(name for each in args for name in each.aliases)]
+
+
+@cache
+def flags_of(command: type[Any]) -> tuple[Flag, ...]:
+    """All that can be said to a command, what stands without a flag (WORKLOAD, TRACE) included."""
+    return tuple(_flags_of(command, None))
+
+
+def _flags_of(command: type, group: str | None) -> Iterator[Flag]:
+    hints = get_type_hints(command, include_extras=True)
+    for each in fields(command):
+        hint = hints[each.name]
+        is_marked = get_origin(hint) is Annotated
+        kind, said = (get_args(hint)[0], get_args(hint)[1:]) if is_marked else (hint, ())
+        if NO_SETTING in said:
+            continue
+        if is_dataclass(kind):
+            yield from _flags_of(kind, each.name)  # type: ignore[arg-type]  # a class: instances are no hints
+        else:
+            yield Flag(group, each.name, kind, said, each.default)
+
+
 @cache
 def setting_names(command: type[Any]) -> set[str]:
     """Settings that a command has a flag for; what stands without a flag (WORKLOAD, TRACE) is none."""
-    return set(_flags_of(command))
-
-
-def _flags_of(command: type) -> Iterator[str]:
-    hints = get_type_hints(command, include_extras=True)
-    for each in fields(command):
-        kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
-        if is_dataclass(kind):
-            yield from _flags_of(kind)  # type: ignore[arg-type]  # a class: instances are no hints
-        elif "_PositionalMarker" not in str(hints[each.name]) and "Positional" not in str(hints[each.name]):
-            yield each.name
+    return {each.name for each in flags_of(cast(type, command)) if POSITIONAL not in each.said}
 
 
 @cache
 def spellings(command: type[Any]) -> dict[str, str]:
     """Every way in which a flag of a command is written, with its dashes, and the setting that it is."""
-    return dict(_spellings(command))
-
-
-def _spellings(command: type) -> Iterator[tuple[str, str]]:
-    hints = get_type_hints(command, include_extras=True)
-    for each in fields(command):
-        kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
-        if is_dataclass(kind):
-            yield from _spellings(kind)  # type: ignore[arg-type]  # a class, as above
-        elif each.name in setting_names(command):
-            said = [part for part in getattr(hints[each.name], "__metadata__", ()) if hasattr(part, "aliases")]
-            names = [part.name for part in said if part.name]
-            yield flag(names[-1] if names else each.name), each.name
-            yield from ((name, each.name) for part in said for name in part.aliases or ())
+    return {
+        word: each.name
+        for each in flags_of(cast(type, command))
+        if POSITIONAL not in each.said
+        for word in each.spellings
+    }
 
 
 def default_of(command: type[Any], setting: str) -> object:
     """What a setting of a command is where it is not given; KeyError if the command has none of that name."""
-    hints = get_type_hints(command, include_extras=True)
-    for each in fields(command):
-        kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
-        if is_dataclass(kind) and setting in setting_names(kind):  # type: ignore[arg-type]  # a class, as below
-            return default_of(kind, setting)  # type: ignore[arg-type]  # likewise
+    for each in flags_of(cast(type, command)):
         if each.name == setting:
             return each.default
     raise KeyError(setting)

@@ -1,4 +1,4 @@
-"""Groups of settings as tyro reads them, with the help that stands in their docstrings."""
+"""Commands and groups of settings as tyro reads them, with the help that stands in their docstrings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import pairwise
+from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro.conf
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
-from tokenyard.cli.support.flag_names import number_rule
-from tokenyard.deploy.settings import NO_SETTING, OFF_UNLESS_NAMED, Help, SameAs, Settings
+from tokenyard.cli.support.flag_names import NUMBERS
+from tokenyard.cli.support.flags import COMMANDS, FrontFlags
+from tokenyard.cli.support.flags.marks import GROUPED, POSITIONAL, REPEATED, Arg
+from tokenyard.deploy.settings import NO_SETTING, OFF_UNLESS_NAMED, Help, Marker, SameAs, Settings
 
 __all__ = ["attribute_docs", "field_docs", "registry"]
 
@@ -87,23 +97,44 @@ def _documented(body: list[ast.stmt]) -> Iterator[tuple[ast.AnnAssign | ast.Assi
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups of settings for tyro: what stands beside a type becomes tyro's words for the same.
 
-_OFF: Any = tyro.conf.FlagCreatePairsOff
+_WORDS: dict[Marker, Any] = {
+    OFF_UNLESS_NAMED: tyro.conf.FlagCreatePairsOff,
+    POSITIONAL: tyro.conf.Positional,
+    GROUPED: tyro.conf.OmitArgPrefixes,
+    REPEATED: tyro.conf.UseAppendAction,
+}
+"""Markers, which take types that are known only later."""
 _HIDDEN: Any = tyro.conf.Suppress
 _FIXED: Any = tyro.conf.Fixed
-"""Markers, which take types that are known only later."""
 
 
 def registry() -> ConstructorRegistry:
     """How tyro reads numbers, and groups of settings."""
     rules = ConstructorRegistry()
-    rules.primitive_rule(number_rule)
+    rules.primitive_rule(_number_rule)
     rules.struct_rule(_settings_rule)
     return rules
 
 
+def _number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """How tyro reads whole numbers and numbers, also where they may be left out."""
+    kinds = [each for each in get_args(info.type) or (info.type,) if each is not NoneType]
+    if len(kinds) != 1 or kinds[0] not in NUMBERS:
+        return None
+    kind: type = kinds[0]
+    metavar, read = NUMBERS[kind]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda texts: read(texts[0]),
+        is_instance=lambda value: value is None or isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 def _settings_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
     kind = info.type
-    if not (isinstance(kind, type) and issubclass(kind, Settings)):
+    if not (isinstance(kind, type) and (issubclass(kind, Settings) or kind in COMMANDS or kind is FrontFlags)):
         return None
     given = info.default if isinstance(info.default, kind) else None
     texts = _texts(kind)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
@@ -115,15 +146,17 @@ def _settings_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
                 name=each.name,
                 type=_tyros(hints[each.name]),
                 default=_default(each) if given is None else getattr(given, each.name),
-                helptext=texts[each.name],
+                helptext=texts.get(each.name),
             )
-            for each in fields(kind)  # type: ignore[arg-type]  # every group is a dataclass
+            for each in fields(kind)
         ),
     )
 
 
 def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return tyro.MISSING if field.default is MISSING else field.default
 
 
 @cache
@@ -148,11 +181,13 @@ def _tyros(hint: Any) -> Any:
     for each in said:
         if isinstance(each, Help):
             otherwise = None if each.otherwise is None else f"(default: {each.otherwise})"
-            kind = Annotated[kind, tyro.conf.arg(metavar=each.metavar, help_behavior_hint=otherwise)]
-        elif each is OFF_UNLESS_NAMED:
-            kind = _OFF[kind]
+            name, aliases = (each.name, each.aliases) if isinstance(each, Arg) else (None, ())
+            words = tyro.conf.arg(name=name, aliases=aliases, metavar=each.metavar, help_behavior_hint=otherwise)
+            kind = Annotated[kind, words]
         elif each is NO_SETTING:
             kind = Annotated[_HIDDEN[_FIXED[kind]], tyro.conf.arg(help="")]
+        elif each in _WORDS:
+            kind = _WORDS[each][kind]
         elif not isinstance(each, SameAs):
             kind = Annotated[kind, each]  # tyro's own
     return kind

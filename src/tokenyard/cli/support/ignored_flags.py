@@ -11,7 +11,15 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
-from tokenyard.cli.support.flags import Command, Compare, Plan, Run, Split, Sweep
+from tokenyard.cli.support.flags import (
+    Command,
+    CompareCommand,
+    PlanCommand,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.settings import SpeculationSettings
 
 __all__ = ["ignored_flags"]
@@ -28,7 +36,7 @@ class _Rule(NamedTuple):
     """Settings of which a plan or a sweep may try values with which the flags do mean something."""
 
 
-_REPLAYS = (Run, Compare, Split, Plan, Sweep)
+_REPLAYS = (RunCommand, CompareCommand, SplitCommand, PlanCommand, SweepCommand, UpgradeCommand)
 _NO_GPU_IN = ("constant:", "fitted:")
 _MAY_REPEAT = {"slo", "price", "space", "grid", "policies"}
 """Flags of which every one counts."""
@@ -46,20 +54,20 @@ def _has_drafts(flags: SpeculationSettings) -> bool:
 
 def _may_split(command: Any) -> bool:
     """Whether there may be a split of prefill and decode with engines of a number of its own."""
-    if isinstance(command, Plan):
+    if isinstance(command, PlanCommand):
         return bool(command.split) or _varies(command, ("split",))
-    if isinstance(command, Sweep):
-        return command.apart.split is not None or _varies(command, ("split",))
-    return isinstance(command, Split) and command.apart.split is not None
+    if isinstance(command, SweepCommand):
+        return command.split_settings.split is not None or _varies(command, ("split",))
+    return isinstance(command, SplitCommand) and command.split_settings.split is not None
 
 
 def _varies(command: Any, names: Sequence[str]) -> bool:
     """Whether a plan or a sweep tries several values of one of the settings, or has a file of variants."""
-    if not isinstance(command, Plan | Sweep) or not names:
+    if not isinstance(command, PlanCommand | SweepCommand) or not names:
         return False
-    if isinstance(command, Sweep) and command.variants is not None:
+    if isinstance(command, SweepCommand) and command.variants is not None:
         return True
-    texts = chain.from_iterable(command.space if isinstance(command, Plan) else command.grid)
+    texts = chain.from_iterable(command.space if isinstance(command, PlanCommand) else command.grid)
     return any(re.search(rf"(^|[,\s-]){name}=", text.replace("-", "_")) for text in texts for name in names)
 
 
@@ -76,14 +84,14 @@ _RULES = (
         "it is for logs of services, and the workload is built in",
     ),
     _Rule(
-        (Run, Compare, Plan, Sweep),
+        (RunCommand, CompareCommand, PlanCommand, SweepCommand),
         ("speculative_method", "acceptance_rates"),
         lambda command: not _has_drafts(command.speculation),
         "without --num-speculative-tokens there are no drafts",
         ("num_speculative_tokens", "speculative_config", "spec_tokens"),
     ),
     _Rule(
-        (Run, Compare, Plan, Sweep),
+        (RunCommand, CompareCommand, PlanCommand, SweepCommand),
         ("kv_offloading_backend",),
         lambda command: command.transfer.kv_offloading_size is None,
         "without --kv-offloading-size nothing is offloaded",
@@ -99,7 +107,7 @@ _RULES = (
         ("data_parallel_size", "replicas"),
     ),
     _Rule(
-        (Plan, Sweep),
+        (PlanCommand, SweepCommand),
         ("kv_link_gb_per_s",),
         lambda command: not _may_split(command),
         "without --split every engine does both, prefill and decode",
@@ -139,14 +147,17 @@ _RULES = (
         "with chunked prefill no prompt is too long for a step",
         ("enable_chunked_prefill",),
     ),
+    _Rule((UpgradeCommand,), ("vllm_version",), lambda command: True, "--from and --to name the versions"),
     _Rule(
-        (Run, Split),
+        (RunCommand, SplitCommand),
         ("record_requests", "max_ids_per_step"),
         lambda command: command.output.trace is None and not os.environ.get("SCHED_TRACE_PATH"),
         "without --trace nothing is recorded",
     ),
-    _Rule((Compare,), ("scheduling_policy",), lambda command: True, "--policies names those that are compared"),
-    _Rule((Compare,), ("align",), lambda command: command.other is None, "it is for two traces, and one is given"),
+    _Rule((CompareCommand,), ("scheduling_policy",), lambda command: True, "--policies names those that are compared"),
+    _Rule(
+        (CompareCommand,), ("align",), lambda command: command.other is None, "it is for two traces, and one is given"
+    ),
 )
 
 
@@ -156,7 +167,7 @@ def ignored_flags(command: Command, arguments: Sequence[str]) -> list[str]:
     known = setting_names(kind)
     words = (word.partition("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word[:2] == "--")
     typed = Counter(word if word in known else word.removeprefix("no_") for word in words)
-    once = known - _MAY_REPEAT - (_SPLITS if kind is Plan else set())
+    once = known - _MAY_REPEAT - (_SPLITS if kind is PlanCommand else set())
     return [*_repeated(typed, once), *_without_effect(command, typed, known)]
 
 
@@ -167,7 +178,7 @@ def _repeated(typed: Counter[str], once: set[str]) -> Iterator[str]:
 
 
 def _without_effect(command: Command, typed: Counter[str], known: set[str]) -> Iterator[str]:
-    if isinstance(command, Compare) and command.other is not None:
+    if isinstance(command, CompareCommand) and command.other is not None:
         for name in typed:
             if name in known - _OF_TRACES:
                 yield f"{flag(name)} is ignored: two traces are compared, and nothing is replayed"

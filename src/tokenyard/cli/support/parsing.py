@@ -11,12 +11,10 @@ from io import StringIO
 from operator import or_
 from typing import Annotated, Any, cast
 
-import tyro
-
 from tokenyard.cli.support.flag_names import spellings
-from tokenyard.cli.support.flags import COMMANDS, Command, Compare
-from tokenyard.cli.support.groups import registry
-from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_given
+from tokenyard.cli.support.flags import COMMANDS, Command, CompareCommand
+from tokenyard.cli.support.plain_words import read_plainly
+from tokenyard.cli.support.vllm_argv import REPLAYS, ReplayCommand, plain_words, with_given
 from tokenyard.deploy.vllm_serve.flags import written_out
 from tokenyard.deploy.vllm_serve.serve_line import check_joined
 from tokenyard.redaction import hidden_words
@@ -90,9 +88,9 @@ def parse(arguments: list[str]) -> Command:
     if name in REPLAYS:
         check_joined(given, "flag")
         words, said = plain_words(REPLAYS[name], given)
-        if REPLAYS[name] is Compare:
+        if REPLAYS[name] is CompareCommand:
             words = with_one_policies(words)
-        return with_given(cast(Replay, _parsed([name, *words])), said)
+        return with_given(cast(ReplayCommand, _parsed([name, *words])), said)
     command = next((command for command, known in COMMANDS.items() if known == name), None)
     return _parsed(arguments if command is None else [name, *_written_out(command, given)])
 
@@ -107,7 +105,10 @@ def _written_out(command: type, words: list[str]) -> Iterator[str]:
 
 
 def _parsed(arguments: list[str]) -> Command:
-    """What tyro reads; what it says of a mistake holds no value of a flag that may have been a secret one."""
+    """What was typed; what is said of a mistake holds no value of a flag that may have been a secret one."""
+    plain = read_plainly(arguments)
+    if plain is not None:
+        return plain
     try:
         with redirect_stderr(StringIO()):
             return _read(arguments)
@@ -123,6 +124,11 @@ def _parsed(arguments: list[str]) -> Command:
 
 
 def _read(arguments: list[str]) -> Command:
+    """What tyro reads, which prints help and mistakes itself."""
+    import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
+
+    from tokenyard.cli.support.groups import registry  # noqa: PLC0415
+
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
     parsed = tyro.cli(
         reduce(or_, known),

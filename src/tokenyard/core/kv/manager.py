@@ -71,7 +71,8 @@ class KVCacheManager:
         self.table = table
         self.max_model_len = limits.max_model_len
         self.enable_caching = config.enable_prefix_caching
-        put_back = unhashed_first if profile.unhashed_blocks_first else append_freed
+        first = profile.unhashed_blocks_first if self.enable_caching else profile.uncached_blocks_first
+        put_back = unhashed_first if first else append_freed
         self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back)
         make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
         self.hasher: RequestHasher = hasher or make_hasher(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint
 from operator import index
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -18,6 +17,9 @@ from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown
 from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, policy_hint, registered_policies
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["FCFS", "Policy", "PolicyContext", "PolicyGate", "Priority", "looks_at_tokens", "make_policy"]
 
@@ -167,6 +169,8 @@ def make_policy(name: str) -> Policy:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     if name in SHIPPED:
+        from importlib.metadata import EntryPoint  # noqa: PLC0415 - vLLM's own policies need it not
+
         ours: Policy = EntryPoint(name, SHIPPED[name], ENTRY_POINT_GROUP).load()()
         return ours
     for point in registered_policies():

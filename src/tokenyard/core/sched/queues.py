@@ -366,10 +366,12 @@ class HoldersFirstQueues(WaitingQueues):
     A request that holds none keeps its place in ``waiting`` while it is passed over or waits for its grammar.
     """
 
-    __slots__ = ("_deferred",)
+    __slots__ = ("_deferred", "_go_on")
 
-    def __init__(self, new_queue: Callable[..., RequestQueue], block_size: int) -> None:
+    def __init__(self, new_queue: Callable[..., RequestQueue], block_size: int, *, go_on: bool = True) -> None:
         super().__init__(new_queue, block_size)
+        self._go_on = go_on
+        """Whether those with blocks are served while new ones are paused."""
         self._deferred: set[str] = set()
         """Requests that were passed over in the last pass, or came waiting for something."""
 
@@ -406,7 +408,9 @@ class HoldersFirstQueues(WaitingQueues):
 
     @property
     def num_going_on(self) -> int:
-        return sum(request.status is not RequestStatus.WAITING_FOR_STREAMING_REQ for request in self.skipped)
+        return self._go_on and sum(
+            request.status is not RequestStatus.WAITING_FOR_STREAMING_REQ for request in self.skipped
+        )
 
     @property
     def counts(self) -> tuple[int, int]:

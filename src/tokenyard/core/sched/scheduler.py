@@ -112,8 +112,12 @@ class Scheduler:
         )
         self._hooks = features.hooks
         tokens_per_block = cache_config.tokens_per_block
-        make_queues = HoldersFirstQueues if profile.requests_with_blocks_first else WaitingQueues
-        self._waiting_queues = room = make_queues(gate.new_queue, tokens_per_block)
+        room = (
+            HoldersFirstQueues(gate.new_queue, tokens_per_block, go_on=profile.pauses_spare_blocks)
+            if profile.requests_with_blocks_first
+            else WaitingQueues(gate.new_queue, tokens_per_block)
+        )
+        self._waiting_queues = room
         self._running = running = RunningList(config.max_num_seqs)
         context = SchedulerContext(
             config, cache_config, kv, kv.table, gate, running, room, features, self._hooks, in_flight, grammars

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
-    Found,
+    HeaderNote,
     Nodes,
     Said,
     device_of_image,
@@ -69,7 +69,7 @@ def _of_runtime(model: Mapping[str, Any]) -> ContainerCommand:
     words: list[str] = []
     source = str(model.get("storageUri") or "")
     name = source.removeprefix("hf://") if source.startswith("hf://") else source
-    note = Found("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
+    note = HeaderNote("vLLM", "the runtime's own", "the Hugging Face runtime brings one; --vllm-version says which")
     given = [part for word in words_of(model.get("command")) + words_of(model.get("args")) for part in _parts(word)]
     at = 0
     while at < len(given):
@@ -171,14 +171,14 @@ def _words(spec: Mapping[str, Any]) -> Iterator[str]:
         yield from ("--kv-transfer-config", json.dumps(connector))
 
 
-def _notes(spec: Mapping[str, Any]) -> Iterator[Found]:
+def _notes(spec: Mapping[str, Any]) -> Iterator[HeaderNote]:
     config = spec.get("vllmConfig")
     if isinstance(config, Mapping) and config and "enablePrefixCaching" not in config:
-        yield Found(
+        yield HeaderNote(
             "prefix caching", "off", "the chart turns it off where vllmConfig does not ask for enablePrefixCaching"
         )
     if isinstance(spec.get("raySpec"), Mapping):
-        yield Found("raySpec", "Ray", "the chart starts it over several machines; that is not read")
+        yield HeaderNote("raySpec", "Ray", "the chart starts it over several machines; that is not read")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, Piece, ShellError, Word, commands, expanded, split_words
+from tokenyard.deploy.vllm_serve.shell import (
+    MOST_CHARACTERS,
+    ShellError,
+    Word,
+    WordPart,
+    commands,
+    expanded,
+    split_words,
+)
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_beginning
 
@@ -17,11 +25,12 @@ __all__ = [
     "SEVERAL",
     "ContainerCommand",
     "Expander",
-    "Found",
+    "HeaderNote",
     "MeasuredKV",
     "Nodes",
     "Said",
     "device_of_image",
+    "gpus_visible",
     "is_unit",
     "is_vllm_image",
     "script_started",
@@ -44,7 +53,7 @@ class Said(NamedTuple):
     """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
 
 
-class Found(NamedTuple):
+class HeaderNote(NamedTuple):
     """Something that a header says of the text: ``name value: why``."""
 
     name: str
@@ -52,7 +61,7 @@ class Found(NamedTuple):
     why: str
 
 
-NO_GPU = Found("start-up log", "no GPU", "the log names none; --gpu says which")
+NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
 
 
 class MeasuredKV(NamedTuple):
@@ -90,10 +99,12 @@ class ContainerCommand:
     replicas: Said | None = None
     """``4``, or ``1..4`` where they are scaled."""
     nodes: Nodes | None = None
+    gpus: Said | None = None
+    """How many the text gives to it, where it says so."""
     resolved: dict[str, Any] = field(default_factory=dict)
     """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     """What was not read, and what the text leaves to its reader."""
 
 
@@ -196,6 +207,22 @@ def _parts(image: str) -> tuple[str, str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# How many GPUs a command is given.
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+_DEVICES = re.compile(r"[0-9]{1,3}(?:,[0-9]{1,3}){0,63}|GPU-[\w-]{8,60}(?:,GPU-[\w-]{8,60}){0,63}")
+
+
+def gpus_visible(environment: Mapping[str, str]) -> Said | None:
+    """The number of GPUs that variables leave to a process; None where they name none by number."""
+    for name in _VISIBLE:
+        devices = environment.get(name, "").replace(" ", "")
+        if _DEVICES.fullmatch(devices):
+            return Said(str(len(set(devices.split(",")))), f"{name}={devices[:100]}")
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # A command line or a script that starts vLLM: ``vllm serve``, its modules, or a container of it.
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(?!=)")
@@ -204,12 +231,16 @@ _OPENS = ("if", "case", "for", "while", "until", "select")
 _CLOSES = ("fi", "esac", "done")
 _BEFORE_COMMANDS = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "!", "time")
 _TESTS = ("[", "[[", "test")
+_ROUNDS = HeaderNote(
+    "for", "a loop", "each round starts another one: one of them gets all the traffic here (--replicas)"
+)
 _SPEAKS_OF = frozenset(
     ("echo", "printf", "logger", "grep", "egrep", "pgrep", "pkill", "killall", "kill", "ps", "awk", "sed", "which")
 )
 """Commands that name others, and do not run them."""
 _CLI = "vllm.entrypoints.cli.main"
-_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server")
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", "dynamo.vllm")
+"""The last is a worker of Dynamo's, which takes vLLM's flags."""
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
@@ -258,9 +289,9 @@ class Expander:
             self._assign(found[1], word, found.end(), adds=bool(found[2]), may_not_run=may_not_run)
         return []
 
-    def notes(self) -> tuple[Found, ...]:
+    def notes(self) -> tuple[HeaderNote, ...]:
         """What is to be said of the variables that were used."""
-        return tuple(Found(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
+        return tuple(HeaderNote(name, "in the script", why) for name, why in self.assumed.items() if name in self._used)
 
     def _assign(self, name: str, word: Word, end: int, *, adds: bool, may_not_run: bool) -> None:
         if may_not_run:
@@ -274,7 +305,7 @@ class Expander:
             words = [text for each in items for text in self._expanded(each)]
             self.arrays[name] = [*(self.arrays.get(name, []) if adds else ()), *words]
             return
-        value = [Piece(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
+        value = [WordPart(word[0].text[end:], is_quoted=True), *(p._replace(is_quoted=True) for p in word[1:])]
         text = "".join(self._expanded(value))
         before = self.environment.get(name, "") if adds else ""
         self._spend(len(before))
@@ -299,7 +330,7 @@ class Expander:
         return words
 
 
-def _is_variable(piece: Piece) -> bool:
+def _is_variable(piece: WordPart) -> bool:
     return piece.name is not None or piece.is_quoted
 
 
@@ -323,16 +354,20 @@ def words_started(
 
 def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | None:
     found: list[ContainerCommand] = []
-    depth, tested = 0, False
+    opened: list[str] = []
+    tested = False
     cut: int | None = None
     for command in commands(text):
         if cut is not None and found:
             found[-1] = replace(found[-1], notes=(*found[-1].notes, _cut_off(cut, command)))
         cut = None
         first = _text(command[0])
-        depth += (first in _OPENS) - (first in _CLOSES)
+        if first in _OPENS:
+            opened.append(first)
+        elif first in _CLOSES and opened:
+            opened.pop()
         bare = _bare(command)
-        rest = expander.assigned(bare, may_not_run=depth > 0 or tested)
+        rest = expander.assigned(bare, may_not_run=bool(opened) or tested)
         tested = bool(bare) and _text(bare[0]) in _TESTS
         started = _command(expander.words(rest), expander, levels) if rest else None
         if started is None or (found and _text(rest[0]).startswith("--")):
@@ -340,7 +375,8 @@ def _script(text: str, expander: Expander, levels: int) -> ContainerCommand | No
         if not any(started.words == each.words for each in found):
             names = _written_out(rest)
             kept = {name: value for name, value in started.environment.items() if name not in names}
-            found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes)))
+            rounds = (_ROUNDS,) if "for" in opened else ()
+            found.append(replace(started, environment=kept, notes=(*expander.notes(), *started.notes, *rounds)))
             cut = command.cut_at
     if len(found) > 1:
         raise ShellError(f"{len(found)} commands start vLLM: paste the one that is meant")
@@ -353,11 +389,11 @@ def _written_out(command: list[Word]) -> set[str]:
     return {piece.name for word in command for piece in word if piece.name is not None} - passed_on
 
 
-def _cut_off(line: int, behind: list[Word]) -> Found:
+def _cut_off(line: int, behind: list[Word]) -> HeaderNote:
     """What is to be said of the words that stand below the comment that ends a command."""
     flags = [text.partition("=")[0] for text in map(_text, behind) if text.startswith("-")]
     what = ", ".join(flags) or "what stands below it"
-    return Found("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
+    return HeaderNote("comment", f"line {line}", f"a shell ends the command there: not read: {what}")
 
 
 def _bare(command: list[Word]) -> list[Word]:
@@ -434,7 +470,7 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
         return _on_a_cluster(words, expander)
     if "run" not in words[:3] or words[0].rsplit("/", 1)[-1] not in _CONTAINERS:
         return None
-    environment, notes, entry = dict(expander.environment), list[Found](), list[str]()
+    environment, notes, entry = dict(expander.environment), list[HeaderNote](), list[str]()
     at = _options(words, words.index("run") + 1, environment, notes, entry)
     if at == len(words):
         return None
@@ -447,7 +483,20 @@ def _container(words: list[str], expander: Expander, levels: int) -> ContainerCo
     if found is None:
         return None
     version, gpu = found.version or version_of_image(image), found.gpu or device_of_image(image)
-    return replace(found, version=version, gpu=gpu, notes=(*notes, *found.notes))
+    return replace(found, version=version, gpu=gpu, gpus=_gpus_of_docker(words[:at]), notes=(*notes, *found.notes))
+
+
+def _gpus_of_docker(words: Sequence[str]) -> Said | None:
+    """The number that ``--gpus`` of ``docker run`` gives: ``2``, ``device=0,1``; None for all."""
+    for i, word in enumerate(words):
+        if word == "--gpus" or word.startswith("--gpus="):
+            value = word.partition("=")[2] if "=" in word else "".join(words[i + 1 : i + 2])
+            said = value.strip("\"'").removeprefix("device=")
+            if said.isdecimal() and said == value:
+                return Said(said, f"--gpus {value}")
+            if _DEVICES.fullmatch(said):
+                return Said(str(len(said.split(","))), f"--gpus {value[:100]}")
+    return None
 
 
 def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | None:
@@ -462,7 +511,9 @@ def _on_a_cluster(words: list[str], expander: Expander) -> ContainerCommand | No
     return _started(words[: at + 1], words[at + 1 :], expander)
 
 
-def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: list[Found], entry: list[str]) -> int:
+def _options(
+    words: Sequence[str], at: int, environment: dict[str, str], notes: list[HeaderNote], entry: list[str]
+) -> int:
     """Where the image stands, behind the options of ``docker run``; variables that they set are noted."""
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].partition("=")
@@ -481,15 +532,17 @@ def _options(words: Sequence[str], at: int, environment: dict[str, str], notes: 
         elif name == "--entrypoint":
             entry[:] = [value] if value else []
         elif name == "--env-file":
-            notes.append(Found(name, value, "variables in it are not read"))
+            notes.append(HeaderNote(name, value, "variables in it are not read"))
     return min(at, len(words))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Units of systemd: ``ExecStart=`` (in Podman's, ``Image=`` and ``Exec=``) and the variables that the unit sets.
+# Programs of supervisord: ``command=`` and ``environment=A="b",C="d"``.
 
-_SECTION = re.compile(r"^[ \t]*\[(?:Service|Container)\][ \t\r]*$", re.MULTILINE)
-_EXEC = re.compile(r"^[ \t]*(?:ExecStart|Exec)[ \t]*=", re.MULTILINE)
+_SECTION = re.compile(r"^[ \t]*\[(?:Service|Container|program:[^\]\n]{1,100})\][ \t\r]*$", re.MULTILINE)
+_EXEC = re.compile(r"^[ \t]*(?:ExecStart|Exec|command)[ \t]*=", re.MULTILINE)
+_SUPERVISED = re.compile(r"([A-Za-z_]\w{0,200})=(\"[^\"]*\"|'[^']*'|[^,]*)")
 _PREFIXES = "@-:+!|"
 
 
@@ -501,7 +554,7 @@ def is_unit(text: str) -> bool:
 def unit_started(text: str) -> list[ContainerCommand]:
     """What the unit starts, if that is vLLM. Raises ConfigError."""
     environment: dict[str, str] = {}
-    notes: list[Found] = []
+    notes: list[HeaderNote] = []
     commands: list[str] = []
     image = in_container = ""
     for line in _joined(text):
@@ -511,13 +564,15 @@ def unit_started(text: str) -> list[ContainerCommand]:
             continue
         if name == "Environment":
             environment.update(_assignments(value) if value else {})
+        elif name == "environment":
+            environment.update((each[1], each[2].strip("\"'")) for each in _SUPERVISED.finditer(value))
         elif name == "EnvironmentFile":
-            notes.append(Found(name, value, "variables in it are not read"))
+            notes.append(HeaderNote(name, value, "variables in it are not read"))
         elif name == "Image":
             image = value
         elif name == "Exec":
             in_container = value
-        elif name == "ExecStart":
+        elif name in ("ExecStart", "command"):
             commands = [*commands, value.lstrip(_PREFIXES)] if value else []
     if image and in_container:  # of Podman's quadlets: words that follow the image's entry point
         commands = [f"podman run {image} {in_container}"]

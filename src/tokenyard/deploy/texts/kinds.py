@@ -16,15 +16,28 @@ from tokenyard.deploy.texts.charts import (
 )
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
-    Found,
+    HeaderNote,
     Said,
+    gpus_visible,
     is_unit,
     script_started,
     unit_started,
     version_installed,
 )
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
-from tokenyard.deploy.texts.manifests import containers_started, with_config_maps
+from tokenyard.deploy.texts.devices import machines_of_slurm
+from tokenyard.deploy.texts.manifests import containers_started, gpu_named, with_config_maps
+from tokenyard.deploy.texts.operators import (
+    engines_of_ray,
+    inspected_started,
+    is_inspection,
+    is_model_resource,
+    is_model_service,
+    is_ray_serve,
+    model_resource_started,
+    model_service_started,
+    values_of_release,
+)
 from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
@@ -33,13 +46,15 @@ from tokenyard.redaction import hidden_beginning
 
 __all__ = ["HOW", "MOST_OF_A_LOG", "started_by"]
 
+_LINE = "vllm serve"
+_STARTS_WITHIN = "a `vllm serve` stands in it, and not as a command that can be read"
 HOW = 'paste the whole line, for example "vllm serve MODEL --max-num-seqs 64"'
 _MODEL = "model"
 _BY_CONFIG = "a file of flags, as `vllm serve --config` takes it, is given by --config"
 MOST_OF_A_LOG = 1 << 22
 """Characters of a log that are looked through: a start is at its beginning."""
 _MANIFEST = frozenset(("apiVersion", "kind", "services"))
-_AROUND = Found("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
+_AROUND = HeaderNote("manifest", "a script in it", "image, replicas, variables and GPU around the script are not read")
 _MANIFEST_STARTS = ("[", "{")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
@@ -65,6 +80,10 @@ _TEXTS = (
     _TextKind("systemd unit", is_unit, unit_started),
 )
 _DOCUMENTS = (
+    _DocumentKind("inspection", is_inspection, inspected_started),
+    _DocumentKind("KubeAI Model", is_model_resource, model_resource_started),
+    _DocumentKind("Ray Serve configuration", is_ray_serve, engines_of_ray),
+    _DocumentKind("llm-d values", is_model_service, model_service_started),
     _DocumentKind("production-stack values", is_values, engines_of_values),
     _DocumentKind("SkyPilot task", is_task, task_started),
     _DocumentKind("InferenceService", is_inference_service, predictors_started),
@@ -85,7 +104,17 @@ def started_by(text: str, source: str = "serve") -> ContainerCommand:
         devices = started.environment.get(name, "")
         if devices.startswith("MIG-"):
             started = replace(started, gpu=Said("MIG", f"{name} in the text: a slice of a GPU"))
-    return started
+    return replace(_on_slurm(started, text), gpus=started.gpus or gpus_visible(started.environment))
+
+
+def _on_slurm(started: ContainerCommand, text: str) -> ContainerCommand:
+    """With the GPU and the machines that a Slurm script asks for, where nothing else says them."""
+    if "#SBATCH" not in text[:MOST_OF_A_LOG]:
+        return started
+    kind, nodes = machines_of_slurm(text[:MOST_OF_A_LOG])
+    known = None if kind is None else gpu_named(kind)
+    gpu = None if known is None else Said(known, f"{kind} of the #SBATCH lines")
+    return replace(started, gpu=started.gpu or gpu, nodes=started.nodes or nodes)
 
 
 def _started_by(text: str, source: str) -> ContainerCommand:
@@ -95,7 +124,7 @@ def _started_by(text: str, source: str) -> ContainerCommand:
                 kind.read(text[:MOST_OF_A_LOG]), text, source, f"the {kind.name} starts no vLLM that can be read"
             )
     documents, problem = _documents(text)
-    documents = unlisted(with_config_maps(documents))
+    documents = [values_of_release(each) for each in unlisted(with_config_maps(documents))]
     scalers = scalers_of(documents)
     found: list[ContainerCommand] = []
     for document in documents:
@@ -109,7 +138,8 @@ def _started_by(text: str, source: str) -> ContainerCommand:
     if started is None:
         is_config = any(isinstance(each, dict) and _MODEL in each for each in documents)
         how = _BY_CONFIG if is_config else HOW
-        raise ConfigError(source, hidden_beginning(text.strip()), f"holds no `vllm serve`: {how}")
+        none = _STARTS_WITHIN if _LINE in text else "holds no `vllm serve`"
+        raise ConfigError(source, hidden_beginning(text.strip()), f"{none}: {how}")
     if any(isinstance(each, dict) and not _MANIFEST.isdisjoint(each) for each in documents):
         started = replace(started, notes=(*started.notes, _AROUND))
     return started

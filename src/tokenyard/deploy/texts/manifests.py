@@ -10,7 +10,7 @@ from typing import Any
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
     Expander,
-    Found,
+    HeaderNote,
     Nodes,
     Said,
     device_of_image,
@@ -18,9 +18,10 @@ from tokenyard.deploy.texts.commands import (
     version_of_image,
     words_started,
 )
+from tokenyard.deploy.texts.devices import gpus_of_service
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
-from tokenyard.models.gpus import GPUS, gpu_of_device
+from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance
 from tokenyard.redaction import hidden_beginning
 
 __all__ = [
@@ -57,19 +58,6 @@ _INSTANCE = (
     "beta.kubernetes.io/instance-type",
     "karpenter.k8s.aws/instance-family",
 )
-_INSTANCES = (
-    ("a100-40gb", r"p4d\b|a2-highgpu|a2-megagpu|standard_nd96asr"),
-    ("a100-80gb", r"p4de\b|a2-ultragpu|standard_nd96amsr"),
-    ("h100", r"p5\b|a3-highgpu|a3-megagpu|a3-edgegpu|standard_nd96isr_h100"),
-    ("h200", r"p5en?\b|a3-ultragpu|standard_nd96isr_h200"),
-    ("b200", r"p6-b200|a4-highgpu"),
-    ("b300", r"p6-b300"),
-    ("gb200", r"p6e-gb200|a4x-highgpu|standard_nd128isr_ndr_gb200"),
-    ("l4", r"g6\b|gr6\b|g2-standard"),
-    ("l40s", r"g6e\b"),
-    ("rtxpro6000", r"g7e\b|g4-standard"),
-)
-"""What clouds call machines that have them (2026)."""
 _OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
 _ANY = ("gpu", "accelerator")
 _SLICE_LABELS = ("cloud.google.com/gke-gpu-partition-size", "nvidia.com/mig.config")
@@ -78,7 +66,7 @@ _OTHER_DEVICES = re.compile(
     r"amd\.com/gpu|google\.com/tpu|aws\.amazon\.com/neuron|habana\.ai/|gpu\.intel\.com/|huawei\.com/"
 )
 _SHARED_LABELS = ("cloud.google.com/gke-gpu-sharing-strategy", "cloud.google.com/gke-max-shared-clients-per-gpu")
-_SHARED = Found("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
+_SHARED = HeaderNote("gpu", "shared", "others run on it too: times and memory here are those of a GPU of one's own")
 _WHOLE = ("", "all-disabled")
 _MOST = 200
 
@@ -105,9 +93,9 @@ def gpu_of_labels(labels: Iterable[tuple[str, str]]) -> Said | None:
         if label in _PRODUCT:
             found.setdefault(gpu_named(value) or value[:_MOST], where)
         elif label in _INSTANCE:
-            gpu = _of_instance(value)
-            if gpu is not None:
-                found.setdefault(gpu, where)
+            machine = gpu_of_instance(value)
+            if machine is not None:
+                found.setdefault(machine.name, where)
         elif any(word in label.lower() for word in _ANY):
             gpu = gpu_named(value)
             if gpu is not None:
@@ -150,13 +138,6 @@ def _resources(resources: Any) -> Iterator[str]:
         yield from (str(name) for name, count in asked.items() if count) if isinstance(asked, Mapping) else ()
 
 
-def _of_instance(kind: str) -> str | None:
-    short = kind.lower()[:_MOST]
-    found = [gpu for gpu, pattern in _INSTANCES if re.match(pattern, short)]
-    # A name may begin like a shorter one: p5en is no p5.
-    return found[-1] if found else None
-
-
 def labels_of_pod(pod: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The labels that nodes of a pod must have: its nodeSelector, and what its affinity requires."""
     labels: list[tuple[str, str]] = []
@@ -197,12 +178,12 @@ def is_compose(document: Any) -> bool:
     return isinstance(services, Mapping) and any(isinstance(each, Mapping) for each in services.values())
 
 
-def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Found, ...]]:
+def interpolated(service: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[HeaderNote, ...]]:
     """A service with the defaults of its variables, and what is to be said of them."""
     names: dict[str, str] = {}
     written = {name: _written(each, names, _DEEPEST) for name, each in service.items()}
     why = "their defaults in the file are taken: what .env or the shell sets is not read"
-    return written, (Found("variables of Compose", ", ".join(names), why),) if names else ()
+    return written, (HeaderNote("variables of Compose", ", ".join(names), why),) if names else ()
 
 
 def _written(value: Any, names: dict[str, str], levels: int) -> Any:
@@ -431,7 +412,7 @@ def is_word(value: Any) -> bool:
 def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> ContainerCommand | None:
     """What one container starts; None if it is not vLLM's. Raises ConfigError."""
     around = around or _Around()
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     if around.is_compose:
         container, notes = interpolated(container)
     around = _scaled(around, container)
@@ -446,6 +427,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
     labels, resources = [] if around.pod is None else labels_of_pod(around.pod), container.get("resources")
     gpu = device_of_image(image) or gpu_of_resources(resources) or found.gpu or gpu_of_labels(labels)
     gpus = _gpus(resources)
+    given = gpus_of_service(container) if gpus is None else Said(str(gpus), "nvidia.com/gpu of the resources")
     nodes = Nodes(around.machines, gpus, "size of the LeaderWorkerSet") if around.machines > 1 else None
     shared = (_SHARED,) if is_gpu_shared(labels, resources) else ()
     return replace(
@@ -454,6 +436,7 @@ def _started_in(container: Mapping[str, Any], around: _Around | None = None) -> 
         gpu=gpu,
         replicas=around.replicas,
         nodes=nodes,
+        gpus=found.gpus or given,
         notes=(*found.notes, *notes, *_notes(container), *shared),
     )
 
@@ -520,7 +503,7 @@ def environment_of(value: Any) -> dict[str, str]:
     return found
 
 
-def _notes(container: Mapping[str, Any]) -> Iterator[Found]:
+def _notes(container: Mapping[str, Any]) -> Iterator[HeaderNote]:
     for name in ("envFrom", "env_file"):
         if container.get(name):
-            yield Found(name, "variables", "they are set elsewhere, and are not read")
+            yield HeaderNote(name, "variables", "they are set elsewhere, and are not read")

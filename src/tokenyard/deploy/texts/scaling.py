@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.deploy.texts.commands import ContainerCommand, Found, Said
+from tokenyard.deploy.texts.commands import ContainerCommand, HeaderNote, Said
 from tokenyard.deploy.texts.manifests import count_of
 
 __all__ = ["range_of", "scaled", "scalers_of", "unlisted"]
@@ -17,7 +17,7 @@ _SCALERS = {
 }
 """Kinds, their fields, and the most that counts where they name none."""
 
-_EACH_NODE = Found(
+_EACH_NODE = HeaderNote(
     "DaemonSet", "one on each node", "how many nodes there are is not said: --replicas gives their number"
 )
 
@@ -49,7 +49,7 @@ def scaled(started: ContainerCommand, document: Any, scalers: Sequence[Mapping[s
         spec, kind = scaler["spec"], scaler["kind"]
         target = _name(spec.get("scaleTargetRef"))
         if target != name:
-            note = Found(kind, target, "scales something else, and is not read")
+            note = HeaderNote(kind, target, "scales something else, and is not read")
             started = replace(started, notes=(*started.notes, note))
             continue
         least, most, otherwise = _SCALERS[kind]

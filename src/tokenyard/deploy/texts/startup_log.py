@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokenyard.deploy.texts.commands import NO_GPU, ContainerCommand, Found, MeasuredKV, Said
+from tokenyard.deploy.texts.commands import NO_GPU, ContainerCommand, HeaderNote, MeasuredKV, Said
 from tokenyard.deploy.texts.data import ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
@@ -84,16 +84,16 @@ def log_started(text: str) -> list[ContainerCommand]:
     begin, starts = _last_start(text)
     start = text[begin:]
     given = _given(start)
-    notes = [Found("start-up log", f"{starts} starts", "the last one is read")] if starts > 1 else []
+    notes = [HeaderNote("start-up log", f"{starts} starts", "the last one is read")] if starts > 1 else []
     if given is None:
         engine = _ENGINE.search(start)
         if engine is None:
             return []
         given = dict(_of_engine(start[engine.end() :].partition("\n")[0]))
         why = "it has no line of `non-default args` that can be read: flags are those of the engine's line"
-        notes.append(Found("start-up log", "engine", why))
+        notes.append(HeaderNote("start-up log", "engine", why))
     words, unread = _words(given)
-    notes += [Found(name, "in the log", "is no flag that is known here, and is not read") for name in unread]
+    notes += [HeaderNote(name, "in the log", "is no flag that is known here, and is not read") for name in unread]
     gpu = _gpu(start)
     if gpu is None:
         notes.append(NO_GPU)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
-from tokenyard.core.profiles import NEWEST, PROFILES, VLLM_0_22
+from tokenyard.core.profiles import NEWEST, PROFILES
+from tokenyard.core.releases import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 
@@ -42,9 +43,9 @@ RAY_V2_EXECUTOR = "VLLM_USE_RAY_V2_EXECUTOR_BACKEND"
 WORKER_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 OBEYED: dict[str, tuple[str, ...]] = {
     ALLOW_LONG_MAX_MODEL_LEN: tuple(PROFILES),
-    V2_MODEL_RUNNER: tuple(version for version in PROFILES if version != "0.22"),
-    RAY_V2_EXECUTOR: ("0.22",),
-    WORKER_METHOD: ("0.33",),
+    V2_MODEL_RUNNER: versions_with("all_drafts_schedule_ahead"),
+    RAY_V2_EXECUTOR: versions_with("ray_executor_can_be_older"),
+    WORKER_METHOD: versions_with("shared_images_need_spawn"),
 }
 """Each with the versions of vLLM in which it is read and modelled."""
 
@@ -64,18 +65,18 @@ def is_on(name: str, given: Mapping[str, str], *, default: bool = False) -> bool
 # What ``vllm serve`` takes where no flag says: by GPU and by version.
 #
 # Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
-# throughput. Since 0.28, 160 GiB and more mean a still larger budget.
+# throughput. In later versions 160 GiB and more mean a still larger budget.
 
 KNOWN_VERSIONS = tuple(PROFILES)
 """vLLM versions whose decisions and defaults are known."""
 DEFAULT_VERSION = NEWEST.vllm_version
 """The newest: what is taken unless another is asked for, in the command line as in the library."""
-MEASURED_VERSION = VLLM_0_22.vllm_version
+MEASURED_VERSION = KNOWN_VERSIONS[0]
 """What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
 GPU_MEMORY_UTILIZATION = 0.92
-"""In both versions."""
+"""In all versions."""
 BLOCK_SIZE = 16
-"""Tokens per block, in both versions, where no kernel asks for another."""
+"""Tokens per block, in all versions, where no kernel asks for another."""
 
 _GIB = 1 << 30
 _LARGE = 70 * _GIB
@@ -148,7 +149,7 @@ def captures_no_graphs(all2all_backend: str | None, *, data_parallel_size: int, 
 
 
 def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
-    if version != "0.22" and gpu.memory_bytes >= _LARGEST:
+    if release_facts(version).largest_budget_on_160_gib and gpu.memory_bytes >= _LARGEST:
         return _LARGE_SEQS, _LARGEST_BUDGET
     if gpu.memory_bytes >= _LARGE and not gpu.name.startswith("a100"):
         return _LARGE_SEQS, _LARGE_BUDGET
@@ -171,29 +172,31 @@ def schedules_ahead(
 ) -> bool:
     """``asked`` is what ``--[no-]async-scheduling`` says, None if neither is given.
 
-    The two switches are ``VLLM_USE_V2_MODEL_RUNNER`` (heeded in 0.33) and ``VLLM_USE_RAY_V2_EXECUTOR_BACKEND`` (0.22).
+    The two switches are ``VLLM_USE_V2_MODEL_RUNNER`` and ``VLLM_USE_RAY_V2_EXECUTOR_BACKEND``; a version heeds one.
     Raises NoStartError where vLLM cannot do what was asked.
     """
     if asked is False:
         return False
-    if version == "0.22":
-        problem = _problem_022(speculative, backend, asked=asked is True, ray_is_ahead=use_ray_v2_executor)
-    else:
+    facts = release_facts(version)
+    if facts.all_drafts_schedule_ahead:
         problem = _problem(speculative, backend, pipeline_parallel_size, use_v2=use_v2_model_runner)
+    else:
+        draft_models = asked is True or facts.draft_models_schedule_ahead
+        problem = _earlier_problem(speculative, backend, draft_models=draft_models, ray_is_ahead=use_ray_v2_executor)
     if asked and problem is not None:
         raise NoStartError(f"§async_scheduling does not go with {problem}: leave it out")
     return problem is None
 
 
-def _problem_022(
-    speculative: SpeculativeConfig | None, backend: str | None, *, asked: bool, ray_is_ahead: bool
+def _earlier_problem(
+    speculative: SpeculativeConfig | None, backend: str | None, *, draft_models: bool, ray_is_ahead: bool
 ) -> str | None:
-    """A draft model is no default, but may be asked for."""
+    """A draft model may be asked for where it is no default."""
     if backend == "ray" and not ray_is_ahead:
         return "VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0"
     if speculative is None or async_scheduling_by_default(speculative):
         return None
-    if asked and speculative.method is SpeculativeMethod.DRAFT_MODEL:
+    if draft_models and speculative.method is SpeculativeMethod.DRAFT_MODEL:
         return None
     return f"drafts of method {speculative.method}"
 

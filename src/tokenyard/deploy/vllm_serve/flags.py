@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, cached_property
 from importlib.resources import files
@@ -18,11 +18,11 @@ from tokenyard.errors import ConfigError
 
 __all__ = [
     "OTHER_NAMES",
-    "Effect",
+    "FlagEffect",
     "FlagKind",
     "FlagTable",
     "GivenFlag",
-    "Named",
+    "NamedFlag",
     "RecordedFlag",
     "VLLMFlag",
     "dotted_value",
@@ -32,6 +32,7 @@ __all__ = [
     "readable_int",
     "recorded_flags",
     "setting_name",
+    "span_of",
     "written_out",
 ]
 
@@ -40,7 +41,7 @@ __all__ = [
 # A flag of ``vllm serve``: how it is written, and what it means to a replay.
 
 
-class Effect(StrEnum):
+class FlagEffect(StrEnum):
     """What a flag does to a replay."""
 
     USED = "used"
@@ -80,7 +81,7 @@ class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Without the dashes in front: ``max-num-seqs``."""
     kind: FlagKind
-    effect: Effect
+    effect: FlagEffect
     why: str
     """What it does, in a few words of ours."""
     other_names: tuple[str, ...] = ()
@@ -125,9 +126,9 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
     """The same flag and value as a command line has them."""
 
     @property
-    def effect(self) -> Effect:
+    def effect(self) -> FlagEffect:
         """What it does with this value."""
-        return Effect.NOT_MODELLED if self.value in self.flag.unmodelled else self.flag.effect
+        return FlagEffect.NOT_MODELLED if self.value in self.flag.unmodelled else self.flag.effect
 
     @property
     def changes_nothing(self) -> bool:
@@ -142,7 +143,7 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Values of flags, read as vLLM 0.33 reads them.
+# Values of flags, read as vLLM reads them.
 
 _READABLE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _BARE = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
@@ -246,6 +247,14 @@ VERSIONS = tuple(PROFILES)
 """Versions of vLLM whose flags are recorded; the last one's say how a value is written."""
 
 
+def span_of(versions: Sequence[str]) -> str:
+    """Versions that follow each other, in words: ``vLLM 0.26 to 0.29``, ``vLLM 0.24 and later``."""
+    first, last = versions[0], versions[-1]
+    if last == VERSIONS[-1]:
+        return f"vLLM {last}" if first == last else f"vLLM {first} and later"
+    return f"vLLM {first}" if first == last else f"vLLM {first} to {last}"
+
+
 class RecordedFlag(msgspec.Struct, frozen=True, kw_only=True):
     """What scripts/record_vllm_flags.py writes of a flag."""
 
@@ -267,7 +276,7 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
 class _Earlier(msgspec.Struct, frozen=True, kw_only=True, rename={"effect": "class"}):
     """A flag that no recorded version has."""
 
-    effect: Effect
+    effect: FlagEffect
     kind: FlagKind
     why: str
     values: str = ""
@@ -284,19 +293,19 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     needs: dict[str, list[str]]
     earlier: dict[str, _Earlier]
 
-    def of(self, name: str) -> tuple[Effect, str]:
+    def of(self, name: str) -> tuple[FlagEffect, str]:
         """Class and reason; KeyError for a flag that is not in the table."""
         for effect, flags in (
-            (Effect.USED, self.used),
-            (Effect.NO_EFFECT, self.no_effect),
-            (Effect.NOT_MODELLED, self.not_modelled),
+            (FlagEffect.USED, self.used),
+            (FlagEffect.NO_EFFECT, self.no_effect),
+            (FlagEffect.NOT_MODELLED, self.not_modelled),
         ):
             if name in flags:
                 return effect, flags[name]
         raise KeyError(name)
 
 
-class Named(NamedTuple):
+class NamedFlag(NamedTuple):
     """A flag, as a word of a command line names it."""
 
     flag: VLLMFlag
@@ -309,12 +318,12 @@ class FlagTable:
 
     def __init__(self, flags: list[VLLMFlag]) -> None:
         self._flags = {flag.name: flag for flag in flags}
-        self._names: dict[str, Named] = {}
+        self._names: dict[str, NamedFlag] = {}
         for flag in flags:
             for name in (flag.flag, *flag.other_names):
-                self._names[name] = Named(flag)
+                self._names[name] = NamedFlag(flag)
             for name in flag.off_names:
-                self._names[name] = Named(flag, is_off=True)
+                self._names[name] = NamedFlag(flag, is_off=True)
 
     def __iter__(self) -> Iterator[VLLMFlag]:
         return iter(self._flags.values())
@@ -333,7 +342,7 @@ class FlagTable:
         """Each long flag, with dashes; the name of the flag that it is, and whether it turns that off."""
         return {word: (each.flag.name, each.is_off) for word, each in self._names.items() if word.startswith("--")}
 
-    def named(self, word: str, *, prefixes: bool = True) -> Named | None:
+    def named(self, word: str, *, prefixes: bool = True) -> NamedFlag | None:
         """The flag that ``word`` names; as argparse has it, the beginning of one long name will do.
 
         Raises ConfigError where it is the beginning of several.
@@ -374,7 +383,7 @@ def flag_table() -> FlagTable:
     return FlagTable(flags)
 
 
-def _flag(flag: RecordedFlag, effect: Effect, why: str, said: _Said, versions: tuple[str, ...]) -> VLLMFlag:
+def _flag(flag: RecordedFlag, effect: FlagEffect, why: str, said: _Said, versions: tuple[str, ...]) -> VLLMFlag:
     neutral, unmodelled = (tuple(each.get(flag.name, ())) for each in (said.neutral, said.unmodelled))
     known = msgspec.structs.asdict(flag)
     return VLLMFlag(
@@ -395,7 +404,7 @@ def _flag(flag: RecordedFlag, effect: Effect, why: str, said: _Said, versions: t
 def flag_words(flag: str, value: Any) -> list[str]:
     """The words that say the same; none for None, and for the false of a flag that nothing turns off.
 
-    As vLLM 0.33 reads its files: ``true`` names a flag and ``false`` turns it off, lists are several values, and
+    As vLLM reads its files: ``true`` names a flag and ``false`` turns it off, lists are several values, and
     objects are JSON.
     """
     if value is None:

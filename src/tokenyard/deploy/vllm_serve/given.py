@@ -8,14 +8,14 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tokenyard.deploy.texts.commands import Found
+from tokenyard.deploy.texts.commands import HeaderNote
 from tokenyard.deploy.vllm_serve.defaults import OBEYED
 from tokenyard.deploy.vllm_serve.flags import (
-    Effect,
+    FlagEffect,
     FlagKind,
     FlagTable,
     GivenFlag,
-    Named,
+    NamedFlag,
     VLLMFlag,
     dotted_value,
     flag_table,
@@ -82,7 +82,7 @@ class _Reader:
         self._plain: dict[str, GivenFlag] = {}
         self._dotted: dict[str, dict[str, Any]] = {}
         self._repeated: dict[str, list[Any]] = {}
-        self._known: dict[str, Named | None] = {}
+        self._known: dict[str, NamedFlag | None] = {}
 
     def read(self) -> ParsedArgs:
         while self._at < len(self._words):
@@ -140,7 +140,7 @@ class _Reader:
         known = fields.get(last)
         fields[last] = [*known, *value] if is_list and isinstance(known, list) else value
 
-    def _whole(self, found: Named, spelled: str, inline: str | None) -> None:
+    def _whole(self, found: NamedFlag, spelled: str, inline: str | None) -> None:
         flag = found.flag
         if not flag.kind.has_value:
             if inline is not None:
@@ -195,7 +195,7 @@ def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
     try:
         return read_value(flag, text, spelled)
     except ConfigError as error:
-        if flag.effect is Effect.NO_EFFECT:
+        if flag.effect is FlagEffect.NO_EFFECT:
             return text
         said = _shown(text)
         if "$(" in text or "`" in text:
@@ -236,27 +236,27 @@ class GivenFlags:
     """Variables that stand in front of a pasted line."""
     named: frozenset[str] = frozenset()
     """Settings that were given, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
-    found: tuple[Found, ...] = ()
+    found: tuple[HeaderNote, ...] = ()
     """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
     logged_kv_tokens: int | None = None
     """"GPU KV cache size" of a start-up log, in tokens."""
     logged: frozenset[str] = frozenset()
     """Settings that a start-up log told, and that hold for the deployment that wrote it alone."""
 
-    def of(self, effect: Effect) -> list[GivenFlag]:
+    def of(self, effect: FlagEffect) -> list[GivenFlag]:
         """The flags of one class, in their order."""
         return [each for each in self.given if each.effect is effect]
 
     @property
     def not_modelled(self) -> list[GivenFlag]:
         """Flags that change something which a replay does not know; those with a value that changes nothing aside."""
-        return [each for each in self.of(Effect.NOT_MODELLED) if not each.changes_nothing]
+        return [each for each in self.of(FlagEffect.NOT_MODELLED) if not each.changes_nothing]
 
     @property
     def without_effect(self) -> list[str]:
         """Each with its reason, as a header lists them."""
-        idle = [each for each in self.of(Effect.NOT_MODELLED) if each.changes_nothing]
-        said = [f"{each}: {each.flag.why}" for each in self.of(Effect.NO_EFFECT)]
+        idle = [each for each in self.of(FlagEffect.NOT_MODELLED) if each.changes_nothing]
+        said = [f"{each}: {each.flag.why}" for each in self.of(FlagEffect.NO_EFFECT)]
         return said + [f"{each}: as without it" for each in idle]
 
     def ignored(self, version: str) -> list[str]:
@@ -315,7 +315,7 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "backend": ("", "inductor"),
     "use_inductor_graph_partition": (False,),
 }
-"""Values of vLLM 0.22 and 0.33 at optimisation level 2."""
+"""Values of vLLM at optimisation level 2."""
 
 
 def spelled_out(given: Sequence[GivenFlag]) -> list[GivenFlag]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.commands import Found, MeasuredKV, Nodes, Said
+from tokenyard.deploy.texts.commands import HeaderNote, MeasuredKV, Nodes, Said
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
 from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG, started_by
 from tokenyard.deploy.texts.startup_log import is_startup_log
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
-from tokenyard.errors import ConfigError, FileError
+from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, open_input, read_input
 from tokenyard.redaction import HIDDEN, hidden, hidden_beginning, hidden_environment, hidden_text, is_secret_name
 
@@ -91,10 +90,12 @@ class ServeLine:
     gpu: Said | None = None
     replicas: Said | None = None
     nodes: Nodes | None = None
+    gpus: Said | None = None
+    """How many the text gives to it."""
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """Settings that no flag gave, as vLLM's log has them."""
     kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[Found, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
 
     def __str__(self) -> str:
         """As one would type it; no secret is in it."""
@@ -130,9 +131,10 @@ def read_serve_text(text: str) -> ServeLine:
         gpu=_hidden(started.gpu),
         replicas=_hidden(started.replicas),
         nodes=started.nodes,
+        gpus=_hidden(started.gpus),
         resolved=started.resolved,
         kv=started.kv,
-        notes=tuple(Found(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
+        notes=tuple(HeaderNote(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
     )
 
 
@@ -207,5 +209,5 @@ def _read(words: Sequence[str], source: str) -> list[GivenFlag]:
 
 
 def _meant(word: str) -> str:
-    close = difflib.get_close_matches(word.replace("_", "-"), flag_table().names, n=1)
+    close = near_names(word.replace("_", "-"), flag_table().names, n=1)
     return f": did you mean {close[0]}?" if close else ""

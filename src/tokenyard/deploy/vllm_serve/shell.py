@@ -13,9 +13,9 @@ from typing import NamedTuple
 __all__ = [
     "MOST_CHARACTERS",
     "Command",
-    "Piece",
     "ShellError",
     "Word",
+    "WordPart",
     "commands",
     "expanded",
     "is_unresolved",
@@ -47,7 +47,7 @@ class ShellError(ValueError):
     """A text is no command of a shell, or stands for more than may be read."""
 
 
-class Piece(NamedTuple):
+class WordPart(NamedTuple):
     """A part of a word."""
 
     text: str
@@ -57,13 +57,13 @@ class Piece(NamedTuple):
     default: str | None = None
     """What a variable is where it is not set, as it is written."""
     is_quoted: bool = False
-    items: tuple[list[Piece], ...] | None = None
+    items: tuple[list[WordPart], ...] | None = None
     """Words of an array that is set."""
     is_array: bool = False
     """Whether it stands for all words of an array, ``${NAME[@]}``."""
 
 
-Word = list[Piece]
+Word = list[WordPart]
 
 
 class Command(list[Word]):
@@ -121,7 +121,7 @@ def expanded(word: Word, environment: Mapping[str, str], *, most: int = MOST_CHA
     return words if begun else []
 
 
-def _value(piece: Piece, environment: Mapping[str, str], most: int, levels: int) -> str:
+def _value(piece: WordPart, environment: Mapping[str, str], most: int, levels: int) -> str:
     value = piece.text if piece.name is None else environment.get(piece.name)
     if value is None and piece.default is not None:
         if levels == 0:
@@ -236,36 +236,36 @@ class _Lexer:
             character = text[at]
             plain = _PLAIN.match(text, at)
             if plain is not None:
-                word.append(Piece(plain[0]))
+                word.append(WordPart(plain[0]))
                 self._at = plain.end()
             elif character.isspace() or character in ";|" or self._ends_at(at):
                 break
             elif character == "\\":
                 if _END_OF_LINE.match(text, at):
                     break
-                word.append(Piece(text[at + 1]))
+                word.append(WordPart(text[at + 1]))
                 self._at += 2
             elif character == "'":
                 end = text.find("'", at + 1)
                 if end < 0:
                     raise self._open("a closing quotation mark", at)
-                word.append(Piece(text[at + 1 : end], is_quoted=True))
+                word.append(WordPart(text[at + 1 : end], is_quoted=True))
                 self._at = end + 1
             elif character == '"':
                 self._quoted(word)
             elif character in "$`":
                 word.append(self._dollar(is_quoted=False))
             else:
-                word.append(Piece(character))
+                word.append(WordPart(character))
                 self._at += 1
         return word
 
-    def _array(self, begun: re.Match[str]) -> Piece:
+    def _array(self, begun: re.Match[str]) -> WordPart:
         """``NAME=(WORD ...)``: one piece, whose text ends at the equals sign."""
         end = self._closing(begun.end(), "(", ")")
         within = _Lexer(self._text[begun.end() + 1 : end - 1], has_arrays=False)
         self._at = end
-        return Piece(begun[0], items=tuple(word for command in within.commands() for word in command))
+        return WordPart(begun[0], items=tuple(word for command in within.commands() for word in command))
 
     def _ends_at(self, at: int) -> bool:
         """An ampersand that no word follows; those within a URL are left where they are."""
@@ -274,7 +274,7 @@ class _Lexer:
     def _quoted(self, word: Word) -> None:
         opened = self._at
         self._at += 1
-        word.append(Piece("", is_quoted=True))
+        word.append(WordPart("", is_quoted=True))
         while not self._text.startswith('"', self._at):
             if self._at >= len(self._text):
                 raise self._open("a closing quotation mark", opened)
@@ -285,19 +285,19 @@ class _Lexer:
         text, at = self._text, self._at
         plain = _IN_QUOTES.match(text, at)
         if plain is not None:
-            word.append(Piece(plain[0], is_quoted=True))
+            word.append(WordPart(plain[0], is_quoted=True))
             self._at = plain.end()
         elif text[at] == "\\":
             after = text[at + 1 : at + 2]
             if after != "\n":
-                word.append(Piece(after if after in ("\\", '"', "$", "`") else f"\\{after}", is_quoted=True))
+                word.append(WordPart(after if after in ("\\", '"', "$", "`") else f"\\{after}", is_quoted=True))
             self._at += 2
         elif text[at] == '"':  # within a default
             self._at += 1
         else:
             word.append(self._dollar(is_quoted=True))
 
-    def _dollar(self, *, is_quoted: bool) -> Piece:
+    def _dollar(self, *, is_quoted: bool) -> WordPart:
         """A variable, or what a shell would work out, which stays as it is written."""
         text, at = self._text, self._at
         if text[at] == "`":
@@ -305,24 +305,24 @@ class _Lexer:
             if end < 0:
                 raise self._open("a closing backtick", at)
             self._at = end + 1
-            return Piece(text[at : end + 1], is_quoted=is_quoted)
+            return WordPart(text[at : end + 1], is_quoted=is_quoted)
         if text.startswith("$(", at):
             self._at = self._closing(at + 1, "(", ")")
-            return Piece(text[at : self._at], is_quoted=is_quoted)
+            return WordPart(text[at : self._at], is_quoted=is_quoted)
         if text.startswith("${", at):
             self._at = self._closing(at + 1, "{", "}")
             raw = text[at : self._at]
             array = _WHOLE_ARRAY.fullmatch(raw[2:-1])
             if array is not None:
-                return Piece(raw, array[1], None, is_quoted, is_array=True)
+                return WordPart(raw, array[1], None, is_quoted, is_array=True)
             found = _BRACED.fullmatch(raw[2:-1])
-            return Piece(raw, is_quoted=is_quoted) if found is None else Piece(raw, found[1], found[2], is_quoted)
+            return WordPart(raw, is_quoted=is_quoted) if found is None else WordPart(raw, found[1], found[2], is_quoted)
         found = _NAME.match(text, at + 1)
         if found is None:
             self._at += 1
-            return Piece("$", is_quoted=is_quoted)
+            return WordPart("$", is_quoted=is_quoted)
         self._at = found.end()
-        return Piece(text[at : found.end()], found[0], None, is_quoted)
+        return WordPart(text[at : found.end()], found[0], None, is_quoted)
 
     def _closing(self, opened: int, opening: str, closing: str) -> int:
         """Behind the bracket that closes the one at ``opened``."""

@@ -140,8 +140,8 @@ def token_budget(
 ) -> int:
     """Tokens that the scheduler may give out in a step.
 
-    Drafters that add slots to a batch leave it fewer: in 0.22 once and for all as many as there may be requests, in
-    0.33 as many as there are. Raises NoStartError if none is left.
+    Drafters that add slots to a batch leave it fewer: in earlier versions once and for all as many as there may be
+    requests, in later ones as many as there are. Raises NoStartError if none is left.
     """
     if speculative is None or profile.drafts_take_input_slots:
         return max_num_batched_tokens

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import gcd
 
 from tokenyard.core.config import SpeculativeConfig, require_int
+from tokenyard.core.releases import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.layers import LatentAttention, MoE, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
@@ -25,10 +26,11 @@ __all__ = [
     "check_limits",
     "check_local_engines",
     "check_media_cache",
+    "check_media_device",
     "check_media_transport",
     "check_model",
+    "check_parallelism",
     "check_room",
-    "check_spreading",
     "no_start",
 ]
 
@@ -90,8 +92,8 @@ def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
         raise NoStartError(f"§enable_expert_parallel is set, and {model.name} has no experts: leave it out")
 
 
-_LAST_VERSION = {"BambaForCausalLM": "0.23"}
-"""Architectures that vLLM had until then, by itself."""
+_GONE = {"BambaForCausalLM": "has_bamba"}
+"""Architectures that vLLM once had by itself, and the fact that it does."""
 _COUNTS_EXPERTS = ("NemotronHForCausalLM",)
 """Architectures whose configuration counts experts where the file, and the model, have none."""
 _SHARED_OBJECT_MB = 128
@@ -107,8 +109,8 @@ def check_adapters(max_loras: int, max_cpu_loras: int | None) -> None:
 
 
 def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int, version: str) -> None:
-    """Raise NoStartError where a step cannot hold one token beside its drafts (0.33)."""
-    if version != "0.22" and max_num_batched_tokens <= speculative.num_lookahead_tokens:
+    """Raise NoStartError where a step cannot hold one token beside its drafts, where vLLM looks."""
+    if release_facts(version).drafts_need_room and max_num_batched_tokens <= speculative.num_lookahead_tokens:
         raise NoStartError(
             f"§max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
             f" §num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
@@ -136,6 +138,18 @@ def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_typ
         )
 
 
+def check_media_device(model: ModelSpec, device: object, *, options: object, version: str) -> None:
+    """Raise NoStartError for images read on the GPU that runs the model; ``options``: of the processor."""
+    of_options = options.get("device") if isinstance(options, dict) else None
+    where = device if device not in (None, "auto") else of_options
+    is_checked = release_facts(version).media_device_is_checked and model.supports_multimodal
+    if is_checked and str(where).partition(":")[0] == "cuda":
+        raise NoStartError(
+            f"mm_processor_device = {where!r} is for engines that encode alone, this one also runs {model.name}: use"
+            " cpu, or leave it out"
+        )
+
+
 def check_media_transport(
     model: ModelSpec, transport: object, *, num_gpus: int, starts_workers: str | None, version: str
 ) -> None:
@@ -147,7 +161,7 @@ def check_media_transport(
         return
     if num_gpus > 1:
         raise NoStartError(f"mm_tensor_ipc = 'torch_shm' is for one GPU, this takes {num_gpus}: use direct_rpc")
-    if version != "0.22" and starts_workers != "spawn":
+    if release_facts(version).shared_images_need_spawn and starts_workers != "spawn":
         raise NoStartError(
             "mm_tensor_ipc = 'torch_shm' needs VLLM_WORKER_MULTIPROC_METHOD=spawn, in the environment or in front of a "
             "--serve line: set it, or use direct_rpc"
@@ -159,19 +173,22 @@ def check_model(model: ModelSpec, version: str) -> None:
 
     ConfigError for a model that it leaves to transformers, and a replay does not know how.
     """
-    last = _LAST_VERSION.get(model.architecture)
-    if version != "0.22" and last is not None:
-        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose §vllm_version 0.22"
+    facts, fact = release_facts(version), _GONE.get(model.architecture)
+    if fact is not None and not getattr(facts, fact):
+        last = versions_with(fact)[-1]
+        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose §vllm_version {last}"
         raise ConfigError("model", model.name, fix)
-    if version != "0.22" and model.quantization == "bitsandbytes":
-        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version 0.22, or fp8")
+    if not facts.has_bitsandbytes and model.quantization == "bitsandbytes":
+        last = versions_with("has_bitsandbytes")[-1]
+        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose §vllm_version {last}, or fp8")
     if model.dtype == "float16" and model.model_type in _ONE_DTYPE_ONLY:
         raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
 
 
 def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
     """Raise NoStartError for a dtype of keys and values that does not go with the model."""
-    if version != "0.22" and kv_cache_dtype in ("bfloat16", "float16") and kv_cache_dtype != model.dtype:
+    follows = release_facts(version).kv_dtype_follows_model and kv_cache_dtype in ("bfloat16", "float16")
+    if follows and kv_cache_dtype != model.dtype:
         fix = f"use auto or {model.dtype}"
         raise NoStartError(f"§kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}")
     mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
@@ -185,11 +202,12 @@ def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
 def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
     """Whether vLLM looks for scales of keys and values in the checkpoint, which fp8_e5m2 has none of.
 
-    Since 0.33 it looks into checkpoints of compressed-tensors only where they declare a dtype of keys and values.
+    Later versions look into checkpoints of compressed-tensors only where they declare a dtype of keys and values.
     """
     kinds = {type(mixer) for layer, _ in model.layer_counts for mixer in layer.mixers}
     if model.quantization == "compressed-tensors":
-        return SoftmaxAttention in kinds and (version == "0.22" or model.kv_cache_dtype is not None)
+        looks = release_facts(version).looks_for_all_kv_scales or model.kv_cache_dtype is not None
+        return SoftmaxAttention in kinds and looks
     if model.quantization == "fp8":
         return SoftmaxAttention in kinds
     return model.quantization == "modelopt" and bool(kinds & {SoftmaxAttention, LatentAttention})
@@ -198,14 +216,14 @@ def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
 def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
     """Raise NoStartError where a slice of an fp8 expert on one of so many ``gpus`` is no whole number of blocks.
 
-    0.33 makes the blocks smaller then, down to 32 columns.
+    Later versions make the blocks smaller then, down to 32 columns.
     """
     for layer, _ in model.layer_counts:
         if not isinstance(layer.mlp, MoE) or model.quantization != "fp8" or layer.mlp.weights.alignment == 1:
             continue
         width, block = layer.mlp.width // gpus, layer.mlp.weights.alignment
         smaller = gcd(block, width, layer.mlp.hidden_size)
-        if width % block and (version == "0.22" or smaller < _SMALLEST_BLOCK):
+        if width % block and not (release_facts(version).expert_blocks_shrink and smaller >= _SMALLEST_BLOCK):
             raise NoStartError(
                 f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
                 f" {model.name} is quantised: §enable_expert_parallel keeps experts whole"
@@ -242,7 +260,7 @@ BACKENDS = ("mp", "uni", "ray", "external_launcher")
 MOST_NODES = 1024
 
 
-def check_spreading(
+def check_parallelism(
     *,
     pipeline_parallel_size: int,
     num_gpus: int,

@@ -14,7 +14,7 @@ import msgspec
 from tokenyard.explain.held_back import Verdict
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, free_share
-from tokenyard.trace.facts import StepFacts, micros
+from tokenyard.trace.facts import RepeatedFacts, StepFacts, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import STEP_REASONS, Reason
 
@@ -310,6 +310,27 @@ class SymptomCounter:
         """A step was decided like the last one; both schedule tokens, and hold no request back."""
         self._scheduled = (self._scheduled or 0) + self._tokens
         self._note_kind(step)
+
+    def steps_repeated(self, steps: RepeatedFacts, *, lasted: int) -> None:
+        """Steps were decided like the last one, none of them told by its guess; ``lasted``: microseconds from the
+        first to the last.
+        """
+        facts, count = steps.like, len(steps.moments)
+        self.settle(steps.moments[0])
+        self._request_micros += lasted * ((facts.num_running or 0) + (facts.num_waiting or 0))
+        self._before = steps.step(count - 1)
+        if facts.token_sum is not None:
+            self._scheduled = (self._scheduled or 0) + count * self._tokens
+        in_flight = min(steps.first - steps.completed, count)
+        for i in range(in_flight):
+            self.completed(steps.completed + i, steps.seconds[i])
+        if self._kind is not None:
+            self._counts[self._kind] += count - in_flight
+            for seconds in steps.seconds[in_flight:]:
+                self._seconds[self._kind] += seconds
+            end = steps.first + count
+            for step in range(max(steps.first, steps.completed + count), end):
+                self._note_kind(step)
 
     def _note_kind(self, step: int) -> None:
         if self._kind is not None:

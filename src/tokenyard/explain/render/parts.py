@@ -18,7 +18,7 @@ from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
 from tokenyard.explain.report.slo import Goodput, Objective
 from tokenyard.redaction import plain
-from tokenyard.trace.start import Deployment
+from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import reason_meaning
 
 __all__ = [
@@ -73,7 +73,7 @@ def fitting(console: Console, layout: _Layout[_Rows_contra], rows: _Rows_contra)
 # What a replay stood for, in a terminal: sizes, limits, and what was assumed or passed over.
 
 
-def deployment_table(deployment: Deployment) -> Table | None:
+def deployment_table(deployment: DeploymentHeader) -> Table | None:
     """The deployment; None where the trace does not tell of one."""
     if deployment.num_gpu_blocks is None:
         return None
@@ -102,14 +102,14 @@ def _lines(lines: Iterable[str], style: str) -> Text:
     return Text("\n".join(plain(line) for line in lines), style)
 
 
-def _step_times(deployment: Deployment) -> str | None:
+def _step_times(deployment: DeploymentHeader) -> str | None:
     """Where they come from; None if the steps were really taken."""
     if deployment.step_time is None:
         return None
     return f"{plain(deployment.step_time)}; error: {deployment.step_time_error or 'unknown'}"
 
 
-def _weights(deployment: Deployment) -> str | None:
+def _weights(deployment: DeploymentHeader) -> str | None:
     """None where the header does not say; that of a real server's trace does not."""
     if deployment.weight_gib is None:
         return None
@@ -124,7 +124,7 @@ def _weights(deployment: Deployment) -> str | None:
     return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}{many}"
 
 
-def _kv(deployment: Deployment) -> str:
+def _kv(deployment: DeploymentHeader) -> str:
     alike = Counter(map(plain, deployment.kv_groups))
     named = "; ".join(f"{count} x {group}" if count > 1 else group for group, count in alike.items())
     groups = f": {named}" if len(deployment.kv_groups) > 1 else ""
@@ -136,7 +136,7 @@ def _kv(deployment: Deployment) -> str:
     )
 
 
-def _limits(deployment: Deployment) -> str:
+def _limits(deployment: DeploymentHeader) -> str:
     ahead = "a step ahead" if deployment.async_scheduling else "one step at a time"
     return (
         f"{deployment.max_num_batched_tokens:,} tokens a step, {deployment.max_num_seqs:,} sequences, "

@@ -182,8 +182,10 @@ def column_of(values: Sequence[Any]) -> Column:
     if given and given <= {int, float}:
         return np.array([np.nan if value is None else value for value in values], np.float64)
     column = np.empty(len(values), object)
-    if given <= {str} or given == {bool}:
+    if given == {bool}:
         column[:] = values
+    elif all(issubclass(kind, str) for kind in given):
+        column[:] = [None if value is None else str(value) for value in values]
     else:
         column[:] = [None if value is None else msgspec.json.encode(value).decode() for value in values]
     return column

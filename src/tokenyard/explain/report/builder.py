@@ -14,7 +14,7 @@ from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, Latenc
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
 from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, SpeculationCounter, Throughput, header_of
 from tokenyard.explain.report.slo import SLO, LatencyCounter
-from tokenyard.trace.facts import Drafts, StepFacts, micros
+from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.reader import ReadNotes
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
@@ -163,6 +163,57 @@ class ReportBuilder:
         self._last_repeat = step, ts
         self._symptoms.repeated(step)
 
+    def steps_repeated(self, steps: RepeatedFacts) -> None:
+        """Add steps like the last one, all at once: of those that wait, and why, nothing changes."""
+        apart = len(steps.moments)
+        if steps.like.outcome is not None or not steps.like.num_waiting:
+            apart = min(apart, max(self._arrivals.rows_left, 0))
+        for i in range(apart):
+            self.step_completed(steps.completed + i, steps.moments[i], steps.seconds[i], steps.sampled)
+            self.step_decided(steps.step(i))
+        if apart < len(steps.moments):
+            self._add_run(steps.since(apart))
+
+    def _add_run(self, steps: RepeatedFacts) -> None:
+        """Steps of which every one counts alike, but for free blocks and moments."""
+        count, moments = len(steps.moments), steps.moments
+        self._add_repeats()
+        self._sampled = (self._sampled or 0) + count * steps.sampled
+        for seconds in steps.seconds:
+            self._busy_seconds += seconds
+        self._latencies.steps_completed(moments, steps.sampled)
+        self._add_time_lost(moments[0])
+        lasted = micros(moments[-1]) - micros(moments[0])
+        self._recorded.add_repeated(steps, lasted)
+        self._symptoms.steps_repeated(steps, lasted=lasted)
+        self._count_verdicts(steps, 0, count - 1)
+        last = steps.step(count - 1)
+        self._held = None if last.outcome is None else last
+        self._steps += count
+        self._note_moment(moments[-1])
+        least = min(steps.free_blocks)
+        self._add_gauges(last if least == last.free_blocks else msgspec.structs.replace(last, free_blocks=least), count)
+        self._last = last
+
+    def _count_verdicts(self, steps: RepeatedFacts, first: int, last: int) -> None:
+        """Classify steps whose free blocks grow fewer: two that are judged alike have none between them that is not."""
+        verdict, other = (classify(self._freed(steps, each)) for each in (first, last))
+        if (verdict.bucket, verdict.reason) != (other.bucket, other.reason) and last - first > 1:
+            middle = (first + last) // 2
+            self._count_verdicts(steps, first, middle)
+            self._count_verdicts(steps, middle + 1, last)
+            return
+        alike = (verdict.bucket, verdict.reason) == (other.bucket, other.reason)
+        for each, times in ((verdict, last - first + 1),) if alike else ((verdict, 1), (other, 1)):
+            self._bucket = each.bucket
+            self._buckets[each.bucket] += times
+            if each.reason is not None:
+                self._reasons[each.reason] += times
+                self._agreement.add(each, steps.like.outcome, times)
+
+    def _freed(self, steps: RepeatedFacts, index: int) -> StepFacts:
+        return msgspec.structs.replace(steps.like, free_blocks=steps.free_blocks[index])
+
     def _add_repeats(self) -> None:
         """Add the steps that were counted."""
         times, self._repeats = self._repeats, 0
@@ -186,10 +237,10 @@ class ReportBuilder:
         if facts.cpu_free_blocks is not None and facts.cpu_total_blocks:
             self._peak_dram_use = max(self._peak_dram_use or 0.0, 1 - facts.cpu_free_blocks / facts.cpu_total_blocks)
         if facts.num_preempted is not None:
-            self._preemptions = (self._preemptions or 0) + facts.num_preempted
+            self._preemptions = (self._preemptions or 0) + facts.num_preempted * times
         if facts.recomputed_tokens is not None:
-            self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens
-        self._omitted_ids += facts.omitted_ids
+            self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens * times
+        self._omitted_ids += facts.omitted_ids * times
 
     def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         """Add what a step produced."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -181,6 +182,11 @@ class TokenGaps:
         elif sampled:
             self._moments.append(ts)
 
+    def steps_completed(self, moments: Sequence[float], sampled: int) -> None:
+        """Steps ended, with as many tokens each."""
+        if sampled:
+            self._moments.extend(moments)
+
     def request_finished(self, first_token: float, end: float, num_tokens: int) -> None:
         """A request got two tokens or more, the first and the last at these moments."""
         self._first.append(first_token)
@@ -293,6 +299,11 @@ class ArrivalsCounter:
         moment = record.finished_time if record.finished_time is not None else record.ts
         if arrived is not None and moment is not None:
             self.unseen_micros += max(micros(moment) - arrived, 0)
+
+    @property
+    def rows_left(self) -> int:
+        """First steps that are yet to come."""
+        return STEPS_KEPT - len(self._rows)
 
     def step(self, facts: StepFacts, unadmitted: int | None) -> None:
         """A step ran."""

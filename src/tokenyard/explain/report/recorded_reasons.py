@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from tokenyard.trace.facts import StepFacts, held_by_reason
+from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 
 __all__ = ["KVMeans", "RecordedReason", "RecordedReasonCounter", "free_share"]
@@ -53,18 +55,20 @@ class _KVSums:
         self.steps = self.needed = self.free = self.cached_hits = self.reserved = self.watermark = 0
         self.smallest_steps = self.smallest = self.fits = 0
 
-    def add(self, kv: KVNumbers, smallest: int | None) -> None:
-        free = kv.free or 0
-        self.steps += 1
-        self.needed += kv.needed or 0
-        self.free += free
-        self.cached_hits += kv.cached_hits or 0
-        self.reserved += kv.reserved or 0
-        self.watermark += kv.watermark or 0
+    def add(self, kv: KVNumbers, smallest: int | None, free: Sequence[int]) -> None:
+        """Steps that differ in ``free`` blocks alone."""
+        times, reserved, watermark = len(free), kv.reserved or 0, kv.watermark or 0
+        self.steps += times
+        self.needed += times * (kv.needed or 0)
+        self.free += sum(free)
+        self.cached_hits += times * (kv.cached_hits or 0)
+        self.reserved += times * reserved
+        self.watermark += times * watermark
         if smallest is not None:
-            self.smallest_steps += 1
-            self.smallest += smallest
-            self.fits += smallest <= free - (kv.reserved or 0) - (kv.watermark or 0)
+            self.smallest_steps += times
+            self.smallest += times * smallest
+            needed = smallest + reserved + watermark
+            self.fits += sum([needed <= each for each in free])
 
     def join(self, other: _KVSums) -> None:
         for name, value in vars(other).items():
@@ -93,13 +97,13 @@ class _ReasonSums:
         self.free = 0.0
         self.kv: _KVSums | None = None
 
-    def add(self, requests: int, micros: int, free: float | None) -> None:
-        self.steps += 1
-        self.requests += requests
+    def add(self, requests: int, micros: int, times: int, free: Sequence[float]) -> None:
+        self.steps += times
+        self.requests += times * requests
         self.micros += micros * requests
-        if free is not None:
-            self.free_steps += 1
-            self.free += free
+        self.free_steps += len(free)
+        for each in free:
+            self.free += each
 
     def join(self, other: _ReasonSums) -> None:
         self.steps += other.steps
@@ -125,13 +129,26 @@ class RecordedReasonCounter:
 
     def add(self, outcome: AdmissionOutcome, micros: int, free: float | None = None) -> None:
         """Take one step's outcome; ``micros`` is the step's duration, ``free`` the share of the pool free before it."""
+        kv = outcome.kv
+        self._add(outcome, micros, 1, () if free is None else (free,), () if kv is None else (kv.free or 0,))
+
+    def add_repeated(self, steps: RepeatedFacts, micros: int) -> None:
+        """Take the outcomes of all but the last; ``micros`` is the time from the first to the last."""
+        outcome, total, times = steps.like.outcome, steps.like.total_blocks, len(steps.moments) - 1
+        if outcome is not None and times > 0:
+            free = [each / total for each in steps.free_blocks[:times]] if total else []
+            self._add(outcome, micros, times, free, steps.free_after[:times])
+
+    def _add(
+        self, outcome: AdmissionOutcome, micros: int, times: int, shares: Sequence[float], free: Sequence[int]
+    ) -> None:
         reason, held = outcome.reason, outcome.num_requests
         for name, count in held_by_reason(outcome).items():
-            self._sums_of(name).add(count, micros, free)
+            self._sums_of(name).add(count, micros, times, shares)
         if reason is not None and held and outcome.kv is not None:
             sums = self._sums_of(reason)
             sums.kv = sums.kv or _KVSums()
-            sums.kv.add(outcome.kv, outcome.smallest_need)
+            sums.kv.add(outcome.kv, outcome.smallest_need, free)
 
     def join(self, other: RecordedReasonCounter) -> None:
         """The steps of another engine, too."""

@@ -17,7 +17,7 @@ from tokenyard.explain.report.slo import Goodput
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.schema import TraceStart
-from tokenyard.trace.start import Deployment, deployment_of
+from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
 
 __all__ = [
@@ -215,7 +215,7 @@ _GPU_BY_BLOCKS = (
 )
 
 
-class Header(Deployment, frozen=True, kw_only=True):
+class Header(DeploymentHeader, frozen=True, kw_only=True):
     """What ran, where and how long. None where the trace does not tell."""
 
     policy: str

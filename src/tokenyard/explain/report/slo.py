@@ -232,6 +232,10 @@ class LatencyCounter:
         """A step ended, with so many tokens."""
         self._gaps.step_completed(ts, sampled)
 
+    def steps_completed(self, moments: Sequence[float], sampled: int) -> None:
+        """Steps ended, with as many tokens each."""
+        self._gaps.steps_completed(moments, sampled)
+
     def join(self, other: LatencyCounter) -> None:
         """The requests of another engine, too."""
         self.finished += other.finished

@@ -7,13 +7,12 @@ the spans to the reasons. ``docs/why.md`` says it in words; the rule stands in `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from tokenyard.errors import TraceError
+from tokenyard.errors import TraceError, near_names
 from tokenyard.explain.held_back import Cause
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
@@ -194,7 +193,7 @@ def _quoted(request_id: str) -> str:
 
 
 def _hint(request_id: str, known: list[str]) -> str:
-    near = get_close_matches(request_id, known, n=3, cutoff=0.5) or known[:3]
+    near = near_names(request_id, known, n=3, cutoff=0.5) or known[:3]
     return f"; it has {', '.join(map(_quoted, near))} ..." if near else ""
 
 

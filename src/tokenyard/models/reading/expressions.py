@@ -146,10 +146,10 @@ class Expressions:
         return items[index]
 
     def _attribute(self, node: ast.Attribute, bound: Mapping[str, Any]) -> Any:
-        """A field of an object; 0 where there is no such object or field."""
+        """A field of an object: a number or a list; 0 where there is no such object or field."""
         holder = self._walk(node.value, bound)
         value = holder.get(node.attr) if isinstance(holder, dict) else None
-        return value if isinstance(value, int) else 0
+        return value if isinstance(value, int | list) else 0
 
     def _raw(self, name: str) -> Any:
         self._last = name

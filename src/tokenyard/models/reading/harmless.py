@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.models.reading.fields import Fields
-from tokenyard.models.reading.parts import Reading
+from tokenyard.models.reading.parts import ConfigReader
 
 __all__ = ["check_unread", "harmless_by_rule", "may_matter"]
 
@@ -31,7 +31,7 @@ _HARMLESS_RULES = re.compile(
     r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)$|_softcap(ping)?$"  # numbers that activations are scaled by
     r"|(^|_)act(ivation)?(_function|_fn)?$"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
-    r"|^(torch|moe_router|router)_dtype$|_in_fp32$|^vision_feature_|rope_theta$|^no_rope_layers$"
+    r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|^no_rope_layers$"
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 
@@ -70,7 +70,7 @@ def _proved() -> dict[str, list[str]]:
     return content
 
 
-def check_unread(reading: Reading) -> None:
+def check_unread(reading: ConfigReader) -> None:
     """Raise the error for the first field of the file that may matter and that was not read, or note them all."""
     proved = _proved().get(reading.architecture, ())
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
@@ -84,7 +84,7 @@ def _says_something(value: Any) -> bool:
     return value not in (None, False, 0, "", [], {}, 0.0)
 
 
-def _report(reading: Reading, section: Fields, name: str) -> None:
+def _report(reading: ConfigReader, section: Fields, name: str) -> None:
     if not reading.ignore:
         raise section.error(
             name, "is not modelled and may change memory or time: --ignore-unmodelled goes on without it"

@@ -9,7 +9,7 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.spec import EncoderSpec
 
-__all__ = ["MOST_LAYERS", "Reading", "Stack"]
+__all__ = ["MOST_LAYERS", "ConfigReader", "Stack"]
 
 
 MOST_LAYERS = 10_000
@@ -17,7 +17,7 @@ MOST_LAYERS = 10_000
 
 
 @dataclass(kw_only=True)
-class Reading:
+class ConfigReader:
     """A file being read."""
 
     fields: Fields

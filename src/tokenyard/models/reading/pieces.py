@@ -1,6 +1,6 @@
 """The pieces that a model is made of, and the row of the table that says which fields fill them.
 
-mixers   Grouped, Latent, DeltaNet, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
+mixers   Grouped, Latent, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
 MLPs     Dense, Experts
 a row    which of them stands in which layer, what lies around the layers, and how the fields are called
 
@@ -31,12 +31,24 @@ from tokenyard.models.layers import (
     SoftmaxAttention,
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import MOST_LAYERS, Reading, Stack
+from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
 from tokenyard.models.spec import EncoderSpec
 
 __all__ = [
-    "Convolution", "DeltaNet", "Dense", "Experts", "Grouped", "HeadState", "Latent", "Reader", "Row", "SelectiveState",
-    "Tower", "read_row", "varied",
+    "ArchitectureRow",
+    "Convolution",
+    "DeltaNet",
+    "Dense",
+    "Experts",
+    "Grouped",
+    "HeadState",
+    "KimiDelta",
+    "Latent",
+    "Reader",
+    "SelectiveState",
+    "Tower",
+    "read_row",
+    "varied",
 ]  # fmt: skip
 
 NAMES = {
@@ -59,7 +71,7 @@ NAMES = {
 class Reader:
     """What pieces are read with: the file, and the values of its expressions."""
 
-    reading: Reading
+    reading: ConfigReader
     values: Expressions
 
     def state_dtype(self, default: str) -> str:
@@ -130,6 +142,7 @@ class Latent:
     reads: ClassVar = "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
 
     indexer: Fill = "index_topk"
+    output_gate: Fill = False
     extra: Fill = 0
     module: str = "self_attn"
 
@@ -153,6 +166,7 @@ class Latent:
             v_head_dim=fields.count("v_head_dim"),
             q_lora_rank=query_rank,
             indexer=indexer,
+            output_gate=bool(count(self.output_gate)),
             extra_parameters=rank + query_rank + (2 * indexer.head_size if indexer else 0) + count(self.extra, i=i),
             weights=reader.reading.quant.of(module),
         )
@@ -186,6 +200,36 @@ class DeltaNet:
             conv_dtype=reader.reading.dtype,
             state_dtype=reader.state_dtype(""),
             extra_parameters=(2 * keys * key_size + values * value_size) * kernel + 2 * values + value_size,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KimiDelta:
+    """Kimi's delta attention: a gated delta net whose gates are of low rank."""
+
+    reads: ClassVar = "linear_attn_config"
+
+    module: str = "self_attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> GatedDeltaNet:
+        """The state of layer ``i``."""
+        section = reader.reading.fields.section("linear_attn_config")
+        if section is None:
+            raise reader.reading.fields.missing("linear_attn_config", "give heads and sizes of the delta attention")
+        heads, size, kernel = (section.count(name) for name in ("num_heads", "head_dim", "short_conv_kernel_size"))
+        return GatedDeltaNet(
+            hidden_size=reader.values.name("hidden"),
+            conv_kernel=kernel,
+            num_key_heads=heads,
+            num_value_heads=heads,
+            key_head_size=size,
+            value_head_size=size,
+            gate_rank=size,
+            conv_dtype=reader.reading.dtype,
+            state_dtype="float32",
+            # convolutions, decays and their biases in float32, a norm
+            extra_parameters=2 * heads * (3 * size * kernel + size + 1) + size,
             weights=reader.reading.quant.of(module),
         )
 
@@ -384,7 +428,7 @@ class Tower:
     section: str = "vision_config"
     """Where its fields are; empty: among the decoder's."""
 
-    def build(self, reading: Reading, hidden: int) -> EncoderSpec:
+    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec:
         """The tower beside a decoder that is ``hidden`` wide."""
         section = reading.outer.section(self.section) if self.section else reading.fields
         if section is None:
@@ -416,11 +460,11 @@ _TOWER_NAMES = {
 # ---------------------------------------------------------------------------------------------------------------------
 # A row: an architecture.
 
-AnyMixer = Grouped | Latent | DeltaNet | SelectiveState | HeadState | Convolution
+AnyMixer = Grouped | Latent | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ArchitectureRow:
     """What an architecture is made of."""
 
     mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
@@ -463,7 +507,7 @@ class Row:
     """(field around the decoder that must be missing or null, what is not modelled)."""
     prefix: str = "model.layers"
     towers: tuple[Tower, ...] = ()
-    decoders: Mapping[str, Row] = field(default_factory=dict)
+    decoders: Mapping[str, ArchitectureRow] = field(default_factory=dict)
     """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
@@ -502,7 +546,7 @@ def _texts(piece: Any) -> Iterator[str]:
                 yield from _texts(getattr(piece, each.name))
 
 
-def read_row(row: Row, reading: Reading) -> Stack:
+def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
     """The layers of a file, by its row."""
     if row.decoders:
         kind = reading.fields.text("model_type")
@@ -538,7 +582,7 @@ def read_row(row: Row, reading: Reading) -> Stack:
     )
 
 
-def _kinds(row: Row, reading: Reading, values: Expressions) -> list[str]:
+def _kinds(row: ArchitectureRow, reading: ConfigReader, values: Expressions) -> list[str]:
     """The kind of every layer."""
     fields = reading.fields
     names = [name for name in row.types.split("|") if name]
@@ -572,7 +616,7 @@ def _num_layers(fields: Any, values: Expressions) -> int:
     return count
 
 
-def _known(row: Row, fields: Any, names: list[str], values: Expressions, word: Any) -> str:
+def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressions, word: Any) -> str:
     kind = row.kinds.get(word, word) if isinstance(word, str) else ""
     if kind not in row.mixers and kind not in row.mlps:
         known = {*row.mixers, *row.kinds} - {*row.kinds.values()} | {*row.kinds}
@@ -583,7 +627,7 @@ def _known(row: Row, fields: Any, names: list[str], values: Expressions, word: A
     return kind
 
 
-def _layer(row: Row, reader: Reader, kind: str, i: int) -> LayerSpec:
+def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int) -> LayerSpec:
     at = f"{row.prefix}.{i}"
     mixers: tuple[Mixer, ...] = tuple(
         mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())
@@ -596,7 +640,7 @@ def _layer(row: Row, reader: Reader, kind: str, i: int) -> LayerSpec:
     return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms)
 
 
-def varied(row: Row, **changes: Any) -> Row:
+def varied(row: ArchitectureRow, **changes: Any) -> ArchitectureRow:
     """The same row with these changes; names are added to its own."""
     for each in ("names", "defaults"):
         if each in changes:

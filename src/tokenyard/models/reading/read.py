@@ -5,7 +5,6 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,16 @@ from typing import Any
 import msgspec
 
 from tokenyard.core.profiles import NEWEST
-from tokenyard.errors import MISSING, ConfigError, FileError
+from tokenyard.core.releases import release_facts
+from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
+from tokenyard.models.described import described_model, is_described
 from tokenyard.models.layers import DTYPE_BYTES
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
-from tokenyard.models.reading.parts import Reading, Stack
-from tokenyard.models.reading.pieces import read_row
+from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
+from tokenyard.models.reading.parts import ConfigReader, Stack
+from tokenyard.models.reading.pieces import ArchitectureRow, read_row
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
 from tokenyard.models.spec import ModelSpec
@@ -85,6 +87,8 @@ def model_from_config(
     (``where``) and the field that is missing, mistyped or not modelled; with ``ignore_unmodelled`` the last are noted
     in the result's ``ignored`` instead. The longest context is as ``vllm_version`` reads it.
     """
+    if is_described(raw):
+        return described_model(raw, where=where, dtype=dtype)
     known: Mapping[str, Any] = {}
     while True:
         try:
@@ -124,7 +128,7 @@ def _read(
     reading = _reading(raw, where, dtype, defaults, ignore=ignore)
     fields = reading.fields
     try:
-        stack = read_row(ROWS[reading.architecture], reading)
+        stack = read_row(_row(reading.architecture, fields), reading)
         head = reading.quant.of("lm_head") if _quantizes_head(reading) else None
         spec = ModelSpec(
             name=name,
@@ -147,36 +151,63 @@ def _read(
             kv_cache_dtype=reading.quant.kv_cache_dtype,
         )
         check_unread(reading)
-        return replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec
+        spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec
+        if reading.architecture in ROWS:
+            return spec
+        return weighed(spec, where, raw, has_towers=reading.outer is not reading.fields)
     except ConfigError as error:
         if where in error.field:
             raise
         raise ConfigError(f"{where}: {error.field}", error.value, error.marked_fix) from None
 
 
-def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:
+def _row(architecture: str, fields: Fields) -> ArchitectureRow:
+    """The architecture's row; that of its decoder's ``model_type``, or of ordinary decoders, where it has none."""
+    return ROWS.get(architecture) or ROWS.get(TYPES.get(fields.text("model_type"), ""), ORDINARY)
+
+
+def _inner(raw: Mapping[str, Any], architecture: str) -> str | None:
+    """The section with the decoder, if it has one of its own."""
+    names = INNER if architecture not in ROWS else INNER[:1]
+    return next((name for name in names if isinstance(raw.get(name), dict)), None)
+
+
+def _reading(
+    raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool
+) -> ConfigReader:
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
-    architecture = next((name for name in names if name in ROWS), None)
-    if architecture is None:
-        near = get_close_matches(str(names[0]), ROWS, n=3)
+    architecture = next((name for name in names if name in ROWS), str(names[0]))
+    if architecture not in ROWS and not _is_decoder(raw):
+        near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
-        raise outer.error("architectures", f"is not known: docs/models.md lists the {len(ROWS)} that are{instead}")
+        fix = f"is not known, and its fields are not those of an ordinary decoder: docs/models.md lists the {len(ROWS)}"
+        raise outer.error("architectures", f"{fix} that are{instead}; `tokenyard describe` reads others beside vLLM")
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
         raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
         outer = Fields(f"{where}: thinker_config", raw)
-    nested = raw.get("text_config")
-    known = {**ROWS[architecture].defaults, **defaults}
-    fields = outer.section("text_config", known) if isinstance(nested, dict) else None
+    inner = _inner(raw, architecture)
+    section = raw if inner is None else raw[inner]
+    known = {**_row(architecture, Fields(where, section)).defaults, **defaults}
+    fields = None if inner is None else outer.section(inner, known)
     if fields is None:
         outer = fields = Fields(where, raw, known)
     outer.passed_over("architectures", "model_type")
     fields.passed_over("architectures", "model_type")
     chosen = _dtype(outer, fields, dtype)
     quant = read_quantization(outer.section("quantization_config") or fields.section("quantization_config"), chosen)
-    return Reading(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
+    return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
+
+
+_ORDINARY = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+
+def _is_decoder(raw: Mapping[str, Any]) -> bool:
+    """Whether a file of an unknown architecture has what every decoder has, and is not of an encoder alone."""
+    inner = next((raw[name] for name in INNER if isinstance(raw.get(name), dict)), raw)
+    return all(name in inner for name in _ORDINARY) and not raw.get("is_encoder_decoder")
 
 
 def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
@@ -197,7 +228,7 @@ def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
     return "bfloat16"
 
 
-def _tied(reading: Reading, stack: Stack) -> bool:
+def _tied(reading: ConfigReader, stack: Stack) -> bool:
     if stack.tie_word_embeddings is not None:
         reading.fields.passed_over("tie_word_embeddings")
         return stack.tie_word_embeddings
@@ -206,7 +237,7 @@ def _tied(reading: Reading, stack: Stack) -> bool:
     return found.flag("tie_word_embeddings")
 
 
-def _quantizes_head(reading: Reading) -> bool:
+def _quantizes_head(reading: ConfigReader) -> bool:
     """vLLM quantises an output head only where the file says so."""
     section = reading.outer.section("quantization_config")
     return section is not None and bool(section.get("lm_head", False))
@@ -215,7 +246,7 @@ def _quantizes_head(reading: Reading) -> bool:
 def _context_length(fields: Fields, version: str) -> int:
     """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in.
 
-    YaRN's counts from the original length in vLLM 0.22; 0.33 takes files to count it in.
+    YaRN's counts from the original length in earlier versions; later ones take files to count it in.
     """
     base = fields.count(fields.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
     scaling = fields.section("rope_scaling") or fields.section("rope_parameters")
@@ -227,5 +258,5 @@ def _context_length(fields: Fields, version: str) -> int:
     factor = scaling.number("factor", 1.0)
     if kind == "yarn":
         original = scaling.count("original_max_position_embeddings", base)
-        return int(original * factor) if version == "0.22" else base
+        return int(original * factor) if release_facts(version).yarn_counts_factor else base
     return int(base * factor)

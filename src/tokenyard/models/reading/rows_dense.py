@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Grouped, Row, varied
+from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Grouped, varied
 
 __all__ = [
     "ALL_WINDOWED",
@@ -35,9 +35,9 @@ def windowed(full: Grouped, window: str = "window") -> dict[str, tuple[Grouped, 
 
 
 ALL_WINDOWED = (("sliding_attention", "1"),)
-LLAMA = Row(mixers=windowed(BIASED), mlps={"": Dense(bias="mlp_bias")})
+LLAMA = ArchitectureRow(mixers=windowed(BIASED), mlps={"": Dense(bias="mlp_bias")})
 MISTRAL = varied(LLAMA, order=ALL_WINDOWED)
-QWEN2 = Row(
+QWEN2 = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias=True)),
     types_if="use_sliding_window",
     order=(("sliding_attention", "use_sliding_window and i >= max_window_layers"), ("full_attention", "1")),
@@ -45,7 +45,7 @@ QWEN2 = Row(
     harmless=("sliding_window", "max_window_layers"),
 )
 QWEN3 = varied(QWEN2, mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True)))
-GEMMA2 = Row(
+GEMMA2 = ArchitectureRow(
     mixers=windowed(BIASED),
     order=(("full_attention", "i % 2"), ("sliding_attention", "1")),
     norms=4,
@@ -63,20 +63,20 @@ GEMMA3 = varied(
         "max_position_embeddings": 131_072, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262_208
     },
 )  # fmt: skip
-PHI = Row(
+PHI = ArchitectureRow(
     mixers={"full_attention": (Grouped(qkv_bias=True, output_bias=True, extra="4 * head_dim if qk_layernorm else 0"),)},
     mlps={"": Dense(gated=False, bias=True)},
     other="2 * hidden + vocab",
 )
-PHI3 = Row(mixers=windowed(BIASED), order=ALL_WINDOWED)
-COMMAND_R = Row(
+PHI3 = ArchitectureRow(mixers=windowed(BIASED), order=ALL_WINDOWED)
+COMMAND_R = ArchitectureRow(
     mixers={
         "full_attention": (Grouped(qkv_bias="attention_bias", output_bias="attention_bias", full_norms="use_qk_norm"),)
     },
     norms=1,
     tied=True,
 )
-COMMAND_R2 = Row(
+COMMAND_R2 = ArchitectureRow(
     mixers=windowed(BIASED, "window + 1"),  # so many tokens before a token, and itself
     order=(("full_attention", "(i + 1) % pattern == 0"), ("sliding_attention", "1")),
     names={
@@ -85,7 +85,7 @@ COMMAND_R2 = Row(
     norms=1,
     tied=True,
 )  # fmt: skip
-GLM4 = Row(mixers={"full_attention": (Grouped(qkv_bias="attention_bias"),)}, norms=4)
+GLM4 = ArchitectureRow(mixers={"full_attention": (Grouped(qkv_bias="attention_bias"),)}, norms=4)
 FULL_BIASES = Grouped(qkv_bias=True, output_bias=True)
 _GPT = {
     "hidden": "n_embd|hidden_size",
@@ -99,7 +99,7 @@ ARCEE = varied(LLAMA, mlps={"": Dense(gated=False, bias="mlp_bias")})
 GEMMA = varied(
     GEMMA2, mixers={"full_attention": (Grouped(),)}, types="", order=(("full_attention", "1"),), norms=2, tied=True
 )
-GPT2 = Row(
+GPT2 = ArchitectureRow(
     mixers={"full_attention": (replace(FULL_BIASES, kv_heads="heads", head_dim="hidden // heads"),)},
     mlps={"": _TWO_MATRICES},
     norms=4,
@@ -107,7 +107,7 @@ GPT2 = Row(
     names=_GPT,
     context="context",
 )
-GPTJ = Row(
+GPTJ = ArchitectureRow(
     mixers={"full_attention": (Grouped(kv_heads="heads", head_dim="hidden // heads"),)},
     mlps={"": _TWO_MATRICES},
     norms=2,
@@ -116,14 +116,14 @@ GPTJ = Row(
     context="context",
     harmless=("rotary_dim",),
 )
-GPT_NEOX = Row(
+GPT_NEOX = ArchitectureRow(
     mixers={"full_attention": (Grouped(qkv_bias="attention_bias=true", output_bias="attention_bias=true"),)},
     mlps={"": _TWO_MATRICES},
     norms=4,
     other="2 * hidden",
 )
-GLM = Row(mixers={"full_attention": (Grouped(qkv_bias="attention_bias"),)})
-OPT = Row(
+GLM = ArchitectureRow(mixers={"full_attention": (Grouped(qkv_bias="attention_bias"),)})
+OPT = ArchitectureRow(
     mixers={"full_attention": (Grouped(qkv_bias="enable_bias=true", output_bias="enable_bias=true"),)},
     mlps={"": Dense(gated=False, bias="enable_bias=true")},
     norms="4 if layer_norm_elementwise_affine else 0",
@@ -133,17 +133,17 @@ OPT = Row(
     refused=(("word_embed_proj_dim", "(word_embed_proj_dim or hidden) != hidden", "an embedding of another width"),),
     names={"width": "ffn_dim", "context": "max_position_embeddings"},
 )
-OLMO = Row(mixers={"full_attention": (BIASED,)}, norms=0, other=0)
-OLMO2 = Row(mixers=windowed(replace(BIASED, full_norms=True)), names={"window": "sliding_window=0"})
+OLMO = ArchitectureRow(mixers={"full_attention": (BIASED,)}, norms=0, other=0)
+OLMO2 = ArchitectureRow(mixers=windowed(replace(BIASED, full_norms=True)), names={"window": "sliding_window=0"})
 SEED_OSS = varied(
     LLAMA, mixers={"full_attention": (Grouped(qkv_bias="attention_bias", output_bias="attention_out_bias"),)}
 )
-STABLELM = Row(
+STABLELM = ArchitectureRow(
     mixers={"full_attention": (Grouped(head_dim="hidden // heads", qkv_bias="use_qkv_bias"),)},
     norms=4,
     other="2 * hidden",
 )
-STARCODER2 = Row(
+STARCODER2 = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias="use_bias=true", output_bias="use_bias=true")),
     order=ALL_WINDOWED,
     mlps={"": Dense(gated=False, bias="use_bias=true")},
@@ -153,7 +153,7 @@ STARCODER2 = Row(
 )
 EXAONE4 = varied(LLAMA, mixers=windowed(replace(BIASED, head_norms=True)))
 HYPERCLOVAX = varied(LLAMA, norms="4 if use_post_norm else 2")
-BLOOM = Row(
+BLOOM = ArchitectureRow(
     mixers={"full_attention": (replace(FULL_BIASES, kv_heads="heads", head_dim="hidden // heads"),)},
     mlps={"": _TWO_MATRICES},
     norms=4,
@@ -162,12 +162,12 @@ BLOOM = Row(
     context="seq_length|max_position_embeddings=2048",
     names={"heads": "n_head|num_attention_heads", "layers": "n_layer|num_hidden_layers", "width": "n_inner=4 * hidden"},
 )
-ERNIE = Row(mixers={"full_attention": (Grouped(),)})
-MINICPM = Row(harmless=("scale_depth",), refused=(("num_experts", "num_experts", "MiniCPM with experts"),))
+ERNIE = ArchitectureRow(mixers={"full_attention": (Grouped(),)})
+MINICPM = ArchitectureRow(harmless=("scale_depth",), refused=(("num_experts", "num_experts", "MiniCPM with experts"),))
 SOLAR = varied(LLAMA, harmless=("bskcn_1", "bskcn_2", "bskcn_3", "bskcn_4", "bskcn_tv"))
 HUNYUAN = varied(LLAMA, mixers={"full_attention": (replace(BIASED, head_norms=True),)})
-ORION = Row(norms=4, other="2 * hidden")
-NEMOTRON = Row(
+ORION = ArchitectureRow(norms=4, other="2 * hidden")
+NEMOTRON = ArchitectureRow(
     mixers={"full_attention": (Grouped(qkv_bias="attention_bias", output_bias="attention_bias"),)},
     mlps={"": Dense(gated=False, bias="mlp_bias")},
     norms=4,
@@ -176,7 +176,7 @@ NEMOTRON = Row(
 APERTUS = varied(
     LLAMA, mlps={"": Dense(gated=False, bias="mlp_bias")}, mixers=windowed(replace(BIASED, head_norms="qk_norm=true"))
 )
-FALCON = Row(
+FALCON = ArchitectureRow(
     mixers={
         "full_attention": (
             Grouped(
@@ -192,13 +192,13 @@ FALCON = Row(
     other="2 * hidden",
     tied="tie_word_embeddings=true",
 )
-EXAONE = Row(names={"layers": "num_layers|num_hidden_layers"}, mixers={"full_attention": (Grouped(),)})
-INTERNLM2 = Row(mixers={"full_attention": (Grouped(qkv_bias="bias", output_bias="bias"),)})
+EXAONE = ArchitectureRow(names={"layers": "num_layers|num_hidden_layers"}, mixers={"full_attention": (Grouped(),)})
+INTERNLM2 = ArchitectureRow(mixers={"full_attention": (Grouped(qkv_bias="bias", output_bias="bias"),)})
 SMOLLM3 = varied(LLAMA, order=(("sliding_attention", "use_sliding_window"), ("full_attention", "1")))
 VAULT_GEMMA = varied(GEMMA2, norms=2, tied="tie_word_embeddings=true")
 GRANITE_SWA = varied(LLAMA, mixers=windowed(replace(BIASED, extra="heads")))
 
-MUSE_GLIMMER = Row(
+MUSE_GLIMMER = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias=False, output_gate=True)),
     order=(("full_attention", "(i + 1) % 4 == 0"), ("sliding_attention", "1")),
     norms=4,

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Latent, Row, varied
+from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Experts, Grouped, Latent, varied
 from tokenyard.models.reading.rows_dense import ALL_WINDOWED, BIASED, COMMAND_R2, EXAONE4, windowed
 
 __all__ = ["DEEPSEEK", "GEMMA4", "GLM4_MOE", "LLAMA4", "QWEN3_MOE", "ROWS"]
 
 
-MIXTRAL = Row(
+MIXTRAL = ArchitectureRow(
     mixers=windowed(Grouped()),
     order=ALL_WINDOWED,
     experts=Experts(width="width", module="block_sparse_moe.experts"),
     names={"experts": "num_local_experts"},
 )
 PHIMOE = varied(MIXTRAL, mixers=windowed(BIASED), norms=4, other="2 * hidden + vocab * lm_head_bias")
-QWEN2_MOE = Row(
+QWEN2_MOE = ArchitectureRow(
     mixers={"full_attention": (Grouped(qkv_bias="qkv_bias=true"),)},
     types="",
     experts=Experts(
@@ -34,7 +34,7 @@ QWEN3_MOE = varied(
     mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True)),
     order=(("sliding_attention", "use_sliding_window"), ("full_attention", "1")),
 )
-GPT_OSS = Row(
+GPT_OSS = ArchitectureRow(
     tied=False,
     mixers=windowed(Grouped(qkv_bias=True, output_bias=True, extra="heads")),
     order=(("full_attention", "i % 2"), ("sliding_attention", "1")),
@@ -47,7 +47,7 @@ _DEEPSEEK_EXPERTS = Experts(
     extra="experts if topk_method == 'noaux_tc' else 0",
     shared="mlp.shared_experts",
 )
-DEEPSEEK = Row(
+DEEPSEEK = ArchitectureRow(
     tied=False,
     harmless=("attention_bias", "mlp_bias"),
     mixers={"full_attention": (Latent(),)},
@@ -60,7 +60,7 @@ GLM4_MOE = varied(
     mixers={"full_attention": (Grouped(qkv_bias="attention_bias", head_norms="use_qk_norm"),)},
     experts=Experts(shared_width="n_shared_experts * expert_width", extra="experts", shared="mlp.shared_experts"),
 )
-MINIMAX_M2 = Row(
+MINIMAX_M2 = ArchitectureRow(
     tied=False,
     mixers={"full_attention": (Grouped(full_norms="use_qk_norm=true"),)},
     experts=Experts(width="width", extra="experts if use_routing_bias else 0", module="block_sparse_moe.experts"),
@@ -71,7 +71,7 @@ MINIMAX_M2 = Row(
         ("shared_intermediate_size", "shared_intermediate_size", "a shared expert of MiniMax"),
     ),
 )
-LLAMA4 = Row(
+LLAMA4 = ArchitectureRow(
     mixers={"full_attention": (Grouped(),), "chunked_attention": (Grouped(chunk="attention_chunk_size"),)},
     types="",
     order=(
@@ -89,21 +89,23 @@ LLAMA4 = Row(
     },
     harmless=("attention_bias", "layer_types", "use_qk_norm", "intermediate_size_mlp"),  # that norm has no weights
 )  # fmt: skip
-GRANITE_MOE = Row(
+GRANITE_MOE = ArchitectureRow(
     harmless=("attention_bias",),
     experts=Experts(width="width", module="block_sparse_moe.experts"),
     names={"experts": "num_local_experts"},
 )
-GRANITE_MOE_SHARED = Row(
+GRANITE_MOE_SHARED = ArchitectureRow(
     harmless=("attention_bias",),
     experts=Experts(
         width="width", shared_width="shared_intermediate_size", module="block_sparse_moe.experts", shared="shared_mlp"
     ),
     names={"experts": "num_local_experts"},
 )
-OLMOE = Row(tied=False, mixers={"full_attention": (Grouped(full_norms=True),)}, experts=Experts(width="width"))
+OLMOE = ArchitectureRow(
+    tied=False, mixers={"full_attention": (Grouped(full_norms=True),)}, experts=Experts(width="width")
+)
 FLEX_OLMO = varied(OLMOE, tied="", mixers={"full_attention": (replace(BIASED, full_norms=True),)})
-ERNIE_MOE = Row(
+ERNIE_MOE = ArchitectureRow(
     mixers={"full_attention": (Grouped(qkv_bias="use_bias"),)},
     experts=Experts(
         shared_width="moe_num_shared_experts * moe_intermediate_size",
@@ -115,12 +117,12 @@ ERNIE_MOE = Row(
     names={"experts": "moe_num_experts", "interval": "moe_layer_interval=1", "last": "moe_layer_end_index=layers"},
 )
 GLM_LITE = varied(DEEPSEEK, sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace")
-HUNYUAN_MOE = Row(
+HUNYUAN_MOE = ArchitectureRow(
     mixers={"full_attention": (replace(BIASED, head_norms=True),)},
     experts=Experts(width="width", shared_width="width", per_token="moe_topk[i]", shared="mlp.shared_mlp"),
 )
 DEEPSEEK_1 = varied(DEEPSEEK, mixers={"full_attention": (BIASED,)})
-BAILING = Row(
+BAILING = ArchitectureRow(
     mixers={
         "full_attention": (
             Grouped(qkv_bias="use_bias or use_qkv_bias", output_bias="use_bias", head_norms="use_qk_norm"),
@@ -153,7 +155,7 @@ _LAGUNA = Grouped(
     head_norms=True,
     extra="(hidden * num_attention_heads_per_layer[i] if num_attention_heads_per_layer else heads) if gating else 0",
 )
-LAGUNA = Row(
+LAGUNA = ArchitectureRow(
     harmless=("moe_routed_scaling_factor", "moe_apply_router_weight_on_input"),
     mixers=windowed(_LAGUNA),
     experts=Experts(shared_width="shared_expert_intermediate_size", extra="2 * experts", shared="mlp.shared_expert"),
@@ -163,7 +165,7 @@ _GEMMA4 = Grouped(
     qkv_bias="attention_bias", output_bias="attention_bias", head_norms=True, shares_kv="i >= first_shared"
 )
 _PER_LAYER = "(2 * hidden * per_layer + hidden) if per_layer else 0"
-GEMMA4 = Row(
+GEMMA4 = ArchitectureRow(
     mixers={
         "sliding_attention": (replace(_GEMMA4, window="window"),),
         "full_attention": (
@@ -216,7 +218,7 @@ _GEMMA3N = Grouped(
     head_norms=True,
     shares_kv="first_shared > 0 and i >= first_shared",
 )
-GEMMA3N = Row(
+GEMMA3N = ArchitectureRow(
     mixers={"full_attention": (_GEMMA3N,), "sliding_attention": (replace(_GEMMA3N, window="window"),)},
     order=(("full_attention", "(i + 1) % 5 == 0"), ("sliding_attention", "1")),
     mlps={"": Dense(width="intermediate_size[i]", extra="2 * hidden * per_layer + (4 + altup_num_inputs) * hidden")},
@@ -244,7 +246,7 @@ HY3 = varied(
     names={"experts": "num_experts", "expert_width": "expert_hidden_dim|moe_intermediate_size"},
     harmless=("attention_bias", "mlp_bias", "mlp_layer_types", "enable_moe_fp32_combine"),
 )
-LONGCAT = Row(
+LONGCAT = ArchitectureRow(
     mixers={"full_attention": (Latent(module="self_attn.0"), Latent(module="self_attn.1"))},
     experts=Experts(
         width="expert_ffn_hidden_size",
@@ -259,7 +261,47 @@ LONGCAT = Row(
     harmless=("attention_bias", "mla_scale_q_lora", "mla_scale_kv_lora", "zero_expert_type"),
 )
 
-BEAM = Row(
+AFMOE = ArchitectureRow(
+    mixers=windowed(Grouped(head_norms=True, output_gate=True)),
+    order=(("full_attention", "(i + 1) % interval == 0"), ("sliding_attention", "1")),
+    norms=4,
+    experts=Experts(
+        shared_width="num_shared_experts * expert_width",
+        extra="(hidden + 2) * experts",  # a router in float32
+        shared="mlp.shared_experts",
+    ),
+    sparse="i >= num_dense_layers",
+    names={"interval": "global_attn_every_n_layers=4"},
+)
+DBRX = ArchitectureRow(
+    mixers={"full_attention": (Grouped(kv_heads="attn_config.kv_n_heads or heads"),)},
+    experts=Experts(module="ffn.experts"),
+    names={
+        "hidden": "d_model", "heads": "n_heads", "layers": "n_layers", "experts": "ffn_config.moe_num_experts",
+        "per_token": "ffn_config.moe_top_k", "expert_width": "ffn_config.ffn_hidden_size",
+    },
+    context="max_seq_len=2048",
+    tied=False,
+    prefix="transformer.blocks",
+    harmless=("resid_pdrop",),
+)  # fmt: skip
+HUNYUAN4 = varied(
+    DEEPSEEK,
+    tied="",
+    mixers={"full_attention": (Latent(indexer=0, output_gate=True, extra="heads"),)},
+    experts=Experts(
+        shared_width="(n_shared_experts or num_shared_experts) * expert_width",
+        extra="(hidden + 2) * experts",  # a router in float32
+        shared="mlp.shared_experts",
+    ),
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace",
+    # hyper-connections in float32, around attention and MLP
+    norms="2 + 4 * 8 * 4",
+    other="hidden + 8 * 4 * hidden",
+    names={"experts": "n_routed_experts|num_experts"},
+    harmless=(*DEEPSEEK.harmless, "indexer_types", "index_topk", "index_n_heads", "index_head_dim"),
+)
+BEAM = ArchitectureRow(
     mixers=windowed(Grouped(head_norms=True, output_gate=True, extra="heads")),
     order=ALL_WINDOWED,
     norms=4,
@@ -270,6 +312,7 @@ BEAM = Row(
 ROWS = {
     "BeamForCausalLM": BEAM,
     "LongcatFlashForCausalLM": LONGCAT,
+    "LongcatFlashNgramForCausalLM": LONGCAT,
     "Gemma3nForCausalLM": GEMMA3N,
     "HunYuanMoEV1ForCausalLM": HUNYUAN_MOE,
     "AXK1ForCausalLM": DEEPSEEK,
@@ -293,6 +336,7 @@ ROWS = {
     "GraniteMoeSWAForCausalLM": GRANITE_MOE_SWA,
     "GraniteMoeSharedForCausalLM": GRANITE_MOE_SHARED,
     "HYV3ForCausalLM": HY3,
+    "HYV4ForCausalLM": HUNYUAN4,
     "LagunaForCausalLM": LAGUNA,
     "Llama4ForCausalLM": LLAMA4,
     "MellumForCausalLM": MELLUM,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from tokenyard.models.reading.pieces import (
+    ArchitectureRow,
     Convolution,
     DeltaNet,
     Dense,
     Experts,
     Grouped,
     HeadState,
-    Row,
+    KimiDelta,
+    Latent,
     SelectiveState,
     varied,
 )
 from tokenyard.models.reading.rows_dense import BIASED
-from tokenyard.models.reading.rows_experts import QWEN3_MOE
+from tokenyard.models.reading.rows_experts import DEEPSEEK, QWEN3_MOE
 
 __all__ = ["LFM2", "QWEN3_5", "ROWS"]
 
@@ -33,7 +35,7 @@ QWEN3_NEXT = varied(
         "linear_num_value_heads": 32, "linear_value_head_dim": 128,
     },
 )  # fmt: skip
-JAMBA = Row(
+JAMBA = ArchitectureRow(
     tied=False,
     mixers={**_PLAIN, "mamba": (SelectiveState(),)},
     types="",
@@ -44,7 +46,7 @@ JAMBA = Row(
     names={"experts": "num_experts=1", "expand": "mamba_expand=2"},
     harmless=("sliding_window", "use_mamba_kernels", "layers_block_type"),
 )
-BAMBA = Row(
+BAMBA = ArchitectureRow(
     mixers={"full_attention": (BIASED,), "mamba": (HeadState(),)},
     types="",
     order=(("full_attention", "i in attn_layer_indices"), ("mamba", "1")),
@@ -52,7 +54,7 @@ BAMBA = Row(
     names={"expand": "mamba_expand=2"},
     harmless=("attn_rotary_emb",),
 )
-GRANITE_HYBRID = Row(
+GRANITE_HYBRID = ArchitectureRow(
     mixers={"full_attention": (BIASED,), "mamba": (HeadState(),)},
     types="layer_types|layers_block_type",
     kinds={"attention": "full_attention", "linear_attention": "mamba"},
@@ -64,7 +66,7 @@ GRANITE_HYBRID = Row(
     names={"experts": "num_local_experts=0", "expand": "mamba_expand=2"},
     harmless=("intermediate_size", "num_experts_per_tok", "position_embedding_type"),
 )
-NEMOTRON_H = Row(
+NEMOTRON_H = ArchitectureRow(
     tied=False,
     mixers={
         "full_attention": (Grouped(module="mixer"),),
@@ -99,7 +101,7 @@ NEMOTRON_H = Row(
     ),
     prefix="backbone.layers",
 )  # fmt: skip
-FALCON_H1 = Row(
+FALCON_H1 = ArchitectureRow(
     mixers={
         "full_attention": (BIASED, HeadState(inner="mamba_d_ssm or hidden * expand", normed="mamba_rms_norm")),
     },
@@ -115,7 +117,7 @@ QWEN3_5 = varied(
         "linear_attention": (DeltaNet(),),
     },
 )
-MAMBA = Row(
+MAMBA = ArchitectureRow(
     mixers={
         "mamba": (
             SelectiveState(
@@ -139,7 +141,7 @@ MAMBA = Row(
     prefix="backbone.layers",
     context="max_position_embeddings=2048",
 )
-MAMBA2 = Row(
+MAMBA2 = ArchitectureRow(
     mixers={
         "mamba": (
             HeadState(
@@ -162,7 +164,7 @@ MAMBA2 = Row(
     prefix="backbone.layers",
     context="max_position_embeddings=2048",
 )
-LFM2 = Row(
+LFM2 = ArchitectureRow(
     mixers={"full_attention": (Grouped(head_norms=True),), "conv": (Convolution(width="conv_dim or hidden"),)},
     types="layer_types",
     order=(("full_attention", "i in full_attn_idxs"), ("conv", "1")),
@@ -183,7 +185,21 @@ LFM2_MOE = varied(
     sparse="i >= num_dense_layers",
     names={"width": "intermediate_size"},
 )
-OLMO_HYBRID = Row(
+KIMI_LINEAR = varied(
+    DEEPSEEK,
+    mixers={"full_attention": (Latent(),), "linear_attention": (KimiDelta(),)},
+    types="",
+    order=(("linear_attention", "i + 1 in linear_attn_config.kda_layers"), ("full_attention", "1")),
+    experts=Experts(
+        shared_width="num_shared_experts * expert_width",
+        extra="2 * experts",
+        module="block_sparse_moe.experts",
+        shared="block_sparse_moe.shared_experts",
+    ),
+    names={"experts": "num_experts", "per_token": "num_experts_per_token|num_experts_per_tok"},
+    context="model_max_length|max_position_embeddings",
+)
+OLMO_HYBRID = ArchitectureRow(
     harmless=("linear_allow_neg_eigval",),
     mixers={"full_attention": (Grouped(full_norms=True),), "linear_attention": (DeltaNet(hands_out_states=False),)},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Row, Tower, varied
+from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Experts, Grouped, Tower, varied
 from tokenyard.models.reading.rows_dense import (
     COMMAND_R2,
     ERNIE,
@@ -83,7 +83,7 @@ MISTRAL3 = varied(
     ),
 )
 _WHISPER_ATTENTION = Grouped(kv_heads="heads", head_dim="hidden // heads", extra="4 * hidden")
-WHISPER = Row(
+WHISPER = ArchitectureRow(
     mixers={"full_attention": (_WHISPER_ATTENTION, replace(_WHISPER_ATTENTION, cross=True))},
     mlps={"": Dense(gated=False, bias=True)},
     norms=6,
@@ -194,12 +194,12 @@ _CLIP = Tower(
     tokens="grid * grid",
     outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -2"},
 )
-LLAVA = Row(decoders=_DECODERS, towers=(_CLIP,))
-LLAVA_NEXT = Row(
+LLAVA = ArchitectureRow(decoders=_DECODERS, towers=(_CLIP,))
+LLAVA_NEXT = ArchitectureRow(
     decoders=_DECODERS,
     towers=(replace(_CLIP, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
 )
-LLAVA_ONEVISION = Row(
+LLAVA_ONEVISION = ArchitectureRow(
     decoders=_DECODERS,
     towers=(
         replace(
@@ -222,7 +222,7 @@ IDEFICS3 = varied(
         ),
     ),
 )
-INTERN_VL = Row(
+INTERN_VL = ArchitectureRow(
     decoders={"qwen2": QWEN2, "qwen3": QWEN3, "llama": LLAMA},
     towers=(
         Tower(
@@ -410,7 +410,7 @@ MUSE_GLIMMER_VISION = varied(
     ),
 )
 
-ARIA = Row(
+ARIA = ArchitectureRow(
     experts=Experts(width="width", shared_width="moe_num_shared_experts * width", shared="mlp.shared_experts"),
     names={"experts": "moe_num_experts", "per_token": "moe_topk"},
     harmless=("attention_bias", "mlp_bias"),
@@ -449,6 +449,18 @@ KIMI_K25 = varied(
             block=_VIT,
             replicated="pixels * h + pos_emb_height * pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h + text",
             tokens="pos_emb_height * pos_emb_width // 4",
+        ),
+    ),
+)
+
+KIMI_VL = varied(
+    DEEPSEEK,
+    towers=(
+        Tower(
+            block=_VIT,
+            replicated="pixels * h + init_pos_emb_height * init_pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h"
+            " + text",
+            tokens="init_pos_emb_height * init_pos_emb_width // 4",
         ),
     ),
 )

@@ -17,7 +17,7 @@ from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.constants import Constants, shipped_constants
-from tokenyard.steptime.known_error import Load
+from tokenyard.steptime.known_error import SentLoad
 
 __all__ = [
     "GROUPINGS",
@@ -119,9 +119,9 @@ def predict(
         on_point()
 
 
-def load_of(point: Point) -> Load:
+def load_of(point: Point) -> SentLoad:
     """What was sent. Of a table's nominal lengths: those that it was asked for."""
-    return Load(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
+    return SentLoad(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
 
 
 def front_end_seconds(point: Point, constants: Constants) -> float:

@@ -28,11 +28,11 @@ from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.formula import Parallelism
-from tokenyard.steptime.known_error import KnownError, Load
+from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import RanksLatency
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
-__all__ = ["MeasuredRun", "RequestTimes", "RunComparison", "calibrated", "compare_run", "read_run", "replay_run"]
+__all__ = ["MeasuredRun", "ReplayedTimes", "RunComparison", "calibrated", "compare_run", "read_run", "replay_run"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -117,7 +117,7 @@ def read_run(
     )
 
 
-class RequestTimes(NamedTuple):
+class ReplayedTimes(NamedTuple):
     """Times of every request of a replay, in order of arrival; seconds."""
 
     ttft: Floats
@@ -132,7 +132,7 @@ def calibrated(run: MeasuredRun) -> CalibratedLatency:
     )
 
 
-def replay_run(run: MeasuredRun, latency: RanksLatency) -> RequestTimes:
+def replay_run(run: MeasuredRun, latency: RanksLatency) -> ReplayedTimes:
     """Replay a run with step times of ``latency``."""
     order = np.argsort(run.arrived, kind="stable").tolist()
     requests = [
@@ -154,7 +154,7 @@ def replay_run(run: MeasuredRun, latency: RanksLatency) -> RequestTimes:
         policy=run.scheduler.policy,
     )
     arrived, first, last = ended.moments
-    return RequestTimes(first - arrived, (last - first) / np.maximum(run.output_tokens[order] - 1, 1), last - arrived)
+    return ReplayedTimes(first - arrived, (last - first) / np.maximum(run.output_tokens[order] - 1, 1), last - arrived)
 
 
 def compare_run(run: MeasuredRun) -> RunComparison:
@@ -168,7 +168,7 @@ def compare_run(run: MeasuredRun) -> RunComparison:
         predicted=predicted._asdict(),
         measured={name: values[order] for name, values in measured.items()},
         known=latency.known_error(
-            Load(input_tokens=float(run.input_tokens.mean()), output_tokens=float(run.output_tokens.mean()))
+            SentLoad(input_tokens=float(run.input_tokens.mean()), output_tokens=float(run.output_tokens.mean()))
         ),
     )
 

@@ -16,7 +16,7 @@ from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLO
 from tokenyard.questions.sweeping.measuring import Incumbent
 from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
-from tokenyard.trace.start import Deployment
+from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "LargestLoad",
     "LoadSearch",
     "Plan",
-    "ServedApart",
+    "ServedSplit",
     "best_of",
     "few_requests",
     "floors_of",
@@ -357,7 +357,7 @@ class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The same at the next greater load that was tried: a bound is missed."""
 
 
-class ServedApart(msgspec.Struct, frozen=True, kw_only=True):
+class ServedSplit(msgspec.Struct, frozen=True, kw_only=True):
     """How the engines of a split are started; a proxy between both sides sends prompts to the first."""
 
     prefill_engines: int
@@ -396,7 +396,7 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """The line to start vLLM with; None of a trace, which does not say how it was started, and of a split."""
     replicas: str | None = None
     """How many are started with that line, behind a balancer: ``4``, ``1..8``; None: one."""
-    serve_apart: ServedApart | None = None
+    serve_split: ServedSplit | None = None
     """The two lines of a split of prefill and decode."""
     flags: list[str]
     """What the recommendation changes, as flags of ``vllm serve``."""
@@ -413,7 +413,7 @@ class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """What would be short next; None where a bound is missed already."""
     floors: list[AchievableBound] = []
     """What the bounds that are missed would have to be."""
-    header: Deployment | None = None
+    header: DeploymentHeader | None = None
     """The recommended deployment, with what was taken, assumed and passed over; of a split its decode engines; None of
     a trace."""
     uncertainty: list[str] = []

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
-from tokenyard.questions.planning.answer import Goal, LargestLoad, Plan, ServedApart, sentence_of, value_of
+from tokenyard.questions.planning.answer import Goal, LargestLoad, Plan, ServedSplit, sentence_of, value_of
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
 
@@ -92,8 +92,8 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
         if plan.replicas is not None:
             hardware = f"{plan.replicas} replicas, {hardware}" if hardware else f"{plan.replicas} replicas: "
         yield Text(plain(f"{hardware}{plan.serve}"))
-    elif plan.serve_apart is not None:
-        yield from _apart(plan.serve_apart, chosen)
+    elif plan.serve_split is not None:
+        yield from _split(plan.serve_split, chosen)
     elif plan.flags:
         yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
     yield from (Text(plain(note)) for note in plan.notes)
@@ -104,7 +104,7 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
         yield Text(price)
 
 
-def _apart(served: ServedApart, chosen: Row) -> Iterator[Text]:
+def _split(served: ServedSplit, chosen: Row) -> Iterator[Text]:
     if chosen.gpus is not None:
         yield Text(plain(f"on {chosen.gpus} x {chosen.gpu}"))
     for number, side, line in (

@@ -18,7 +18,7 @@ from tokenyard.deploy.settings import (
     SchedulerSettings,
     SpeculationSettings,
 )
-from tokenyard.deploy.spec import ReplaySpec, prepare, resolve
+from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.deploy.vllm_serve.defaults import GPU_MEMORY_UTILIZATION
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
@@ -69,7 +69,7 @@ def recorded_deployment(run: RecordedRun, told: Told) -> RecordedDeployment:
     is_told = told != Told()
     try:
         flags = _flags(run, told)
-        return RecordedDeployment(flags, planned(prepare(resolve(flags), run.workload)))
+        return RecordedDeployment(flags, planned(build_replay(resolve(flags), run.workload)))
     except ConfigError as error:
         if is_told:
             raise

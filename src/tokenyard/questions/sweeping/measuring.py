@@ -32,14 +32,14 @@ from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 
 __all__ = [
-    "Decided",
+    "EarlyStop",
     "EngineRecord",
     "HeldBy",
     "Incumbent",
-    "Outcome",
-    "Prepared",
+    "PreparedVariant",
+    "ReplayOutcome",
     "SLOWatch",
-    "Subject",
+    "VariantSource",
     "VariantWorker",
     "folder_of",
     "replayed",
@@ -56,7 +56,7 @@ __all__ = [
 _PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "max": 100}
 
 
-class Decided(NamedTuple):
+class EarlyStop(NamedTuple):
     """How a replay ends for certain, before it has."""
 
     why: str
@@ -106,7 +106,7 @@ class SLOWatch(StepObserver):
         """Requests that have ended beyond each bound."""
         self._bad = 0
         """Requests that have ended beyond any bound."""
-        self.decided: Decided | None = None
+        self.decided: EarlyStop | None = None
         """What is certain, since :meth:`decide` has seen it."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -122,12 +122,12 @@ class SLOWatch(StepObserver):
             self._beyond[slo] += 1
         self._bad += bool(beyond)
 
-    def decide(self, now: float, incumbents: Iterable[Incumbent] = ()) -> Decided | None:
+    def decide(self, now: float, incumbents: Iterable[Incumbent] = ()) -> EarlyStop | None:
         """Whether a bound is missed for certain by now, or one of ``incumbents`` cannot be reached."""
         self.decided = self.decided or self._decided(now, incumbents)
         return self.decided
 
-    def _decided(self, now: float, incumbents: Iterable[Incumbent]) -> Decided | None:
+    def _decided(self, now: float, incumbents: Iterable[Incumbent]) -> EarlyStop | None:
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
             late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
@@ -139,12 +139,14 @@ class SLOWatch(StepObserver):
             if number > allowed:
                 times = "" if self._slack == 1 else f" by more than {self._slack:.4g} times"
                 why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
-                return Decided(why, met=False, at_least=self._slack, bound=slo.name)
+                return EarlyStop(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
             most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
             for incumbent in incumbents:
                 if most.get(incumbent.figure, inf) < incumbent.value:
-                    return Decided(f"cannot reach the best {incumbent.figure} so far, {incumbent.value:,.2f}, any more")
+                    return EarlyStop(
+                        f"cannot reach the best {incumbent.figure} so far, {incumbent.value:,.2f}, any more"
+                    )
         return None
 
     def _allowed(self, slo: SLO) -> float:
@@ -178,7 +180,7 @@ class EngineRecord(NamedTuple):
     start: TraceStart
 
 
-class Prepared(NamedTuple):
+class PreparedVariant(NamedTuple):
     """A variant that can be replayed."""
 
     workload: Workload
@@ -207,7 +209,7 @@ class HeldBy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay came to."""
 
     report: Report
@@ -225,13 +227,13 @@ class Outcome:
 
 
 def replayed(
-    variant: Prepared,
+    variant: PreparedVariant,
     slos: Sequence[SLO],
     watch: StepObserver | None = None,
     on_progress: OnProgress | None = None,
     *,
     traces: Path | None = None,
-) -> Outcome:
+) -> ReplayOutcome:
     """Replay a variant; ``watch`` sees what clients wait for: the decode engines of a split, else all engines.
 
     ``traces``: a folder that gets its traces, as far as they can be written. If ``on_progress`` ends the replay, the
@@ -259,7 +261,7 @@ def replayed(
         else:
             seconds = _report(builders).duration_s
             held = [*_held(_report(builders[:prefills]), "prefill"), *_held(report, "decode")]
-    return Outcome(
+    return ReplayOutcome(
         report=report,
         refused=len(result.refused) + result.num_left_out,
         seconds=seconds,
@@ -272,7 +274,7 @@ def replayed(
 class _Engines:
     """The traces of a variant's engines."""
 
-    def __init__(self, variant: Prepared, folder: Path | None, stack: ExitStack) -> None:
+    def __init__(self, variant: PreparedVariant, folder: Path | None, stack: ExitStack) -> None:
         self._variant = variant
         self._turns = turn_orders(variant.workload) if folder is not None else None
         self._writers = [_writer(each, folder, stack) for each in variant.records] if folder is not None else []
@@ -341,18 +343,18 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_=+.-]+")
 _LONGEST_NAME = 80
 
 
-class Subject(Protocol):
+class VariantSource(Protocol):
     """What variants are made of: a workload and a deployment, or a recorded run. It can be pickled."""
 
-    def prepared(self, settings: Settings) -> Prepared:
+    def prepared(self, settings: Settings) -> PreparedVariant:
         """The variant. Raises TokenyardError where vLLM would not start with it, or it cannot be asked about."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantWorker:
-    """Measures variants of one subject. It can be pickled, and called in any process."""
+    """Measures variants of one source. It can be pickled, and called in any process."""
 
-    subject: Subject
+    source: VariantSource
     slos: tuple[SLO, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
@@ -376,7 +378,7 @@ class VariantWorker:
         value), or that it cannot beat one of ``incumbents`` at the same cost or less.
         """
         try:
-            variant = self.subject.prepared(settings)
+            variant = self.source.prepared(settings)
             workload = variant.workload.with_rate(load)
             if one_at_a_time:
                 workload = workload.with_max_concurrency(1)
@@ -386,7 +388,7 @@ class VariantWorker:
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
 
-        def stopped(decided: Decided, *, was_replayed: bool) -> Row:
+        def stopped(decided: EarlyStop, *, was_replayed: bool) -> Row:
             return Row(
                 settings=dict(settings),
                 load=load,
@@ -403,7 +405,7 @@ class VariantWorker:
 
         if any(incumbent.rules_out(cost, variant.gpus) for incumbent in incumbents):
             why = "costs more than one that is within every bound: not replayed"
-            return stopped(Decided(why), was_replayed=False)
+            return stopped(EarlyStop(why), was_replayed=False)
         beaten = [incumbent for incumbent in incumbents if incumbent.costs_no_more_than(cost, variant.gpus)]
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
@@ -449,7 +451,7 @@ def _listener(
 
 
 def _row(
-    settings: Settings, load: float, variant: Prepared, outcome: Outcome, cost: float | None, requests: int
+    settings: Settings, load: float, variant: PreparedVariant, outcome: ReplayOutcome, cost: float | None, requests: int
 ) -> Row:
     report, held = outcome.report, outcome.held
     tokens, seconds = report.output_tokens, outcome.seconds

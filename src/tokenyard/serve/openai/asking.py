@@ -28,8 +28,8 @@ from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
 
 __all__ = [
+    "ClientLimits",
     "EchoedPrompt",
-    "Limits",
     "ServerContext",
     "chat_logprobs",
     "compiled",
@@ -45,7 +45,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """What one client may ask."""
 
     max_body_bytes: int = 8 * 2**20
@@ -70,13 +70,19 @@ class ServerContext:
     llm: AsyncLLM
     names: Sequence[str]
     """By which clients call the model; the first is what answers say."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)
     grammars: GrammarCompiler | None = None
     """For answers that must look like something; None: there are none."""
     defaults: GenerationDefaults = field(default_factory=lambda: GenerationDefaults({}))
     """Parameters of requests that do not give their own."""
     tool_parser: Callable[[], ToolCallParser] | None = None
     """Makes what reads calls of tools out of an answer; None: answers are left as they are."""
+    is_lenient: bool = False
+    """Fields that are not known are passed over, as vLLM does."""
+    formed: Callable[[str, Any], Any] = lambda _, answer: answer
+    """Gives an answer of a kind (``chat``, ``completion``) another form."""
+    script: Callable[[Any], Any] = lambda _: None
+    """What is to be said to a chat, where that is known before; for servers without a model."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
     """The text of ``/metrics``, and its content type."""
     is_draining: bool = False
@@ -200,6 +206,7 @@ def turn_of(request: GenerationRequest) -> Turn:
         job_id=None if job is None else str(job),
         is_last_step=last in (True, 1, "true"),
         this_func_call=tool,
+        kv_transfer_params=request.kv_transfer_params,
     )
 
 

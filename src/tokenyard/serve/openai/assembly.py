@@ -20,7 +20,7 @@ from tokenyard.serve.generation import read_generation_config
 from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
 from tokenyard.serve.metrics import MetricsObserver
 from tokenyard.serve.openai.app import scraped
-from tokenyard.serve.openai.asking import Limits, ServerContext
+from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.served_model import GrammarSource, grammars_of, model_of, tokenizer_of
 from tokenyard.trace.start import describe_run
@@ -57,9 +57,9 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Longest time from a request to the end of its answer."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ClientLimits:
         """What one client may ask. Raises ConfigError."""
-        return Limits(
+        return ClientLimits(
             max_body_bytes=self.max_body_bytes,
             max_grammar_bytes=self.max_grammar_bytes,
             request_timeout_s=self.request_timeout_s,

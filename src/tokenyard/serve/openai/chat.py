@@ -25,7 +25,7 @@ from tokenyard.serve.openai.fields import (
     parse_body,
 )
 from tokenyard.serve.openai.generating import (
-    Piece,
+    PromptNews,
     Usage,
     cancel_on_disconnect,
     in_thread_if_long,
@@ -34,6 +34,7 @@ from tokenyard.serve.openai.generating import (
     reply,
     request_id_of,
     start_streams,
+    told_besides,
 )
 from tokenyard.serve.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
 from tokenyard.serve.openai.tool_calls.forced import forced_call
@@ -135,7 +136,9 @@ class ChatCompletions:
         """Answer, or raise."""
         context = self._context
         http.state.prompt_field = "messages"
-        body = await parse_body(http, ChatCompletionRequest, context.limits.max_body_bytes)
+        body = await parse_body(
+            http, ChatCompletionRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient
+        )
         request: ChatCompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
@@ -147,12 +150,16 @@ class ChatCompletions:
         field = "max_completion_tokens" if newer else "max_tokens"
         wanted = request.max_completion_tokens if newer else request.max_tokens
         room = output_room(context, prompt, wanted, field=field, prompt_field="messages")
-        name = request_id_of(request, "chatcmpl")
+        name = request_id_of(request, "chatcmpl", http)
         num_top = (request.top_logprobs or 0) if request.logprobs else None
         forced = forced_call(request)
-        grammars = await cancel_on_disconnect(
-            http, compiled(context, request, 1, None if forced is None else forced.schema)
-        )
+        script = None if forced is not None else context.script(request)
+        if script is not None:
+            grammars = [[script.another() for _ in range(request.n or 1)]]
+        else:
+            grammars = await cancel_on_disconnect(
+                http, compiled(context, request, 1, None if forced is None else forced.schema)
+            )
         parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
@@ -160,12 +167,12 @@ class ChatCompletions:
         streams = start_streams(
             context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
         )
-        answer = _Answer(context, request, name, num_top or 0, parser)
+        answer = context.formed("chat", _ChatAnswer(context, request, name, num_top or 0, parser))
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
 
-class _Answer:
+class _ChatAnswer:
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(
@@ -181,7 +188,7 @@ class _Answer:
         self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
-    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a stream."""
         head = {**self._head, "object": "chat.completion.chunk"}
         usage, options = Usage(), self._request.stream_options
@@ -189,28 +196,32 @@ class _Answer:
         async with aclosing(together):
             async for piece in together:
                 usage.add(piece)
+                each = usage.record() if options is not None and options.continuous_usage_stats else None
                 for part in piece.output.outputs:
                     speaker = {} if part.index in begun else {"role": "assistant"}
                     begun.add(part.index)
                     news = self._calls[part.index].add(part)
                     delta = {**speaker, **news.delta()}
-                    yield {**head, "choices": [{**self._choice(part, news), "delta": delta}]}
+                    chunk = {**head, "choices": [{**self._choice(part, news), "delta": delta}]}
+                    yield chunk if each is None else {**chunk, "usage": each}
         if options is not None and options.include_usage:
             yield {**head, "choices": [], "usage": usage.record()}
 
-    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
-        usage, choices, of_prompt = Usage(), [], None
+        usage, choices, of_prompt, last = Usage(), [], None, None
         async with aclosing(together):
             async for piece in together:
                 usage.add(piece)
+                last = piece.output
                 of_prompt = prompt_logprobs(piece.output)
                 for part in piece.output.outputs:
                     news = self._calls[part.index].add(part)
                     message = {"role": "assistant", **news.message(), "refusal": None}
                     choices.append({**self._choice(part, news), "message": message})
         head = {**self._head, "object": "chat.completion"}
-        return {**head, "choices": choices, "usage": usage.record(), "prompt_logprobs": of_prompt}
+        answer = {**head, "choices": choices, "usage": usage.record(), "prompt_logprobs": of_prompt}
+        return {**answer, **told_besides(self._request, last)}
 
     def _choice(self, part: CompletionOutput, news: ChoiceNews) -> dict[str, Any]:
         return {
@@ -218,4 +229,5 @@ class _Answer:
             "logprobs": chat_logprobs(part, self._num_top),
             "finish_reason": news.finish_reason,
             "stop_reason": part.stop_reason,
+            **({"token_ids": list(part.token_ids)} if self._request.return_token_ids else {}),
         }

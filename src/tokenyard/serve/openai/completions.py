@@ -14,7 +14,7 @@ from tokenyard.serve.generation import CompletionOutput, GenerationOutput, Token
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
 from tokenyard.serve.openai.fields import CompletionRequest, parse_body
 from tokenyard.serve.openai.generating import (
-    Piece,
+    PromptNews,
     Usage,
     cancel_on_disconnect,
     output_room,
@@ -23,6 +23,7 @@ from tokenyard.serve.openai.generating import (
     request_id_of,
     start_streams,
     tokenized_prompts,
+    told_besides,
 )
 
 __all__ = ["Completions"]
@@ -39,7 +40,7 @@ class Completions:
     async def serve(self, http: Request) -> Response:
         """Answer, or raise."""
         context = self._context
-        body = await parse_body(http, CompletionRequest, context.limits.max_body_bytes)
+        body = await parse_body(http, CompletionRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient)
         request: CompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
@@ -47,7 +48,7 @@ class Completions:
         given = request.prompt
         prompts = await tokenized_prompts(context, "prompt", given, add_special_tokens=special, n=request.n)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
-        name = request_id_of(request, "cmpl")
+        name = request_id_of(request, "cmpl", http)
         grammars = await cancel_on_disconnect(http, compiled(context, request, len(prompts)))
         streams = start_streams(
             context,
@@ -59,7 +60,8 @@ class Completions:
             grammars=grammars,
             echo=bool(request.echo),
         )
-        answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
+        echoed = [self._echoed(request, each) for each in prompts]
+        answer = context.formed("completion", _CompletionAnswer(context, request, name, echoed))
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
@@ -69,7 +71,7 @@ class Completions:
         return prompt.text if prompt.text is not None else self._context.tokenizer.decode(prompt.token_ids)
 
 
-class _Answer:
+class _CompletionAnswer:
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
@@ -82,31 +84,36 @@ class _Answer:
         model = context.answering(request.model)
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
-    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a stream."""
         usage, options = Usage(), self._request.stream_options
         async with aclosing(together):
             async for piece in together:
                 usage.add(piece)
+                each = usage.record() if options is not None and options.continuous_usage_stats else None
                 for part in piece.output.outputs:
-                    yield {**self._head, "choices": [self._choice(piece, part)]}
+                    chunk = {**self._head, "choices": [self._choice(piece, part)]}
+                    yield chunk if each is None else {**chunk, "usage": each}
         if options is not None and options.include_usage:
             yield {**self._head, "choices": [], "usage": usage.record()}
 
-    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
-        usage, choices = Usage(), []
+        usage, choices, last = Usage(), [], None
         async with aclosing(together):
             async for piece in together:
                 usage.add(piece)
+                last = piece.output
                 choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
-        return {**self._head, "choices": sorted(choices, key=lambda each: each["index"]), "usage": usage.record()}
+        in_order = sorted(choices, key=lambda each: each["index"])
+        answer = {**self._head, "choices": in_order, "usage": usage.record()}
+        return {**answer, **told_besides(self._request, last)}
 
-    def _whole_choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+    def _whole_choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None
         return {**self._choice(piece, part), "prompt_logprobs": of_prompt}
 
-    def _choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+    def _choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         index = piece.prompt * self._per_prompt + part.index
         first = index not in self._offsets
         offset = self._offsets.setdefault(index, 0)
@@ -118,6 +125,7 @@ class _Answer:
             "logprobs": completion_logprobs(part, offset, self._echoed_tokens(piece.output) if first else None),
             "finish_reason": part.finish_reason,
             "stop_reason": part.stop_reason,
+            **({"token_ids": list(part.token_ids)} if self._request.return_token_ids else {}),
         }
 
     def _echoed_tokens(self, output: GenerationOutput) -> EchoedPrompt | None:

@@ -30,7 +30,7 @@ class Embeddings:
         """Answer, or raise."""
         context = self._context
         http.state.prompt_field = "input"
-        body = await parse_body(http, EmbeddingRequest, context.limits.max_body_bytes)
+        body = await parse_body(http, EmbeddingRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient)
         request: EmbeddingRequest = body.request
         context.check_model(request.model)
         context.check_open()

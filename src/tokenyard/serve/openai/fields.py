@@ -149,12 +149,10 @@ WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {
     "dimensions": (None,),
     "allowed_token_ids": (None, []),
     "bad_words": (None, []),
-    "kv_transfer_params": (None,),
     "chat_template": (None,),
     "documents": (None, []),
     "mm_processor_kwargs": (None,),
     "return_tokens_as_token_ids": (None, False),
-    "return_token_ids": (None, False),
     "continue_final_message": (None, False),
     "logits_processors": (None, []),
 }
@@ -170,6 +168,8 @@ class StreamOptions(_Fields, kw_only=True):
 
     include_usage: bool = False
     """Tell the usage in a last chunk without choices."""
+    continuous_usage_stats: bool = False
+    """Tell it in every chunk as well."""
 
 
 class JsonSchema(_Fields, kw_only=True):
@@ -244,6 +244,10 @@ class GenerationRequest(_Fields, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     request_id: str | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+    """Where the prompt's KV is, or who will want it: for a KV connector."""
+    return_token_ids: bool | None = None
+    """Tell the token ids of prompt and answer as well."""
     vllm_xargs: dict[str, Any] | None = None
     """``job_id``, ``is_last_step``, ``this_func_call``: as clients of vLLM with a Continuum scheduler send them."""
     # ours: the same without a wrapping
@@ -345,8 +349,11 @@ class ParsedBody(NamedTuple):
     """Fields that were there and have no effect."""
 
 
-async def parse_body(request: Request, kind: type[_Kind], most_bytes: int) -> ParsedBody:
-    """The body as ``kind``. Raises ApiError and RefusedError."""
+async def parse_body(request: Request, kind: type[_Kind], most_bytes: int, *, is_lenient: bool = False) -> ParsedBody:
+    """The body as ``kind``; ``is_lenient``: fields that it does not know are passed over, as vLLM does.
+
+    Raises ApiError and RefusedError.
+    """
     body = await json_body(request, most_bytes)
     if has_more_brackets(body, _MOST_BRACKETS):
         raise ApiError(400, f"the body has more than {_MOST_BRACKETS} lists and objects")
@@ -358,11 +365,32 @@ async def parse_body(request: Request, kind: type[_Kind], most_bytes: int) -> Pa
         raise ApiError(400, _no_json(body, error)) from None
     if not isinstance(fields, dict):
         raise ApiError(400, f"the body = {shown(fields)}: give an object")
+    if is_lenient:
+        return _lenient(fields, kind)
     ignored = _without_effect(fields, kind)
     try:
         return ParsedBody(msgspec.convert(fields, kind), ignored)
     except msgspec.ValidationError as error:
         raise _problem(str(error), fields) from None
+
+
+def _lenient(fields: dict[str, Any], kind: type[_Kind]) -> ParsedBody:
+    """The body without what ``kind`` does not know, at any depth. Raises ApiError."""
+    known, ignored = set(kind.__struct_fields__), list[str]()
+    for name in fields.keys() - known:
+        ignored.append(name)
+        del fields[name]
+    while True:
+        try:
+            return ParsedBody(msgspec.convert(fields, kind), tuple(sorted(ignored)))
+        except msgspec.ValidationError as error:
+            matched = _PROBLEM.fullmatch(str(error))
+            unknown = None if matched is None else _UNKNOWN.fullmatch(matched["what"])
+            parent = None if matched is None else _value_at(fields, matched["path"] or "")
+            if unknown is None or not isinstance(parent, dict) or unknown[1] not in parent:
+                raise _problem(str(error), fields) from None
+            ignored.append(unknown[1])
+            del parent[unknown[1]]
 
 
 def _no_json(body: bytes, error: Exception) -> str:

@@ -29,11 +29,11 @@ from tokenyard.serve.openai.fields import (
 from tokenyard.web.connections import json_response
 
 __all__ = [
-    "Answer",
+    "AnswerWriter",
     "Ending",
     "EventStream",
     "GoneError",
-    "Piece",
+    "PromptNews",
     "Usage",
     "cancel_on_disconnect",
     "events_of",
@@ -46,6 +46,7 @@ __all__ = [
     "request_id_of",
     "start_streams",
     "tokenized_prompts",
+    "told_besides",
 ]
 
 
@@ -157,7 +158,7 @@ _LONG_TEXT = 4_000
 _LONGEST_ID = 200
 
 
-class Piece(NamedTuple):
+class PromptNews(NamedTuple):
     """News of one prompt."""
 
     prompt: int
@@ -172,7 +173,7 @@ class Usage:
         self._prompts: dict[int, tuple[int, int]] = {}
         self._completion = 0
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: PromptNews) -> None:
         """Count new tokens: deltas, or whole answers once."""
         self._prompts[piece.prompt] = (len(piece.output.prompt_token_ids), piece.output.num_cached_tokens)
         self._completion += sum(len(part.token_ids) for part in piece.output.outputs)
@@ -188,9 +189,20 @@ class Usage:
         }
 
 
-def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str) -> str:
-    """A name for the request: the client's own, or a new one."""
-    given = request.request_id
+def told_besides(request: GenerationRequest, output: GenerationOutput | None) -> dict[str, Any]:
+    """What a whole answer tells beside choices and usage, where there is any."""
+    told: dict[str, Any] = {}
+    if output is not None and output.kv_transfer_params is not None:
+        told["kv_transfer_params"] = dict(output.kv_transfer_params)
+    if output is not None and request.return_token_ids:
+        told["prompt_token_ids"] = list(output.prompt_token_ids)
+    return told
+
+
+def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str, http: Request | None = None) -> str:
+    """A name for the request: the client's own (of the header ``X-Request-Id`` or the body), or a new one."""
+    header = None if http is None else http.headers.get("x-request-id")
+    given = header or request.request_id
     if given is not None and not 0 < len(given) <= _LONGEST_ID:
         raise bad_field("request_id", given, f"give a text of 1 to {_LONGEST_ID} characters, or leave it out")
     return f"{prefix}-{given or uuid.uuid4().hex}"
@@ -288,7 +300,7 @@ async def _generate(
 
 async def pieces(
     context: ServerContext, streams: Sequence[AsyncGenerator[GenerationOutput, None]]
-) -> AsyncGenerator[Piece, None]:
+) -> AsyncGenerator[PromptNews, None]:
     """What all streams bring, as it comes, until all have ended. Raises what one of them raises, and ApiError."""
     deadline = asyncio.get_running_loop().time() + context.limits.request_timeout_s
     async with aclosing(_merged(streams)) as together:
@@ -305,16 +317,16 @@ async def pieces(
             yield piece
 
 
-async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> AsyncGenerator[Piece, None]:
+async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> AsyncGenerator[PromptNews, None]:
     """All of them begin at once; a queue of one keeps what a slow client has not taken in the engine's hands."""
-    queue: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(1)
+    queue: asyncio.Queue[PromptNews | Exception | None] = asyncio.Queue(1)
 
     async def follow(number: int, stream: AsyncGenerator[GenerationOutput, None]) -> None:
         end: Exception | None = None
         try:
             async with aclosing(stream):
                 async for output in stream:
-                    await queue.put(Piece(number, output))
+                    await queue.put(PromptNews(number, output))
         except Exception as error:  # noqa: BLE001 - raised again where the queue is read
             end = error
         await queue.put(end)
@@ -355,18 +367,23 @@ async def events_of(chunks: AsyncGenerator[dict[str, Any], None], prompt_field: 
 # An answer to the client, at once or as a stream, for as long as the client is there to take it.
 
 
-class Answer(Protocol):
+class AnswerWriter(Protocol):
     """How the pieces of an answer are told."""
 
-    def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+    def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of a stream."""
 
-    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
 
 
 async def reply(
-    http: Request, together: AsyncGenerator[Piece, None], answer: Answer, *, stream: bool, ignored: Sequence[str]
+    http: Request,
+    together: AsyncGenerator[PromptNews, None],
+    answer: AnswerWriter,
+    *,
+    stream: bool,
+    ignored: Sequence[str],
 ) -> Response:
     """The response. What goes wrong before its first byte is raised."""
     if not stream:

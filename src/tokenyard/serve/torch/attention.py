@@ -15,8 +15,8 @@ from tokenyard.memory.kv_plan import LayerCache, LayerGroup
 from tokenyard.serve.torch.checkpoint import ATTENTION, require_torch
 
 __all__ = [
+    "AttentionBatch",
     "BlockBatch",
-    "Bucket",
     "HeldBlocks",
     "KVTensors",
     "LayerKV",
@@ -150,7 +150,7 @@ class HeldBlocks(NamedTuple):
     """Positions that each row's blocks can store."""
 
 
-class Bucket(NamedTuple):
+class AttentionBatch(NamedTuple):
     """Rows that are attended to in one call."""
 
     tokens: Any
@@ -191,7 +191,7 @@ class BlockBatch:
         reached = np.maximum(starts - self._window + 1, 0) if self._window else np.zeros_like(starts)
         return reached // self._size
 
-    def _bucket(self, table: Int32Array, rows: StepRows, members: IntArray) -> Bucket:
+    def _bucket(self, table: Int32Array, rows: StepRows, members: IntArray) -> AttentionBatch:
         torch, size = require_torch(), self._size
         starts, count = rows.starts[members], int(rows.counts[members[0]])
         first = self._first_blocks(starts)
@@ -205,7 +205,7 @@ class BlockBatch:
         places = first[:, None] * size + np.arange(width * size)
         whole = not starts.any() and (not self._window or count <= self._window) and count > 1
         mask = None if whole else self._mask(asked, places)
-        return Bucket(tokens, torch.from_numpy(blocks).to(self._device), mask)
+        return AttentionBatch(tokens, torch.from_numpy(blocks).to(self._device), mask)
 
     def _mask(self, asked: IntArray, places: IntArray) -> Any:
         """Positions that ask, shape ``[rows, tokens]``, and that are there, shape ``[rows, places]``."""
@@ -263,7 +263,7 @@ class PagedAttention:
         return output.unsqueeze(0)
 
 
-def _gather(memory: Any, bucket: Bucket) -> Any:
+def _gather(memory: Any, bucket: AttentionBatch) -> Any:
     """Keys or values of a bucket's rows, shape ``[rows, KV heads, places, size]``."""
     rows, width = bucket.blocks.shape
     places = memory.index_select(0, bucket.blocks.view(-1)).view(rows, width * memory.shape[1], *memory.shape[2:])
@@ -271,7 +271,7 @@ def _gather(memory: Any, bucket: Bucket) -> Any:
     return places[:, :, : bucket.tokens.shape[1]] if bucket.mask is None else places
 
 
-def _attend(query: Any, keys: Any, values: Any, bucket: Bucket, scale: float, softcap: float | None) -> Any:
+def _attend(query: Any, keys: Any, values: Any, bucket: AttentionBatch, scale: float, softcap: float | None) -> Any:
     functional = require_torch().nn.functional
     shared = query.shape[1] // keys.shape[1]
     if softcap is None and query.shape[2] == 1:

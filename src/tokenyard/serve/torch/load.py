@@ -56,7 +56,7 @@ __all__ = [
     "CPU_SHARE",
     "GPU_SHARE",
     "ConnectorHalves",
-    "EngineParts",
+    "ModelParts",
     "left_for_blocks",
     "load_engine",
     "make_transfers",
@@ -154,7 +154,7 @@ def make_transfers(
 # folder -> spec -> groups of layers -> weights -> number of blocks -> KV tensors -> runner
 
 
-class EngineParts:
+class ModelParts:
     """Raises ConfigError if the checkpoint and the settings do not go together."""
 
     def __init__(self, folder: Path, settings: EngineSettings) -> None:
@@ -362,7 +362,7 @@ def load_engine(
     if async_scheduling and speculation is not None and not speculation.supports_async_scheduling:
         fix = "drafts from the text need the tokens of the step before: turn it off, or take a draft model"
         raise ConfigError("async_scheduling", async_scheduling, fix)
-    parts = EngineParts(Path(model), settings)
+    parts = ModelParts(Path(model), settings)
     given: dict[str, Any] = {
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,

@@ -24,7 +24,7 @@ from tokenyard.trace.reader import Ingress, ingress_of
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "Piece", "RequestRow", "RowRecorder", "WaitRow"]
+__all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "RequestRow", "RowRecorder", "WaitPiece", "WaitRow"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ __all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "Piece", "RequestRow", "RowReco
 # comparison or two however long the queue is. The rule is that of ``explain/why``, which reads traces.
 
 
-class Piece(NamedTuple):
+class WaitPiece(NamedTuple):
     """A stretch of a wait with one cause; moments in microseconds."""
 
     cause: Cause
@@ -68,8 +68,8 @@ class _Told:
         if outcome is not None and outcome.reason == self.cause.reason and self.cause.place is not Place.OUTSIDE:
             self.kv, self.smallest_need = outcome.kv, outcome.smallest_need
 
-    def piece(self, start_us: int, end_us: int) -> Piece:
-        return Piece(self.cause, start_us, end_us, self.head, self.kv, self.smallest_need)
+    def piece(self, start_us: int, end_us: int) -> WaitPiece:
+        return WaitPiece(self.cause, start_us, end_us, self.head, self.kv, self.smallest_need)
 
 
 class CauseLog:
@@ -111,9 +111,9 @@ class CauseLog:
             if outcome is not None and outcome.req_id == request_id:
                 told_before.again(outcome)
 
-    def pieces(self, request_id: str, start_us: int, end_us: int) -> list[Piece]:
+    def pieces(self, request_id: str, start_us: int, end_us: int) -> list[WaitPiece]:
         """What a wait of the request from ``start_us`` to ``end_us`` is made of, in order of time."""
-        found: list[Piece] = []
+        found: list[WaitPiece] = []
         at = start_us
         for told in self._named.get(request_id, ()):
             begin, end = max(told.start_us, at), end_us if told.end_us is None else min(told.end_us, end_us)
@@ -125,9 +125,9 @@ class CauseLog:
         found += self._of_all(at, end_us)
         return found
 
-    def _of_all(self, start_us: int, end_us: int) -> list[Piece]:
+    def _of_all(self, start_us: int, end_us: int) -> list[WaitPiece]:
         """The shared causes of that time."""
-        found: list[Piece] = []
+        found: list[WaitPiece] = []
         i = max(bisect_right(self._starts, start_us) - 1, 0)
         while start_us < end_us:
             until = self._starts[i + 1] if i + 1 < len(self._starts) else end_us
@@ -346,17 +346,17 @@ class RowRecorder(StepObserver):
         for row in self._live.values():
             row.note()
 
-    def pieces_of(self, row: RequestRow, wait: WaitRow, until_us: int, steps: dict[str, Floats]) -> list[Piece]:
+    def pieces_of(self, row: RequestRow, wait: WaitRow, until_us: int, steps: dict[str, Floats]) -> list[WaitPiece]:
         """What a wait is made of, in order of time; one that still goes on, until ``until_us``."""
         end_us = until_us if wait.end_us is None else wait.end_us
         start_us, request_id = wait.start_us, row.request.request_id
         if wait.cause is not None:
-            return [Piece(wait.cause, start_us, end_us)] if end_us > start_us else []
-        found: list[Piece] = []
+            return [WaitPiece(wait.cause, start_us, end_us)] if end_us > start_us else []
+        found: list[WaitPiece] = []
         if wait.state is WaitState.QUEUED:
             for cause, begin, end in until_seen(self._way_in(row, start_us, end_us, steps)):
                 if end > begin:
-                    found.append(Piece(cause, begin, end))
+                    found.append(WaitPiece(cause, begin, end))
                 start_us = max(start_us, end)
         return found + self._causes.pieces(request_id, start_us, end_us)
 

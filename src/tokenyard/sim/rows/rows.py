@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from math import nan
 from typing import Any
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.policy import Policy
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import Column, RowTable, column_of
 from tokenyard.explain.report.builder import ReportBuilder
@@ -23,7 +22,7 @@ from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker
 from tokenyard.record.recorder import TraceRecorder
-from tokenyard.sim.rows.recorder import Piece, RequestRow, RowRecorder, WaitRow
+from tokenyard.sim.rows.recorder import RequestRow, RowRecorder, WaitPiece, WaitRow
 from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.start import describe_run
 from tokenyard.vocabulary import WaitState
@@ -251,7 +250,7 @@ class ReplayRows:
             if row.request.request_id == request_id:
                 return self._why(engine, row)
         known = [row.request.request_id for _, row in self._all_rows]
-        near = get_close_matches(request_id, known, 3, 0.5) or known[:3]
+        near = near_names(request_id, known, 3, 0.5) or known[:3]
         raise ConfigError("request_id", request_id, f"no request that came is called so; there is {', '.join(near)}")
 
     def _why(self, engine: int, row: RequestRow) -> Why:
@@ -284,7 +283,7 @@ class ReplayRows:
         rank = engine if len(self._engines) > 1 else None
         return why_of(timeline, spans, reconstructed=False, rank=rank, partial=None)
 
-    def _pieces(self, engine: int, row: RequestRow, wait: WaitRow) -> list[Piece]:
+    def _pieces(self, engine: int, row: RequestRow, wait: WaitRow) -> list[WaitPiece]:
         return self._engines[engine].recorder.pieces_of(row, wait, self._until_us(engine), self._steps[engine])
 
     def _until_us(self, engine: int) -> int:
@@ -303,9 +302,9 @@ def _moments(values: Sequence[Any]) -> npt.NDArray[np.float64]:
     return np.array([nan if value is None else value for value in values], np.float64)
 
 
-def _merged(pieces: list[Piece]) -> list[Piece]:
+def _merged(pieces: list[WaitPiece]) -> list[WaitPiece]:
     """Neighbours that have the same cause are one, whichever stood at the head of the queue."""
-    merged: list[Piece] = []
+    merged: list[WaitPiece] = []
     for piece in pieces:
         if merged and merged[-1].cause == piece.cause and merged[-1].end_us == piece.start_us:
             merged[-1] = merged[-1]._replace(end_us=piece.end_us)
@@ -314,7 +313,7 @@ def _merged(pieces: list[Piece]) -> list[Piece]:
     return merged
 
 
-def _wait_of(wait: WaitRow, pieces: list[Piece]) -> Wait:
+def _wait_of(wait: WaitRow, pieces: list[WaitPiece]) -> Wait:
     spent: dict[tuple[str, Any], int] = {}
     for piece in pieces:
         spent[piece.cause] = spent.get(piece.cause, 0) + piece.end_us - piece.start_us
@@ -329,7 +328,9 @@ def _wait_of(wait: WaitRow, pieces: list[Piece]) -> Wait:
     )
 
 
-def _span(state: WaitState, piece: Piece, starts: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Span:
+def _span(
+    state: WaitState, piece: WaitPiece, starts: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]
+) -> Span:
     """A piece with the steps that decided it."""
     first = int(np.searchsorted(starts, piece.start_us))
     last = max(int(np.searchsorted(starts, piece.end_us)) - 1, first)

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENT_VIEWS",
-    "Answer",
-    "Column",
-    "Limits",
+    "AnswerColumn",
     "OutOfMemoryError",
     "OutOfTimeError",
+    "QueryAnswer",
+    "QueryLimits",
     "as_parquet",
     "ask",
-    "called_apart",
+    "in_child_process",
     "keep_memory_within",
     "needed",
 ]
@@ -62,7 +62,7 @@ class OutOfMemoryError(Exception):
     """It ended without a word, as a process does that gets no memory."""
 
 
-def called_apart(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
+def in_child_process(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
     """``function(*arguments)``, called in another process; what it raises is raised.
 
     ``function`` is one of a module, and all that passes can be pickled. Raises OutOfTimeError, OutOfMemoryError.
@@ -209,7 +209,7 @@ _SETTINGS = {
 }
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one question may cost."""
 
     seconds: float = 10.0
@@ -220,7 +220,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 2
 
 
-class Column(msgspec.Struct, frozen=True):
+class AnswerColumn(msgspec.Struct, frozen=True):
     """One column of an answer."""
 
     name: str
@@ -228,10 +228,10 @@ class Column(msgspec.Struct, frozen=True):
     """DuckDB's name of it."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class QueryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came out."""
 
-    columns: list[Column]
+    columns: list[AnswerColumn]
     rows: list[tuple[Any, ...]]
     truncated: bool
     """There were more rows than the limit."""
@@ -246,17 +246,17 @@ class _Refusal(NamedTuple):
     fix: str
 
 
-def ask(sql: str, steps: Path | None, requests: Path | None, limits: Limits | None = None) -> Answer:
+def ask(sql: str, steps: Path | None, requests: Path | None, limits: QueryLimits | None = None) -> QueryAnswer:
     """Put one SELECT to a trace, whose files are Parquet.
 
     The tables are ``steps`` and ``requests``, one row per line, and a view per event (:data:`EVENT_VIEWS`). Raises
     ConfigError for a question that is wrong, not a SELECT, or beyond a limit; MissingExtraError without DuckDB.
     """
-    limits = limits or Limits()
+    limits = limits or QueryLimits()
     _duckdb()  # what is missing is said at once
     began = time.perf_counter()
     try:
-        answer: Answer | _Refusal = called_apart(_asked, sql, steps, requests, limits, seconds=limits.seconds)
+        answer: QueryAnswer | _Refusal = in_child_process(_asked, sql, steps, requests, limits, seconds=limits.seconds)
     except OutOfTimeError:
         raise ConfigError(
             "sql", sql, f"took longer than {limits.seconds:g} s: ask for less, or of fewer steps"
@@ -268,7 +268,7 @@ def ask(sql: str, steps: Path | None, requests: Path | None, limits: Limits | No
     return msgspec.structs.replace(answer, seconds=round(time.perf_counter() - began, 6))
 
 
-def _asked(sql: str, steps: Path | None, requests: Path | None, limits: Limits) -> Answer | _Refusal:
+def _asked(sql: str, steps: Path | None, requests: Path | None, limits: QueryLimits) -> QueryAnswer | _Refusal:
     """The answer, in a process that ends with it."""
     try:
         with _database(steps, requests, limits) as database:
@@ -281,11 +281,11 @@ def _asked(sql: str, steps: Path | None, requests: Path | None, limits: Limits) 
     return answer
 
 
-def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> Answer:
+def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> QueryAnswer:
     duckdb = _duckdb()
     try:
         database.execute(_one_select(sql))
-        columns = [Column(name, str(kind)) for name, kind, *_ in database.description or ()]
+        columns = [AnswerColumn(name, str(kind)) for name, kind, *_ in database.description or ()]
         rows = database.fetchmany(limits.rows + 1)
     except duckdb.OutOfMemoryException:
         raise OutOfMemoryError from None
@@ -295,7 +295,7 @@ def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> An
         fix = f"a value cannot be given back ({error}): cast its column to VARCHAR"
         raise ConfigError("sql", sql, fix) from None
     kept = [tuple(map(_with_text_keys, row)) for row in rows[: limits.rows]]
-    return Answer(columns=columns, rows=kept, truncated=len(rows) > limits.rows, seconds=0.0)
+    return QueryAnswer(columns=columns, rows=kept, truncated=len(rows) > limits.rows, seconds=0.0)
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -319,7 +319,7 @@ def _one_select(sql: str) -> Any:
 
 
 @contextmanager
-def _database(steps: Path | None, requests: Path | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+def _database(steps: Path | None, requests: Path | None, limits: QueryLimits) -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory that sees the files of one trace."""
     duckdb = _duckdb()
     settings = {**_SETTINGS, "threads": str(limits.threads), "memory_limit": f"{limits.memory_mb * 4 // 5}MB"}

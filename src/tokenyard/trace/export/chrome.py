@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
-from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, Segment, StepSlice, numbers_of
+from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice, TimelineSegment, numbers_of
 from tokenyard.trace.facts import RequestTimeline
 
 __all__ = ["ChromeWriter"]
@@ -54,7 +54,9 @@ class ChromeWriter:
     def counter(self, name: str, us: int, value: int) -> None:
         self._event({"ph": "C", "pid": self._scheduler, "name": name, "ts": us, "args": {COUNTERS[name]: value}})
 
-    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def request(
+        self, timeline: RequestTimeline, segments: list[TimelineSegment], previous: PreviousTurn | None
+    ) -> None:
         pid = self._process(timeline.job_id)
         self._threads += 1
         tid = self._threads

@@ -22,7 +22,7 @@ from tokenyard.files import Bounds, DamagedFileError, is_nested_deeper
 from tokenyard.redaction import valid_text
 from tokenyard.trace.files import TraceFiles, open_lines
 from tokenyard.trace.schema import STEP_EVENTS, RequestRecord
-from tokenyard.trace.start import SECTION, Deployment
+from tokenyard.trace.start import SECTION, DeploymentHeader
 
 __all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
 
@@ -187,7 +187,7 @@ def _settings(value: Any, name: str = "") -> Any:
     if _PRIVATE.search(name):
         return _LEFT_OUT
     if name == SECTION:
-        known = _as_known(value, Deployment)
+        known = _as_known(value, DeploymentHeader)
         return known if known is _LEFT_OUT else {key: held for key, held in known.items() if key in value}
     if isinstance(value, dict):
         kept = {key: _settings(held, key) for key, held in value.items() if _SETTING.fullmatch(key)}

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import IO, Any
 
 from tokenyard.errors import MissingExtraError
-from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, Segment, StepSlice, numbers_of
+from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice, TimelineSegment, numbers_of
 from tokenyard.trace.facts import RequestTimeline
 
 __all__ = ["PerfettoWriter", "messages"]
@@ -84,7 +84,9 @@ class PerfettoWriter:
         packet.track_event.counter_value = value
         self._write(packet)
 
-    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def request(
+        self, timeline: RequestTimeline, segments: list[TimelineSegment], previous: PreviousTurn | None
+    ) -> None:
         track = self._request_track(timeline)
         flow = None if previous is None else self._leave_turn(timeline, previous)
         for number, segment in enumerate(segments):
@@ -155,7 +157,7 @@ class PerfettoWriter:
             event.category_iids.append(self._intern("event_categories", category))
         return packet
 
-    def _annotate(self, packet: Any, values: dict[str, int | str], segment: Segment | None = None) -> None:
+    def _annotate(self, packet: Any, values: dict[str, int | str], segment: TimelineSegment | None = None) -> None:
         if segment is not None and segment.wait is not None:
             for part in segment.wait.parts:
                 name = f"us {part.reason} ({part.place.value})"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.trace.export.timeline import Segment, numbers_of, segments_of
+from tokenyard.trace.export.timeline import TimelineSegment, numbers_of, segments_of
 from tokenyard.trace.facts import RequestTimeline
 
 __all__ = ["SpanSender", "send_spans"]
@@ -143,7 +143,7 @@ def _number(digest: Callable[[bytes], int], *names: str) -> int:
     return digest("\0".join(names).encode(errors="surrogatepass")) or 1
 
 
-def _waited_for(segment: Segment) -> dict[str, int]:
+def _waited_for(segment: TimelineSegment) -> dict[str, int]:
     spent: dict[str, int] = {}
     for part in segment.wait.parts if segment.wait is not None else ():
         name = f"tokenyard.waited_us.{part.reason}.{part.place.value}"

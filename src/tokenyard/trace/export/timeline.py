@@ -12,8 +12,8 @@ from tokenyard.vocabulary import WaitState
 __all__ = [
     "COUNTERS",
     "PreviousTurn",
-    "Segment",
     "StepSlice",
+    "TimelineSegment",
     "TimelineSink",
     "emit_timeline",
     "numbers_of",
@@ -25,7 +25,7 @@ __all__ = [
 # A timeline in segments: queued, prefill, decode, preempted, stalled, one after the other without overlap.
 
 
-class Segment(NamedTuple):
+class TimelineSegment(NamedTuple):
     """A piece of a request's timeline."""
 
     name: str
@@ -37,26 +37,26 @@ class Segment(NamedTuple):
     """It runs again after a preemption."""
 
 
-def segments_of(timeline: RequestTimeline) -> list[Segment]:
+def segments_of(timeline: RequestTimeline) -> list[TimelineSegment]:
     """In order of time; they touch, and cover the timeline from arrival to end."""
-    segments: list[Segment] = []
+    segments: list[TimelineSegment] = []
     cursor = timeline.arrived_us if timeline.arrived_us is not None else timeline.until_us
     resumes = False
     for wait in timeline.waits:
         segments += _running(timeline, cursor, wait.start_us, resumes=resumes)
-        segments.append(Segment(wait.state.value, wait.start_us, wait.end_us, wait))
+        segments.append(TimelineSegment(wait.state.value, wait.start_us, wait.end_us, wait))
         resumes = wait.state is WaitState.PREEMPTED
         cursor = wait.end_us
     return segments + _running(timeline, cursor, timeline.until_us, resumes=resumes)
 
 
-def _running(timeline: RequestTimeline, start: int, end: int, *, resumes: bool) -> list[Segment]:
+def _running(timeline: RequestTimeline, start: int, end: int, *, resumes: bool) -> list[TimelineSegment]:
     """From ``start`` to ``end`` it ran: until its first token prefill, from there decode."""
     if end <= start or timeline.first_scheduled_us is None:
         return []
     token = end if timeline.first_token_us is None else min(max(timeline.first_token_us, start), end)
     pieces = (("prefill", start, token), ("decode", token, end))
-    found = [Segment(name, begin, until) for name, begin, until in pieces if until > begin]
+    found = [TimelineSegment(name, begin, until) for name, begin, until in pieces if until > begin]
     found[0] = found[0]._replace(resumes=resumes)
     return found
 
@@ -123,7 +123,9 @@ class TimelineSink(Protocol):
     def counter(self, name: str, us: int, value: int) -> None:
         """One of ``COUNTERS`` has changed."""
 
-    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def request(
+        self, timeline: RequestTimeline, segments: list[TimelineSegment], previous: PreviousTurn | None
+    ) -> None:
         """A request has ended, or the trace has."""
 
 

@@ -14,11 +14,4 @@ from __future__ import annotations
 
 from tokenyard.lazy import lazy_names
 
-TYPE_CHECKING = False  # typing's own costs more to import than this whole module
-
-__all__ = ["AsyncFastScheduler", "FastScheduler"]
-
-if TYPE_CHECKING:
-    from tokenyard.vllm.fast.scheduler import AsyncFastScheduler, FastScheduler
-
-__getattr__, __dir__ = lazy_names(__name__, {"tokenyard.vllm.fast.scheduler": ("AsyncFastScheduler", "FastScheduler")})
+OFFERED, __all__, __getattr__, __dir__ = lazy_names(__name__)

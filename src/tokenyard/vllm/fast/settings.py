@@ -16,12 +16,13 @@ from tokenyard.core.config import (
     SpeculativeMethod,
 )
 from tokenyard.core.kv.hybrid_coordinator import hash_block_size
+from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.errors import ConfigError
 from tokenyard.vllm.kv_groups import KINDS, known_group
-from tokenyard.vllm.versions import profile_name
+from tokenyard.vllm.versions import installed_version, profile_name
 
-__all__ = ["EncoderRoom", "Settings", "check_options", "translated_settings"]
+__all__ = ["EncoderRoom", "OurSettings", "check_options", "translated_settings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class EncoderRoom(NamedTuple):
     """Embeddings kept."""
 
 
-class Settings(NamedTuple):
+class OurSettings(NamedTuple):
     """What a :class:`~tokenyard.core.sched.scheduler.Scheduler` is made of."""
 
     scheduler: SchedulerConfig
@@ -132,7 +133,7 @@ class Settings(NamedTuple):
 
 def translated_settings(
     vllm_config: Any, kv_cache_config: Any, encoder: EncoderRoom, hash_size: int | None
-) -> Settings:
+) -> OurSettings:
     """Our settings for a ``VllmConfig`` and a ``KVCacheConfig``; ConfigError for what they ask for and we lack.
 
     ``hash_size`` is the unit in tokens in which vLLM hashes blocks (None: it does not say).
@@ -142,10 +143,12 @@ def translated_settings(
     speculative = _speculative(vllm_config)
     cache = _cache(vllm_config, kv_cache_config)
     scheduler = _scheduler(vllm_config, cache, profile, encoder)
+    for feature, what in outside_features(scheduler, cache, speculative).items():
+        raise ConfigError(feature, f"vLLM {installed_version()}", f"not modelled ({what}): use vLLM's own scheduler")
     if cache.enable_prefix_caching and hash_size not in (None, hash_block_size(cache)):
         fix = f"our hashes are of {hash_block_size(cache)} tokens each for these layers: choose another --block-size"
         raise ConfigError("hash_block_size", hash_size, fix)
-    return Settings(scheduler, cache, speculative)
+    return OurSettings(scheduler, cache, speculative)
 
 
 def _profile(kv_cache_config: Any) -> DecisionProfile:

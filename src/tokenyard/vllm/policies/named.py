@@ -19,7 +19,7 @@ _DEFAULT = "continuum-ttl"
 def policy_of(vllm_config: Any, environ: Mapping[str, str] | None = None) -> str:
     """The policy that ``TOKENYARD_POLICY`` names, else CONTINUUM with its time to live.
 
-    ConfigError for a name that nobody has registered, and for ``--scheduling-policy priority`` beside another policy:
+    ConfigError for a name that is not registered, and for ``--scheduling-policy priority`` beside another policy:
     the two orders cannot both hold.
     """
     env = os.environ if environ is None else environ

@@ -12,7 +12,7 @@ import msgspec
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
-from tokenyard.trace.start import SECTION, Deployment
+from tokenyard.trace.start import SECTION, DeploymentHeader
 from tokenyard.version import __version__
 from tokenyard.vllm.kv_groups import known_group
 from tokenyard.vllm.versions import data_parallel_rank, installed_version
@@ -99,7 +99,7 @@ def _pool(config: Any, kv_cache_config: Any) -> dict[str, Any]:
 def _deployment(scheduler: Any, blocks: int, per_block: int | None) -> dict[str, Any]:
     config = scheduler.vllm_config
     parallel = config.parallel_config
-    deployment = Deployment(
+    deployment = DeploymentHeader(
         kv_tokens=blocks * int(scheduler.block_size),
         num_gpu_blocks=blocks,
         block_size=int(scheduler.block_size),

@@ -19,7 +19,7 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
 from tokenyard.vllm.tracing.reasons import Reasons
-from tokenyard.vllm.tracing.views import Decided, Demand, EngineState, TakenIn, TracedRequest, num_sampled
+from tokenyard.vllm.tracing.views import Demand, TakenIn, TracedOutput, TracedRequest, TracedState, num_sampled
 from tokenyard.vllm.tracing.watch import Watch
 from tokenyard.vocabulary import Reason
 
@@ -55,7 +55,7 @@ class Tracer:
         self._clock = clock
         self._known: dict[str, TracedRequest] = {}
         """Request id -> request, of all that have not finished."""
-        self._state = EngineState(scheduler, self._known)
+        self._state = TracedState(scheduler, self._known)
         self._watch = Watch(scheduler, self._state.queues, self.detach, self._encoder_output_missing)
         self._reasons = Reasons(scheduler, self._state.queues, self._watch)
         start = describe_engine(scheduler, settings.policy, clock())
@@ -66,7 +66,7 @@ class Tracer:
         self._lost = LostTime(str(names), engine)
         self._step = -1
         self._began = 0.0
-        self._in_flight: deque[Decided] = deque(maxlen=_STEPS_IN_FLIGHT)
+        self._in_flight: deque[TracedOutput] = deque(maxlen=_STEPS_IN_FLIGHT)
         """Steps whose outputs have not come, oldest first."""
         self._without_token: set[str] = set()
         """Requests that have been scheduled and have no token yet."""
@@ -180,13 +180,13 @@ class Tracer:
         self._recorder.step_decided(ts, decided, outcomes, self._state)
         self._lost.step_decided(ts, self._recorder.refusals(ts, decided, outcomes))
 
-    def _decided(self, output: Any, preempted: list[str]) -> Decided:
+    def _decided(self, output: Any, preempted: list[str]) -> TracedOutput:
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
         # The second model runner, the default since 0.29, gets resumed requests among the new ones.
         admitted = {each.req_id: each.num_computed_tokens for each in new}
         for request_id in cached.resumed_req_ids:
             admitted[request_id] = cached.num_computed_tokens[cached.req_ids.index(request_id)]
-        decided = Decided(self._step, output, len(admitted), preempted)
+        decided = TracedOutput(self._step, output, len(admitted), preempted)
         if not admitted:
             return decided
         looked_up = {seen.request.request_id: seen.looked_up for seen in self._watch.sightings}
@@ -218,7 +218,7 @@ class Tracer:
         taken = TakenIn(num_sampled(outputs), running, waiting, drafts)
         self._recorder.step_completed(ts, decided, taken)
 
-    def _oldest(self, scheduler_output: Any) -> Decided | None:
+    def _oldest(self, scheduler_output: Any) -> TracedOutput | None:
         """The step of this output: the first in, unless the host has dropped some."""
         in_flight = self._in_flight
         if in_flight and in_flight[0].theirs is scheduler_output:

@@ -14,7 +14,7 @@ from tokenyard.errors import RequestError
 from tokenyard.vllm.job_of_request import JobTurn, job_of, turn_of
 from tokenyard.vllm.versions import max_running, status_name, waiting_queues
 
-__all__ = ["Decided", "Demand", "EngineState", "TakenIn", "TracedRequest", "num_sampled"]
+__all__ = ["Demand", "TakenIn", "TracedOutput", "TracedRequest", "TracedState", "num_sampled"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ class Demand:
 # vLLM's requests as the recorder asks for them.
 
 
-class _Limits:
+class _SamplingLimits:
     """What a trace tells of sampling parameters."""
 
     __slots__ = ("ignore_eos", "min_tokens")
@@ -127,7 +127,7 @@ class TracedRequest:
         self.theirs = theirs
         self.request_id: str = theirs.request_id
         self.job_id, self.is_last_step, self.this_func_call = _turn(theirs)
-        self.sampling_params = _Limits(theirs.sampling_params)
+        self.sampling_params = _SamplingLimits(theirs.sampling_params)
         self.lora_name: str | None = theirs.lora_request.lora_name if theirs.lora_request else None
         self.mm_features = [_Item(feature) for feature in theirs.mm_features or ()]
         self.times = RequestTimes()
@@ -178,7 +178,7 @@ class TracedRequest:
 # vLLM's records of a step as the recorder asks for them: only what it asks, and only when it does.
 
 
-class _Counts(NamedTuple):
+class _DraftCounts(NamedTuple):
     """Draft tokens that a step verified."""
 
     num_drafts: int
@@ -186,7 +186,7 @@ class _Counts(NamedTuple):
     num_accepted_tokens_per_pos: IntArray
 
 
-class Decided:
+class TracedOutput:
     """A ``SchedulerOutput`` of vLLM's, as far as a trace shows it."""
 
     __slots__ = (
@@ -248,7 +248,7 @@ class _Stats:
 
     __slots__ = ("num_running_reqs", "num_skipped_waiting_reqs", "num_waiting_reqs", "spec_decoding_stats")
 
-    def __init__(self, running: int, waiting: int, drafts: _Counts | None) -> None:
+    def __init__(self, running: int, waiting: int, drafts: _DraftCounts | None) -> None:
         self.num_running_reqs, self.num_waiting_reqs, self.num_skipped_waiting_reqs = running, waiting, 0
         self.spec_decoding_stats = drafts
 
@@ -264,7 +264,7 @@ class TakenIn:
         drafts = None
         if stats is not None and stats.num_drafts:
             accepted = np.asarray(stats.num_accepted_tokens_per_pos, np.int64)
-            drafts = _Counts(stats.num_drafts, stats.num_draft_tokens, accepted)
+            drafts = _DraftCounts(stats.num_drafts, stats.num_draft_tokens, accepted)
         self.scheduler_stats = _Stats(running, waiting, drafts)
 
 
@@ -300,7 +300,7 @@ class _Queue:
                 yield traced
 
 
-class EngineState:
+class TracedState:
     """A ``SchedulerState`` over a vLLM scheduler.
 
     ``known``: request id -> request, of all that vLLM has been given; its keeper says when the running list has

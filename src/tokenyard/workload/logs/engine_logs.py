@@ -13,7 +13,7 @@ import msgspec
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.fields import request_from
-from tokenyard.workload.logs.logged import LoggedRequest, LogReading, View
+from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView
 from tokenyard.workload.logs.moments import Clock
 from tokenyard.workload.logs.records import CHARACTERS_PER_TOKEN
 from tokenyard.workload.logs.source import BAD_JSON, Source
@@ -122,7 +122,7 @@ class _Log:
         if not isinstance(record, Mapping):
             return None, text
         line = next((record[key] for key in ("message", "log", "MESSAGE", "line", "msg") if key in record), None)
-        when = View(record).find("arrival_time").value
+        when = RecordView(record).find("arrival_time").value
         return (None if when is None else str(when)), line if isinstance(line, str) else text
 
     def _moment(self, when: str | None, day: str) -> float | None:

@@ -10,11 +10,11 @@ from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.redaction import hidden_identity
 from tokenyard.workload.logs.logged import (
-    Found,
+    FoundValue,
     LoggedRequest,
     LogReading,
+    RecordView,
     TimeUnit,
-    View,
     is_absent,
     normal,
     path_of,
@@ -68,12 +68,12 @@ def _float(text: str, otherwise: str) -> float | str:
 class _Fields:
     """The fields of one record, and what they are called."""
 
-    def __init__(self, view: View, reading: LogReading) -> None:
+    def __init__(self, view: RecordView, reading: LogReading) -> None:
         self._view = view
         self._reading = reading
         self._found: list[tuple[str, str]] = []
 
-    def find(self, field: str) -> Found:
+    def find(self, field: str) -> FoundValue:
         """The value of one of our fields; it is remembered where it was."""
         columns = self._reading.options.columns
         found = self._view.named(columns[field]) if field in columns else self._view.find(field)
@@ -81,7 +81,7 @@ class _Fields:
             self._found.append((field, found.name))
         return found
 
-    def without(self, field: str, but: str) -> Found:
+    def without(self, field: str, but: str) -> FoundValue:
         """The same under another name than ``but``, which turned out to be something else."""
         self._found = [each for each in self._found if each[0] != field]
         found = self._view.find(field, but=but)
@@ -119,7 +119,7 @@ def request_from(
     ``default``: unit of durations of which nothing else says it. ValueError names the field that is missing or cannot
     be.
     """
-    view = View(record)
+    view = RecordView(record)
     fields = _Fields(view, reading)
     span, parent = view.find("span").value, view.find("parent").value
     if span is not None and parent is not None:
@@ -161,19 +161,20 @@ def request_from(
         fields.text("model"),
         None if total is None else tokens_of(total, "total_tokens", 0),
         None if span is None else str(span),
+        fields.identity("tier"),
     )
     fields.took()
     return logged
 
 
-def _named(view: View, reading: LogReading, field: str) -> str | None:
+def _named(view: RecordView, reading: LogReading, field: str) -> str | None:
     """A field that has no known names."""
     column = reading.options.columns.get(field)
     value = None if column is None else view.named(column).value
     return None if value is None else str(value)
 
 
-def _look_for_sums(view: View, reading: LogReading) -> None:
+def _look_for_sums(view: RecordView, reading: LogReading) -> None:
     """A bill or a dashboard has a row per hour or model, and says of how many requests."""
     found = view.find("requests")
     if isinstance(found.value, bool | Mapping | list) or "prompt_len" in reading.options.columns:
@@ -189,7 +190,7 @@ def _look_for_sums(view: View, reading: LogReading) -> None:
         )
 
 
-def _output(view: View, reading: LogReading, output: Found) -> int:
+def _output(view: RecordView, reading: LogReading, output: FoundValue) -> int:
     """Tokens of the answer; Gemini counts those of its thoughts beside it."""
     tokens = tokens_of(output.value, "max_tokens", 0)
     thoughts = view.find("thoughts")
@@ -199,7 +200,7 @@ def _output(view: View, reading: LogReading, output: Found) -> int:
     return tokens_of(tokens + tokens_of(thoughts.value, "thoughtsTokenCount", 0), "max_tokens", 0)
 
 
-def _prompt(view: View, fields: _Fields, reading: LogReading, prompt: Found) -> tuple[int, int]:
+def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: FoundValue) -> tuple[int, int]:
     """Tokens of the prompt, and of them those that the cache held.
 
     Anthropic's usage, and vLLM's in that format, counts what the cache held and what it took beside ``input_tokens``.
@@ -223,9 +224,9 @@ def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> tu
         end = fields.without("end_time", _UNIX_TIME)
     duration = _duration(fields, reading, default)
     if _is_nginx_duration(start) and (logged := fields.without("arrival_time", _REQUEST_TIME)).value is not None:
-        duration, start, end = seconds_of(start.value), Found(), logged
+        duration, start, end = seconds_of(start.value), FoundValue(), logged
     elif _is_nginx_duration(start) and end.value is not None:
-        duration, start = seconds_of(start.value), Found()
+        duration, start = seconds_of(start.value), FoundValue()
     moment = None if start.value is None else _moment(reading, start)
     if end.value is not None and (moment is None or duration is None):
         ended = _moment(reading, end)
@@ -251,7 +252,7 @@ def _is_unix(value: object) -> bool:
         return False
 
 
-def _is_nginx_duration(found: Found) -> bool:
+def _is_nginx_duration(found: FoundValue) -> bool:
     """Whether it is nginx's request_time: seconds that a request took, in a line that is written when it ends."""
     if normal(found.name) != _REQUEST_TIME or isinstance(found.value, bool):
         return False
@@ -261,7 +262,7 @@ def _is_nginx_duration(found: Found) -> bool:
         return False
 
 
-def _moment(reading: LogReading, found: Found) -> float | None:
+def _moment(reading: LogReading, found: FoundValue) -> float | None:
     """The time; None if a spreadsheet has rounded it, which is said once."""
     try:
         # nginx's msec are seconds.
@@ -306,7 +307,7 @@ def _priority(fields: _Fields, reading: LogReading) -> int:
     return number
 
 
-def _why_not_served(view: View, prompt: object, output: object) -> str | None:
+def _why_not_served(view: RecordView, prompt: object, output: object) -> str | None:
     """Why a record is about no request that the model served; None if it is, or nothing says so."""
     if _is_hit(view.find("from_cache").value):
         return "answered by a cache in front of the model"
@@ -331,7 +332,7 @@ def _is_hit(value: object) -> bool:
     return value is True or words == ["true"] or "hit" in words
 
 
-def _has_failed(view: View) -> bool:
+def _has_failed(view: RecordView) -> bool:
     """Whether a record says so, in one of the ways in which services do."""
     success, error = view.find("success").value, view.find("error").value
     is_told = error not in (None, False, 0) and str(error).strip().casefold() not in ("false", "0", "[]", "{}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, View, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, RecordView, normal, payload_of
 from tokenyard.workload.logs.records import (
     best_list,
     first_row,
@@ -26,7 +26,7 @@ from tokenyard.workload.logs.records import (
     read_vllm_bench,
 )
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.readers.formats import FORMATS, Named
+from tokenyard.workload.readers.formats import FORMATS, NamedSource
 
 __all__ = ["INSTEAD", "LOGS", "kind_of", "what_it_is", "what_it_lacks"]
 
@@ -101,40 +101,48 @@ def what_it_lacks(lines: Sequence[bytes]) -> str | None:
 
 LogReader = Callable[[Source, LogReading], Iterator[LoggedRequest]]
 
-LOGS: dict[str, Named[LogReader]] = {
-    "burstgpt": Named(
+LOGS: dict[str, NamedSource[LogReader]] = {
+    "burstgpt": NamedSource(
         read_csv_log, "BurstGPT's public trace of ChatGPT and GPT-4 requests: CSV, times in whole seconds"
     ),
-    "csv": Named(
+    "csv": NamedSource(
         read_csv_log, "Any CSV with a header that names times and token counts, whatever stands between cells"
     ),
-    "envoy": Named(read_envoy, "Envoy's access log in JSON, with token counts as Envoy AI Gateway adds them"),
-    "guidellm": Named(read_guidellm, "GuideLLM's report: the requests of its first benchmark, without failed ones"),
-    "jaeger": Named(
+    "envoy": NamedSource(read_envoy, "Envoy's access log in JSON, with token counts as Envoy AI Gateway adds them"),
+    "guidellm": NamedSource(
+        read_guidellm, "GuideLLM's report: the requests of its first benchmark, without failed ones"
+    ),
+    "jaeger": NamedSource(
         read_jaeger, "Traces as Jaeger's interface exports them: times in microseconds, attributes as tags"
     ),
-    "jsonl": Named(
+    "jsonl": NamedSource(
         read_json_log, "Any JSON, an object a line or a list, with times and token counts under known names"
     ),
-    "langfuse": Named(
+    "langfuse": NamedSource(
         read_langfuse, "Langfuse's observations, exported or as its interface answers; usage is added up"
     ),
-    "litellm": Named(
+    "litellm": NamedSource(
         read_json_log, "LiteLLM's log or table of spend: startTime, endTime, prompt and completion tokens"
     ),
-    "ollama": Named(read_ollama, "Ollama's answers, whose durations are nanoseconds and whose time is that of the end"),
-    "openai": Named(
+    "ollama": NamedSource(
+        read_ollama, "Ollama's answers, whose durations are nanoseconds and whose time is that of the end"
+    ),
+    "openai": NamedSource(
         read_json_log, "Answers of the OpenAI API or one like it, each with its usage, in whatever envelope"
     ),
-    "otel": Named(read_otel, "OpenTelemetry's spans or log records in OTLP's JSON, with token counts as attributes"),
-    "sglang": Named(read_sglang_log, "SGLang's log with --log-requests: the requests that ended, in that order"),
-    "sharegpt": Named(
+    "otel": NamedSource(
+        read_otel, "OpenTelemetry's spans or log records in OTLP's JSON, with token counts as attributes"
+    ),
+    "sglang": NamedSource(read_sglang_log, "SGLang's log with --log-requests: the requests that ended, in that order"),
+    "sharegpt": NamedSource(
         read_sharegpt, "ShareGPT's conversations, the first question and answer of each; lengths are estimated"
     ),
-    "vllm-bench": Named(
+    "vllm-bench": NamedSource(
         read_vllm_bench, "Results of vllm bench serve with --save-detailed: lengths, and when each was sent"
     ),
-    "vllm-log": Named(read_vllm_log, "vLLM's own log with --enable-log-requests: the requests in order of arrival"),
+    "vllm-log": NamedSource(
+        read_vllm_log, "vLLM's own log with --enable-log-requests: the requests in order of arrival"
+    ),
 }
 """By name, as ``--format`` takes it."""
 
@@ -151,7 +159,7 @@ class _Kind(NamedTuple):
     weight: int = 0
     """The heavier of two equals is taken; without weights the one that needs more fields."""
 
-    def score(self, view: View) -> float:
+    def score(self, view: RecordView) -> float:
         """How well a record fits; 0 if it does not."""
         share = sum(_has(view, names) for names in self.needs) / len(self.needs)
         return share + max(self.weight, len(self.needs)) / 100 if share >= _ENOUGH else 0.0
@@ -240,7 +248,7 @@ def _json_records(source: Source) -> list[Mapping[str, Any]]:
 
 def _best(kinds: Sequence[_Kind], records: Sequence[Mapping[str, Any]]) -> str | None:
     """The kind that one of the records fits best; None if none fits. Of equals the first one listed."""
-    views = [view for record in records for view in (View(_opened(record)), View(payload_of(record)))]
+    views = [view for record in records for view in (RecordView(_opened(record)), RecordView(payload_of(record)))]
     scores = {kind.name: max((kind.score(view) for view in views), default=0.0) for kind in kinds}
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] else None
@@ -252,7 +260,7 @@ def _opened(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, "data": data[0]} if isinstance(data, list) and data and isinstance(data[0], Mapping) else record
 
 
-def _has(view: View, names: tuple[str, ...]) -> bool:
+def _has(view: RecordView, names: tuple[str, ...]) -> bool:
     return any(view.find(name[1:-1]).value is not None if name.startswith("<") else view.has(name) for name in names)
 
 

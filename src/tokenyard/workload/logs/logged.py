@@ -23,13 +23,13 @@ from tokenyard.workload.record import Remark
 __all__ = [
     "KNOWN_NAMES",
     "FieldPath",
-    "Found",
+    "FoundValue",
     "LogOptions",
     "LogReading",
     "LoggedRequest",
+    "RecordView",
     "Stamp",
     "TimeUnit",
-    "View",
     "columns_from",
     "is_absent",
     "normal",
@@ -141,6 +141,10 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
         *("api_key_id", "api_key_alias", "metadata.user_id", "metadata.user_api_key_user_id", "user_hash"),
     ),
     "priority": ("priority", "request_priority", "body.priority"),
+    "tier": (
+        *("tier", "service_tier", "request_class", "traffic_class", "priority_class", "priority_name", "workload_type"),
+        *("metadata.tier", "body.service_tier"),
+    ),
     "model": (
         *("model_group", "model", "model_name", "request_model", "body.model", "response.body.model", "response.model"),
         *("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "provided_model_name", "model_id"),
@@ -254,6 +258,8 @@ class LoggedRequest(NamedTuple):
     """Prompt and output, if the log counts them too."""
     span: str | None = None
     """Names it among the spans of a trace."""
+    tier: str | None = None
+    """Which kind of traffic it is: interactive, batch; None: not said."""
 
 
 _FIELDS = (
@@ -268,6 +274,7 @@ _FIELDS = (
     "session",
     "user",
     "priority",
+    "tier",
     "model",
 )
 
@@ -382,14 +389,14 @@ _PATHS_WITHIN: Mapping[str, Sequence[FieldPath]] = {
 _DEEPEST = 5
 
 
-class Found(NamedTuple):
+class FoundValue(NamedTuple):
     """A value, and what the record calls it."""
 
     name: str = ""
     value: object | None = None
 
 
-class View:
+class RecordView:
     """A record under normal names."""
 
     __slots__ = ("_children", "_fields", "_record", "_suffixes")
@@ -398,7 +405,7 @@ class View:
         self._record = record
         self._suffixes: dict[str, tuple[str, object]] | None = None
         self._fields: dict[str, tuple[str, object]] = {}
-        self._children: dict[str, View | None] = {}
+        self._children: dict[str, RecordView | None] = {}
         bare: list[tuple[str, tuple[str, object]]] = []
         for key, value in record.items():
             exact, *rest = normals(str(key))
@@ -411,7 +418,7 @@ class View:
         """Whether there is such a field, whatever it holds."""
         return self._at(path_of(name)) is not None
 
-    def find(self, field: str, *, but: str = "") -> Found:
+    def find(self, field: str, *, but: str = "") -> FoundValue:
         """What services call ``field``; the first name under which something is. ``but``: a name that is not meant.
 
         Counts of tokens are looked for within other fields, too, the outermost first; so is a model under a name in
@@ -424,7 +431,7 @@ class View:
                 found = self._find_within(_PATHS_WITHIN[field])
         return found
 
-    def first(self, paths: Sequence[FieldPath], but: str = "") -> Found:
+    def first(self, paths: Sequence[FieldPath], but: str = "") -> FoundValue:
         """The first of some names under which something is, without looking deeper."""
         for path in paths:
             if path.flat == but:
@@ -433,19 +440,19 @@ class View:
                 found = self._at(path)
                 if found is not None and not is_absent(found.value):
                     return found
-        return Found()
+        return FoundValue()
 
-    def _find_within(self, paths: Sequence[FieldPath]) -> Found:
+    def _find_within(self, paths: Sequence[FieldPath]) -> FoundValue:
         views = [("", self)]
         for _ in range(_DEEPEST):
             views = [(f"{at}{key}.", child) for at, view in views for key, child in view.within()]
             for at, child in views:
                 found = child.first(paths)
                 if found.value is not None:
-                    return Found(f"{at}{found.name}", found.value)
-        return Found()
+                    return FoundValue(f"{at}{found.name}", found.value)
+        return FoundValue()
 
-    def _find_in_dotted(self, paths: Sequence[FieldPath]) -> Found:
+    def _find_in_dotted(self, paths: Sequence[FieldPath]) -> FoundValue:
         """A column that ends with a known name, of a table whose columns are called by all keys on the way."""
         if self._suffixes is None:
             self._suffixes = {}
@@ -455,23 +462,18 @@ class View:
                     for name in normals(".".join(parts[i:])):
                         self._suffixes.setdefault(name, (str(key), value))
         hits = (self._suffixes[path.flat] for path in paths if path.flat in self._suffixes)
-        return next((Found(*hit) for hit in hits if not is_absent(hit[1])), Found())
+        return next((FoundValue(*hit) for hit in hits if not is_absent(hit[1])), FoundValue())
 
-    def within(self) -> Iterator[tuple[str, View]]:
+    def within(self) -> Iterator[tuple[str, RecordView]]:
         """The records within this one, by their keys."""
         for key, value in self._record.items():
             if isinstance(value, Mapping):
-                yield str(key), View(value)
+                yield str(key), RecordView(value)
 
-    def named(self, name: str) -> Found:
+    def named(self, name: str) -> FoundValue:
         """What a user calls it."""
         found = self._at(path_of(name))
-        return Found(name) if found is None or is_absent(found.value) else Found(name, found.value)
-
-    @property
-    def has_lengths(self) -> bool:
-        """Whether prompt and output have names that are known."""
-        return all(self.find(field).value is not None for field in _LENGTHS)
+        return FoundValue(name) if found is None or is_absent(found.value) else FoundValue(name, found.value)
 
     @property
     def says_a_length(self) -> bool:
@@ -483,9 +485,9 @@ class View:
         """Whether one of them has."""
         return any(self.find(field).value is not None for field in _LENGTHS)
 
-    def _at(self, path: FieldPath) -> Found | None:
+    def _at(self, path: FieldPath) -> FoundValue | None:
         if path.flat in self._fields:
-            return Found(*self._fields[path.flat])
+            return FoundValue(*self._fields[path.flat])
         view, keys = self, []
         for part in path.parts[:-1]:
             keys.append(view.key(part))
@@ -494,17 +496,17 @@ class View:
                 return None
             view = child
         found = view._fields.get(path.parts[-1])
-        return None if found is None else Found(".".join([*keys, found[0]]), found[1])
+        return None if found is None else FoundValue(".".join([*keys, found[0]]), found[1])
 
     def key(self, part: str) -> str:
         """What the record calls a key."""
         return self._fields[part][0] if part in self._fields else part
 
-    def child(self, part: str) -> View | None:
+    def child(self, part: str) -> RecordView | None:
         """The record under a key; None if there is none."""
         if part not in self._children:
             value = _object(self._fields[part][1]) if part in self._fields else None
-            self._children[part] = None if value is None else View(value)
+            self._children[part] = None if value is None else RecordView(value)
         return self._children[part]
 
 
@@ -517,10 +519,10 @@ def is_absent(value: object) -> bool:
 
 def payload_of(record: Mapping[str, Any], depth: int = 3) -> Mapping[str, Any]:
     """The record with what it carries for a service, if it says no lengths itself and that does."""
-    if depth and not View(record).says_a_length:
+    if depth and not RecordView(record).says_a_length:
         for inner in _inner(record):
             within = payload_of(inner, depth - 1)
-            if View(within).has_a_length:
+            if RecordView(within).has_a_length:
                 return {**record, **within}
     return record
 

@@ -15,7 +15,6 @@ __all__ = [
     "Clock",
     "RoundedTimeError",
     "TimeUnit",
-    "moment_of",
     "seconds_of",
     "unit_in_name",
     "without_unit",
@@ -264,11 +263,6 @@ def _at(year: int, month: int, day: int, clock: str) -> datetime | None:
     moment = datetime(year, month, day, hour, int(found["minute"]), int(found["second"] or 0), micros)  # noqa: DTZ001
     offset = found["offset"]
     return moment if offset is None else datetime.fromisoformat(moment.isoformat() + offset)
-
-
-def moment_of(value: object, unit: TimeUnit | None = None) -> float:
-    """One time in seconds, as :meth:`Clock.moment`."""
-    return Clock(unit).moment(value)
 
 
 def seconds_of(value: object, unit: TimeUnit = TimeUnit.SECONDS) -> float:

@@ -318,7 +318,12 @@ def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed
             priority=logged.priority,
             lora_name=logged.lora_name,
             output_seed=own,
+            meta={name: said for name in _CLASSES if (said := getattr(logged, name)) is not None},
         )
+
+
+_CLASSES = ("user", "tier")
+"""What requests are told apart by in figures per class."""
 
 
 def _session(logged: LoggedRequest) -> tuple[str | None, str | None]:
@@ -346,7 +351,7 @@ _SHOWN: tuple[str, ...] = (
     "model",
     "lora_name",
 )
-_SHOWN += ("session", "user", "priority")
+_SHOWN += ("session", "user", "priority", "tier")
 """Fields that are told where they were found, in this order."""
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.fields import request_from
-from tokenyard.workload.logs.logged import LoggedRequest, LogReading, TimeUnit, View, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, TimeUnit, normal, payload_of
 from tokenyard.workload.logs.source import Source, lists_in
 
 __all__ = [
@@ -67,7 +67,7 @@ def records_in(source: Source, reading: LogReading) -> Iterator[tuple[int, Mappi
     """The objects that requests are told from: of a document the list that says lengths, freed of its collector's."""
     if source.is_json_lines:
         for number, record in source.records(reading.bad):
-            lines = [record] if View(record).has_a_length else best_list(record) or [record]
+            lines = [record] if RecordView(record).has_a_length else best_list(record) or [record]
             yield from ((number, payload_of(each)) for each in lines)
         return
     document = source.require_document()
@@ -83,11 +83,11 @@ def best_list(document: object) -> list[Any] | None:
     """The list of objects of a document of which most say lengths, or the longest one; None if it has none."""
     lists = [_rows(each) for each in lists_in(document)]
 
-    def told(records: list[Any]) -> tuple[int, int]:
+    def sizes(records: list[Any]) -> tuple[int, int]:
         some = [each for each in records[:_LOOKED_AT] if isinstance(each, Mapping)]
-        return sum(View(payload_of(each)).has_a_length for each in some), len(records)
+        return sum(RecordView(payload_of(each)).has_a_length for each in some), len(records)
 
-    return max(lists, key=told, default=None)
+    return max(lists, key=sizes, default=None)
 
 
 def _rows(records: list[Any]) -> list[Any]:
@@ -229,7 +229,7 @@ def read_sharegpt(source: Source, reading: LogReading) -> Iterator[LoggedRequest
 
 def _asked_at(conversation: Mapping[str, Any], reading: LogReading) -> float | None:
     """When it began; None if nothing says so, as in the public collection."""
-    found = View(conversation).find("arrival_time")
+    found = RecordView(conversation).find("arrival_time")
     if found.value is None:
         return None
     reading.take("arrival_time", found.name)
@@ -410,7 +410,7 @@ def read_langfuse(source: Source, reading: LogReading) -> Iterator[LoggedRequest
 
 
 def _requests(spans: list[_Span], reading: LogReading, what: str) -> Iterator[LoggedRequest]:
-    told = {each.key: each for each in spans if View(each.record).has_a_length}
+    told = {each.key: each for each in spans if RecordView(each.record).has_a_length}
     parents = {each.key: each.parent for each in spans}
     around = set()
     for each in told.values():

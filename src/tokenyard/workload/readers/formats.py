@@ -11,12 +11,12 @@ from tokenyard.workload.readers.plain import read_plain
 from tokenyard.workload.readers.published import read_azure, read_lmcache, read_mooncake, read_servegen, read_weka
 from tokenyard.workload.record import WorkloadRequest
 
-__all__ = ["FORMATS", "Named"]
+__all__ = ["FORMATS", "NamedSource"]
 
 T = TypeVar("T")
 
 
-class Named(NamedTuple, Generic[T]):
+class NamedSource(NamedTuple, Generic[T]):
     """What stands behind a name of a workload, and what the name means to a user who chooses."""
 
     read: T
@@ -25,17 +25,23 @@ class Named(NamedTuple, Generic[T]):
 
 Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
 
-FORMATS: dict[str, Named[Reader]] = {
-    "azure": Named(read_azure, "Azure's public LLM inference traces: CSV of time, context tokens, generated tokens"),
-    "lmcache": Named(
+FORMATS: dict[str, NamedSource[Reader]] = {
+    "azure": NamedSource(
+        read_azure, "Azure's public LLM inference traces: CSV of time, context tokens, generated tokens"
+    ),
+    "lmcache": NamedSource(
         read_lmcache, "LMCache's agentic traces: JSON lines of sessions' turns, with hashes of their blocks"
     ),
-    "mooncake": Named(read_mooncake, "Mooncake's public traces: JSON lines with times, lengths and hashes of blocks"),
-    "plain": Named(
+    "mooncake": NamedSource(
+        read_mooncake, "Mooncake's public traces: JSON lines with times, lengths and hashes of blocks"
+    ),
+    "plain": NamedSource(
         read_plain, "Tokenyard's own: a JSON object a request, with what a workload can say; import writes it"
     ),
-    "servegen": Named(read_servegen, "ServeGen's generated traffic: CSV of time, client, input and output tokens"),
-    "weka": Named(
+    "servegen": NamedSource(
+        read_servegen, "ServeGen's generated traffic: CSV of time, client, input and output tokens"
+    ),
+    "weka": NamedSource(
         read_weka, "WEKA's recorded coding agents: a JSON object a session, with sub-agents and block hashes"
     ),
 }

@@ -6,7 +6,6 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from tokenyard.core.config import MAX_COUNT, require_int
-from tokenyard.errors import ConfigError, FileError, WorkloadError, shown
+from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, shown
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
 
 __all__ = [
@@ -110,7 +109,7 @@ def _decoded(line: bytes) -> object:
 
 def _advice(field: str, record: inspect.Type | None) -> str:
     known = [each.encode_name for each in record.fields] if isinstance(record, inspect.StructType) else []
-    close = get_close_matches(field, known, 1)
+    close = near_names(field, known, 1)
     return f"did you mean {close[0]}?" if close else f"use some of: {', '.join(known)}"
 
 

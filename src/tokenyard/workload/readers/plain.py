@@ -77,7 +77,7 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cross: bool = False
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     request_id: Annotated[str, msgspec.Meta(min_length=1)]
     max_tokens: Length
     prompt_token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]] | None = None
@@ -105,7 +105,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     meta: dict[str, Any] = {}
 
 
-PLAIN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_Row))
+PLAIN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_PlainRow))
 """What the fields of a line are called."""
 
 
@@ -158,7 +158,7 @@ def _is_about(line: bytes) -> bool:
 
 def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per line; a first line about the whole workload is passed over."""
-    decoder = msgspec.json.Decoder(_Row)
+    decoder = msgspec.json.Decoder(_PlainRow)
     seen: set[str] = set()
     lines = ((number, line) for i, (number, line) in enumerate(numbered_lines(path)) if i or not _is_about(line))
     for number, line in islice(lines, options.limit):
@@ -198,7 +198,7 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
         )
 
 
-def _images(row: _Row) -> tuple[MultiModalItem, ...]:
+def _images(row: _PlainRow) -> tuple[MultiModalItem, ...]:
     items: list[MultiModalItem] = []
     for i, image in enumerate(row.images):
         said = _Image(tokens=image) if isinstance(image, int) else image
@@ -215,7 +215,7 @@ def _images(row: _Row) -> tuple[MultiModalItem, ...]:
     return tuple(items)
 
 
-def _image_problem(row: _Row, images: tuple[MultiModalItem, ...]) -> str | None:
+def _image_problem(row: _PlainRow, images: tuple[MultiModalItem, ...]) -> str | None:
     length = row.prompt_len or len(row.prompt_token_ids or ()) or _stream_length(row)
     for i, image in enumerate(images):
         if image.is_embed is not None and len(image.is_embed) != image.length:
@@ -231,11 +231,11 @@ def _image_problem(row: _Row, images: tuple[MultiModalItem, ...]) -> str | None:
     return None
 
 
-def _stream_length(row: _Row) -> int:
+def _stream_length(row: _PlainRow) -> int:
     return sum(stop - start for _, start, stop in row.streams or ())
 
 
-def _prompt_problem(row: _Row) -> str | None:
+def _prompt_problem(row: _PlainRow) -> str | None:
     given = (row.prompt_token_ids, row.prompt_len, row.streams)
     if sum(each is not None for each in given) != 1:
         return "give either prompt_token_ids or prompt_len or streams"
@@ -263,7 +263,7 @@ def _stream_problem(streams: list[tuple[int, int, int]]) -> str | None:
     return None if 1 <= length <= MAX_COUNT else f"streams hold {length} tokens: give from 1 to {MAX_COUNT}"
 
 
-def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
+def _order_problem(row: _PlainRow, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
     if row.request_id in seen:
         return f"request_id = {shown(row.request_id)}: occurs twice"
     if row.arrival_time is not None and row.arrival_time * unit > MAX_SECONDS:
@@ -278,7 +278,7 @@ def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str], unit: floa
     return f"after = {shown(unknown[0])}: no earlier line has this request_id" if unknown else None
 
 
-def _prompt(row: _Row, own: int, seed: int) -> TokenSource:
+def _prompt(row: _PlainRow, own: int, seed: int) -> TokenSource:
     if row.prompt_token_ids is not None:
         return ListedTokens(np.array(row.prompt_token_ids, np.int32))
     if row.streams is not None:
@@ -291,7 +291,7 @@ def _prompt(row: _Row, own: int, seed: int) -> TokenSource:
     return HashedTokens(ids, row.prompt_len, block_size=row.block_size, scope=_scope(row, seed), tail=tail)
 
 
-def _scope(row: _Row, seed: int) -> int:
+def _scope(row: _PlainRow, seed: int) -> int:
     """A number is the seed itself, a name one of many, nothing that of all ids."""
     if isinstance(row.hash_scope, int):
         return row.hash_scope
@@ -311,7 +311,7 @@ def plain_lines(workload: Workload) -> Iterator[bytes]:
     about = {"max_concurrency": workload.max_concurrency, "clients": clients, "notes": list(workload.remarks)}
     said = {name: value for name, value in about.items() if value}
     yield msgspec.json.encode({"workload": {"time_unit": "s", **said}}) + b"\n"
-    decoder, seen = msgspec.json.Decoder(_Row), set[str]()
+    decoder, seen = msgspec.json.Decoder(_PlainRow), set[str]()
     for request in workload:
         line = msgspec.json.encode(_written(request))
         decoded = decode(decoder, Path(workload.name), 0, line)

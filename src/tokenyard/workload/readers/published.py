@@ -183,7 +183,7 @@ def _nanoseconds(rows: CsvRows, row: list[str]) -> int:
 BLOCK_SIZE = 64
 
 
-class _Row(msgspec.Struct):
+class _PublishedRow(msgspec.Struct):
     suite: str
     session: str
     timestamp: Seconds
@@ -194,8 +194,8 @@ class _Row(msgspec.Struct):
 
 def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per line, one job per session; a length of 0 tokens (not recorded) counts as 1."""
-    session_requests: dict[str, list[_Row]] = {}
-    decoder = msgspec.json.Decoder(_Row)
+    session_requests: dict[str, list[_PublishedRow]] = {}
+    decoder = msgspec.json.Decoder(_PublishedRow)
     for number, line in numbered_lines(path):
         row = decode(decoder, path, number, line)
         name = f"{row.suite}_{row.session}"

@@ -21,7 +21,7 @@ from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.grammars import GrammarCompiler
 from tokenyard.serve.metrics import MetricsObserver
 from tokenyard.serve.openai.app import make_api, scraped
-from tokenyard.serve.openai.asking import Limits, ServerContext
+from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.web.connections import BoundedConnection
 
@@ -75,7 +75,7 @@ def until(happened: Callable[[], bool], seconds: float = 30) -> None:
 def serving_api(
     *,
     api_keys: tuple[str, ...] = (),
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     max_queued_requests: int = 1000,
     gather_ms: float = 0,
     tool_parser: Callable[[], ToolCallParser] | None = None,
@@ -93,7 +93,7 @@ def serving_api(
     context = ServerContext(
         llm=llm,
         names=("toy", "also"),
-        limits=limits or Limits(),
+        limits=limits or ClientLimits(),
         grammars=grammars,
         defaults=defaults or GenerationDefaults({}),
         tool_parser=tool_parser,

@@ -12,7 +12,7 @@ import pytest
 from tests.support.toy_model import text_to, toy_tokenizer
 from tests.unit.server.openai.api_server import serving_api
 
-from tokenyard.serve.openai.asking import Limits
+from tokenyard.serve.openai.asking import ClientLimits
 
 TOKENIZER = toy_tokenizer()
 
@@ -113,7 +113,7 @@ def test_sixteen_clients_share_a_step_if_they_are_gathered() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_takes_too_long_ends(stream: bool) -> None:
-    with serving_api(limits=Limits(request_timeout_s=0.3), seconds=0.02) as server:
+    with serving_api(limits=ClientLimits(request_timeout_s=0.3), seconds=0.02) as server:
         answer = httpx.post(f"{server.url}/v1/completions", json=body(max_tokens=400, stream=stream))
         if stream:
             *_, last, done = [line for line in answer.text.split("\n\n") if line]
@@ -125,7 +125,7 @@ def test_an_answer_that_takes_too_long_ends(stream: bool) -> None:
 
 
 def test_bodies_are_bounded_and_json() -> None:
-    with serving_api(limits=Limits(max_body_bytes=1000)) as server:
+    with serving_api(limits=ClientLimits(max_body_bytes=1000)) as server:
         url = f"{server.url}/v1/completions"
         assert httpx.post(url, json=body("x" * 2000)).status_code == 413
         assert httpx.post(url, content="{}").status_code == 415

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload import Workload, load_workload
-from tokenyard.workload.logs.logged import KNOWN_NAMES, LogOptions, View
-from tokenyard.workload.logs.moments import moment_of
+from tokenyard.workload.load import load_workload
+from tokenyard.workload.logs.logged import KNOWN_NAMES, LogOptions, RecordView
+from tokenyard.workload.logs.moments import Clock
+from tokenyard.workload.record import Workload
 
 _TIME = {"timestamp": "2026-11-20T14:00:00Z"}
 
@@ -50,8 +51,8 @@ _AROUND = st.lists(st.sampled_from(["attributes", "x", "out", "ai", "my-plugin",
 def test_a_known_name_of_a_count_is_found_at_any_depth(named: tuple[str, str], around: list[str]) -> None:
     field, name = named
     path = ".".join([*around, name])
-    assert View(_nested(path, 7)).find(field).value == 7
-    assert View({path: 7}).find(field).value == 7
+    assert RecordView(_nested(path, 7)).find(field).value == 7
+    assert RecordView({path: 7}).find(field).value == 7
 
 
 def test_the_outermost_count_is_taken(tmp_path: Path) -> None:
@@ -162,10 +163,10 @@ def test_of_appended_results_of_a_benchmark_the_first_is_read(tmp_path: Path) ->
 
 
 def test_times_of_dotnet_and_javascript() -> None:
-    assert moment_of(639_307_800_001_250_000) == pytest.approx(1_795_183_200.125)
-    assert moment_of("Fri Nov 20 2026 15:00:00 GMT+0100 (Central European Standard Time)") == 1_795_183_200.0
+    assert Clock().moment(639_307_800_001_250_000) == pytest.approx(1_795_183_200.125)
+    assert Clock().moment("Fri Nov 20 2026 15:00:00 GMT+0100 (Central European Standard Time)") == 1_795_183_200.0
     with pytest.raises(ValueError, match="it says no day"):
-        moment_of("14:00:00.125")
+        Clock().moment("14:00:00.125")
 
 
 @pytest.mark.parametrize(

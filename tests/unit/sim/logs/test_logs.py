@@ -12,7 +12,7 @@ import pytest
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
-from tokenyard.workload.logs.moments import moment_of
+from tokenyard.workload.logs.moments import Clock
 from tokenyard.workload.readers.plain import plain_lines
 from tokenyard.workload.record import Workload
 
@@ -63,13 +63,13 @@ def _usage(prompt: int, output: int, cached: int = 0) -> dict[str, Any]:
     ],
 )
 def test_times_are_read_as_logs_write_them(value: object, seconds: float) -> None:
-    assert moment_of(value) == pytest.approx(seconds, abs=1e-6)
+    assert Clock().moment(value) == pytest.approx(seconds, abs=1e-6)
 
 
 @pytest.mark.parametrize("value", [None, True, "yesterday", "", -1, float("nan"), "inf", [1]])
 def test_what_is_no_time_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is no time: give one like"):
-        moment_of(value)
+        Clock().moment(value)
 
 
 def _timed(tmp_path: Path, first: float, step: float, name: str = "timestamp") -> Path:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.load import load_workload
+from tokenyard.workload.record import Workload
 
 
 def _read(tmp_path: Path, *lines: str) -> Workload:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload import Workload, load_workload
-from tokenyard.workload.load import LoadShape
+from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions
+from tokenyard.workload.record import Workload
 
 
 def _records(count: int = 9, start: float = 1_795_183_200.0, **more: Any) -> list[dict[str, Any]]:

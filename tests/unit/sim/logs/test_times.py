@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenyard.errors import WorkloadError
 from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions
-from tokenyard.workload.logs.moments import Clock, TimeUnit, moment_of
+from tokenyard.workload.logs.moments import Clock, TimeUnit
 
 _TWO_IN_THE_AFTERNOON = datetime(2026, 11, 20, 14, 0, 5, tzinfo=UTC).timestamp()
 
@@ -45,7 +45,7 @@ _TWO_IN_THE_AFTERNOON = datetime(2026, 11, 20, 14, 0, 5, tzinfo=UTC).timestamp()
     ],
 )
 def test_one_moment_in_many_spellings(text: str) -> None:
-    assert moment_of(text) == pytest.approx(_TWO_IN_THE_AFTERNOON)
+    assert Clock().moment(text) == pytest.approx(_TWO_IN_THE_AFTERNOON)
 
 
 _FORMATS = (
@@ -64,13 +64,13 @@ _FORMATS = (
 @given(st.datetimes(datetime(2001, 1, 1), datetime(2099, 12, 31)), st.sampled_from(_FORMATS))  # noqa: DTZ001
 def test_any_moment_comes_back_from_any_spelling(moment: datetime, spelling: str) -> None:
     aware = moment.replace(tzinfo=UTC)
-    assert moment_of(aware.strftime(spelling)) == pytest.approx(aware.timestamp(), abs=2e-6)
+    assert Clock().moment(aware.strftime(spelling)) == pytest.approx(aware.timestamp(), abs=2e-6)
 
 
 @given(st.text(max_size=40) | st.from_regex(r"[\d/.: TZ+-]{1,30}[AP]?M?", fullmatch=True))
 def test_no_text_is_more_than_an_error(text: str) -> None:
     with suppress(ValueError):
-        assert moment_of(text) >= -1e11
+        assert Clock().moment(text) >= -1e11
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_no_text_is_more_than_an_error(text: str) -> None:
 )
 def test_what_cannot_be_known_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        moment_of(text)
+        Clock().moment(text)
 
 
 def test_days_of_a_spreadsheet() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.load import load_workload
 from tokenyard.workload.logs.logged import LogOptions
+from tokenyard.workload.record import Workload
 
 
 def _request(i: int, **more: Any) -> dict[str, Any]:

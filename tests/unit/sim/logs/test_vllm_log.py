@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tokenyard.errors import WorkloadError
-from tokenyard.workload import Workload, load_workload
+from tokenyard.workload.load import load_workload
 from tokenyard.workload.logs.logged import LogOptions
+from tokenyard.workload.record import Workload
 
 _PARAMS = "SamplingParams(n=1, stop=[], max_tokens={}, min_tokens=0)"
 

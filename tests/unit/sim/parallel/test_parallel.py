@@ -14,10 +14,8 @@ from tokenyard.errors import ConfigError, RequestError
 from tokenyard.sim.engines import STEPS_BETWEEN_QUESTIONS
 from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import EngineState, PrefixAffinity, RoundRobin, Router
-from tokenyard.steptime import ConstantLatency
-from tokenyard.steptime.model import StepShape, TransferDirection
-from tokenyard.workload import StreamTokens, Workload, WorkloadRequest
-from tokenyard.workload.record import seed_of
+from tokenyard.steptime.model import ConstantLatency, StepShape, TransferDirection
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
 
 class PerToken:

@@ -11,12 +11,12 @@ from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
 from tokenyard.sim.routers import (
     ROUTERS,
-    Coordinator,
-    Counts,
+    DPCoordinator,
     EngineReport,
     Fleet,
     LeastLoaded,
     PrefixAffinity,
+    PublishedCounts,
     RoundRobin,
     VLLMBalancing,
     router_maker,
@@ -121,25 +121,25 @@ def test_by_0_33_waiting_weighs_more_where_memory_is_short() -> None:
 
 
 def test_counts_are_published_after_silence_and_not_more_often_than_ten_times_a_second() -> None:
-    told = Coordinator(1, needs_silence=True, steps_together=False)
+    told = DPCoordinator(1, needs_silence=True, steps_together=False)
     told.hear(1.00, report(0, 1, 0))
-    assert told.published(1.04) == (0, (Counts(),))
+    assert told.published(1.04) == (0, (PublishedCounts(),))
     told.hear(1.04, report(0, 2, 0))
-    assert told.published(1.08)[1] == (Counts(),), "the silence was broken"
-    assert told.published(1.10) == (1, (Counts(2),))
+    assert told.published(1.08)[1] == (PublishedCounts(),), "the silence was broken"
+    assert told.published(1.10) == (1, (PublishedCounts(2),))
     told.hear(1.11, report(0, 3, 0))
-    assert told.published(1.18)[1] == (Counts(2),)
-    assert told.published(1.20)[1] == (Counts(3),)
+    assert told.published(1.18)[1] == (PublishedCounts(2),)
+    assert told.published(1.20)[1] == (PublishedCounts(3),)
     assert told.published(7.0)[0] == 3, "every five seconds without a change"
 
 
 def test_counts_are_those_between_two_steps() -> None:
-    told = Coordinator(2, needs_silence=True, steps_together=True)
+    told = DPCoordinator(2, needs_silence=True, steps_together=True)
     told.hear(0.01, report(0, 1, 0, step=1))
     told.hear(0.01, report(1, 2, 0, step=1))
     told.hear(0.09, report(0, 7, 0, step=2))
-    assert told.published(0.11) == (1, (Counts(1), Counts(2))), "half of the second step was heard"
-    assert told.published(0.5) == (2, (Counts(7), Counts(2)))
+    assert told.published(0.11) == (1, (PublishedCounts(1), PublishedCounts(2))), "half of the second step was heard"
+    assert told.published(0.5) == (2, (PublishedCounts(7), PublishedCounts(2)))
 
 
 def test_routers_by_name_and_from_a_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
-from tests.unit.sim.sweep.subjects import Steady, workload
+from tests.unit.sim.sweep.sources import Steady, workload
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.report.slo import read_slos
@@ -223,7 +223,7 @@ def _paced(load: float) -> Row:
 
 def test_the_load_of_replays() -> None:
     """Four seats and a step of 0.1 s: 3.6 requests of 11 tokens a second, and no more."""
-    job = VariantWorker(subject=Steady(workload(200, every=1.0)), slos=read_slos([["queue_p90=1s"]]))
+    job = VariantWorker(source=Steady(workload(200, every=1.0)), slos=read_slos([["queue_p90=1s"]]))
     found = largest_load(lambda load: job({"max_num_seqs": 4}, load=load, stops=True))
     assert found.borne is not None
     assert 3.0 < found.borne.load < 4.2
@@ -244,7 +244,7 @@ def test_percentiles_of_few_requests_are_said() -> None:
 def test_a_floor_says_whether_the_load_is_too_much_or_the_bound_too_low() -> None:
     """Four seats for two requests a second of 11 steps of 0.1 s: they queue; alone nobody does."""
     slos = read_slos([["ttft_p90=150ms,e2e_p90=500ms,tpot:1"]])
-    job = VariantWorker(subject=Steady(workload(40, every=0.1)), slos=slos)
+    job = VariantWorker(source=Steady(workload(40, every=0.1)), slos=slos)
     seats = {"max_num_seqs": 4}
     ttft, e2e = floors_of(slos, job(seats), job(seats, one_at_a_time=True))
     assert ttft.bound == "ttft_p90=150ms"
@@ -328,7 +328,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
 ) -> None:
     """With real replays, every one ended early as in a plan: a step takes 100 ms, and nobody has a token after 50."""
     slos = read_slos([["ttft_p50=50ms", *(f"{figure}_{statistic}={bound}ms" for figure, statistic, bound in bounds)]])
-    job = VariantWorker(subject=Steady(workload(24, every=every)), slos=slos)
+    job = VariantWorker(source=Steady(workload(24, every=every)), slos=slos)
     trying = Trying(job, Goal.GOODPUT, has_incumbents=False)
     rows = [row for number in seats for row in trying.evaluate([{"max_num_seqs": number}])]
     assert all(each.stopped is not None and each.tightness is None for each in rows)
@@ -340,7 +340,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
 
 
 def test_who_ended_early_has_a_bound_and_no_figure() -> None:
-    job = VariantWorker(subject=Steady(workload(300, every=0.1)), slos=read_slos([["ttft_p90=1s"]]))
+    job = VariantWorker(source=Steady(workload(300, every=0.1)), slos=read_slos([["ttft_p90=1s"]]))
     early = job({"max_num_seqs": 2}, stops=True)
     assert (early.tightness, early.tightness_above) == (None, 1.0)
     later = job({"max_num_seqs": 2}, stops=True, slack=3.0)
@@ -380,11 +380,9 @@ def test_a_plan_goes_on_where_it_was_ended(tmp_path: Path) -> None:
             self.asked += 1
             return super().prepared(settings)
 
-    def planned(folder: Path, subject: Interrupted) -> tuple[list[Row], int]:
+    def planned(folder: Path, source: Interrupted) -> tuple[list[Row], int]:
         with Journal(folder, {}) as journal:
-            trying = Trying(
-                VariantWorker(subject=subject, slos=slos), Goal.GOODPUT, has_incumbents=True, journal=journal
-            )
+            trying = Trying(VariantWorker(source=source, slos=slos), Goal.GOODPUT, has_incumbents=True, journal=journal)
             rows = search(space, trying.evaluate, Goal.GOODPUT, replays=9).rows
             return rows, trying.replays
 

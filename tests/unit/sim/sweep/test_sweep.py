@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
-from tests.unit.sim.sweep.subjects import Steady, workload
+from tests.unit.sim.sweep.sources import Steady, workload
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import read_slos
@@ -163,7 +163,7 @@ def test_a_variant_is_known_by_its_settings_in_any_order() -> None:
 
 
 def test_a_row_has_the_figures_of_its_report_and_their_price() -> None:
-    job = VariantWorker(subject=Steady(workload()), slos=read_slos([["ttft_max=400ms"]]), prices={"h100": 3.6})
+    job = VariantWorker(source=Steady(workload()), slos=read_slos([["ttft_max=400ms"]]), prices={"h100": 3.6})
     row = job({"max_num_seqs": 4})
     assert (row.problem, row.stopped, row.requests, row.refused) == (None, None, 40, 0)
     tokens, seconds = row.figures["output_tokens"], row.figures["duration_s"]
@@ -178,7 +178,7 @@ def test_a_row_has_the_figures_of_its_report_and_their_price() -> None:
 
 
 def test_what_cannot_be_replayed_is_a_row_with_its_problem() -> None:
-    row = VariantWorker(subject=Steady(workload()))({"max_num_seqs": 0})
+    row = VariantWorker(source=Steady(workload()))({"max_num_seqs": 0})
     assert row.problem == "max_num_seqs = 0: give more"
     assert not row.is_measured
 
@@ -194,7 +194,7 @@ def test_traces_of_a_variant_have_a_folder_that_people_can_read() -> None:
 
 
 def test_requests_arrive_as_much_faster_as_asked() -> None:
-    job = VariantWorker(subject=Steady(workload()))
+    job = VariantWorker(source=Steady(workload()))
     once, twice = (job({"max_num_seqs": 60}, load=load) for load in (1.0, 2.0))
     assert once.figures["duration_s"] > 1.8 * (twice.figures["duration_s"] or 0)  # type: ignore[operator]
 
@@ -231,8 +231,8 @@ def test_a_replay_is_ended_early_where_a_bound_is_missed_for_certain_and_nowhere
 ) -> None:
     """Also of a split, whose clients do not go away."""
     patience = None if apart else patience
-    subject = Steady(workload(24, tokens=tokens, every=every, patience=patience), apart=apart)
-    job = VariantWorker(subject=subject, slos=read_slos([[f"{figure}_{statistic}={bound}ms"]]))
+    source = Steady(workload(24, tokens=tokens, every=every, patience=patience), apart=apart)
+    job = VariantWorker(source=source, slos=read_slos([[f"{figure}_{statistic}={bound}ms"]]))
     early, whole = job({"max_num_seqs": seats}, stops=True), job({"max_num_seqs": seats})
     if early.stopped is not None:
         assert early.met is False
@@ -245,7 +245,7 @@ def test_a_replay_is_ended_early_where_a_bound_is_missed_for_certain_and_nowhere
 
 
 def test_a_hopeless_replay_is_ended_early() -> None:
-    job = VariantWorker(subject=Steady(workload(900, every=0.1)), slos=read_slos([["ttft_p90=1s"]]))
+    job = VariantWorker(source=Steady(workload(900, every=0.1)), slos=read_slos([["ttft_p90=1s"]]))
     row = job({"max_num_seqs": 2}, stops=True)
     assert row.stopped is not None
     assert row.stopped.startswith("ttft_p90=1000ms is missed for certain after")
@@ -254,8 +254,8 @@ def test_a_hopeless_replay_is_ended_early() -> None:
 
 def test_a_hopeless_replay_of_a_split_is_ended_early_as_well() -> None:
     """Two seats that decode, for ten requests a second: who waits there is seen, and nobody else."""
-    subject = Steady(workload(900, every=0.1), apart=True)
-    row = VariantWorker(subject=subject, slos=read_slos([["ttft_p90=1s"]]))({"max_num_seqs": 2}, stops=True)
+    source = Steady(workload(900, every=0.1), apart=True)
+    row = VariantWorker(source=source, slos=read_slos([["ttft_p90=1s"]]))({"max_num_seqs": 2}, stops=True)
     assert row.stopped is not None
     assert (row.met, row.tightest) == (False, "ttft_p90")
 
@@ -263,7 +263,7 @@ def test_a_hopeless_replay_of_a_split_is_ended_early_as_well() -> None:
 @pytest.mark.parametrize(("value", "ended"), [(25.0, True), (19.0, False)])
 def test_a_variant_that_cannot_win_is_ended_early(value: float, *, ended: bool) -> None:
     """Two seats give 20 tokens a second at most."""
-    job = VariantWorker(subject=Steady(workload(300, every=0.1)))
+    job = VariantWorker(source=Steady(workload(300, every=0.1)))
     incumbents = [Incumbent("throughput", value, None, 1)]
     row = job({"max_num_seqs": 2}, stops=True, incumbents=incumbents)
     assert (row.stopped is not None) is ended
@@ -280,14 +280,14 @@ def rows_of(jobs: Any) -> list[Row]:
 
 
 def test_a_subject_travels() -> None:
-    job = VariantWorker(subject=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
+    job = VariantWorker(source=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
     assert pickle.loads(pickle.dumps(job))(SEATS[0]) == job(SEATS[0])
 
 
 @pytest.mark.slow
 def test_processes_give_the_same_rows_and_one_that_dies_loses_none(tmp_path: Path) -> None:
-    serial = rows_of(measured(VariantWorker(subject=Steady(workload())), SEATS))
-    dying = VariantWorker(subject=Steady(workload(), dies_once_at=tmp_path / "mark"))
+    serial = rows_of(measured(VariantWorker(source=Steady(workload())), SEATS))
+    dying = VariantWorker(source=Steady(workload(), dies_once_at=tmp_path / "mark"))
     assert rows_of(measured(dying, SEATS, processes=2)) == serial
     assert (tmp_path / "mark").exists()
 
@@ -310,7 +310,7 @@ def test_processes_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(running, "ProcessPoolExecutor", Dying)
     with pytest.raises(ConfigError, match="processes = 2: worker processes died"):
-        list(measured(VariantWorker(subject=Steady(workload())), SEATS[:2], processes=2))
+        list(measured(VariantWorker(source=Steady(workload())), SEATS[:2], processes=2))
     assert len(pools) == 4, "three deaths are put up with"
 
 
@@ -319,7 +319,7 @@ def test_processes_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_sweep_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    job = VariantWorker(subject=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
+    job = VariantWorker(source=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
     with Journal(tmp_path / "whole", {"a": 1}) as whole:
         for row in measured(job, SEATS):
             whole.add(row)
@@ -402,7 +402,7 @@ def test_a_line_that_is_no_row_is_said(tmp_path: Path) -> None:
 
 def test_the_table_has_a_column_for_each_setting_and_figure(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    job = VariantWorker(subject=Steady(workload()))
+    job = VariantWorker(source=Steady(workload()))
     with Journal(tmp_path, {}) as journal:
         for row in measured(job, [*SEATS[:2], {"max_num_seqs": 0}]):
             journal.add(row)
@@ -442,7 +442,7 @@ def test_the_front_is_whom_nobody_beats(points: list[tuple[int, int]]) -> None:
 
 
 def test_the_page_is_whole_has_every_row_and_escapes_names() -> None:
-    job = VariantWorker(subject=Steady(workload()), slos=read_slos([["ttft_p90=300ms"]]))
+    job = VariantWorker(source=Steady(workload()), slos=read_slos([["ttft_p90=300ms"]]))
     rows = [job({"max_num_seqs": 0, "name": "<b>"}), job({"max_num_seqs": 1}), job({"max_num_seqs": 4})]
     text = page("<log> & more", rows)
     parser = _Counting()

@@ -1,4 +1,4 @@
-"""What the command line takes: one frozen dataclass per sub-command, read by tyro.
+"""What the command line takes: one frozen dataclass per sub-command, read by ``parsing``.
 
 Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
 nothing heavy; what a sub-command does stands in the module of its name.
@@ -6,88 +6,101 @@ nothing heavy; what a sub-command does stands in the module of its name.
 
 from __future__ import annotations
 
-from tokenyard.cli.support.flags.planning import Plan, Sweep
-from tokenyard.cli.support.flags.replays import Compare, Demo, Replay, Run, Split
-from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, Serve
-from tokenyard.cli.support.flags.traces import (
-    Accuracy,
-    Convert,
-    Export,
-    Import,
-    Parity,
-    Query,
-    Report,
-    View,
-    Why,
-    Workloads,
+from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
+from tokenyard.cli.support.flags.replays import (
+    CompareCommand,
+    DemoCommand,
+    ReplayFlags,
+    RunCommand,
+    SplitCommand,
+    UpgradeCommand,
 )
-from tokenyard.cli.support.flags.whatif import WhatIf
+from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
+from tokenyard.cli.support.flags.traces import (
+    AccuracyCommand,
+    ConvertCommand,
+    ExportCommand,
+    ImportCommand,
+    ParityCommand,
+    QueryCommand,
+    ReportCommand,
+    ViewCommand,
+    WhyCommand,
+    WorkloadsCommand,
+)
+from tokenyard.cli.support.flags.whatif import WhatIfCommand
 
 __all__ = [
     "COMMANDS",
-    "Accuracy",
+    "AccuracyCommand",
     "Command",
-    "Compare",
-    "Convert",
-    "Demo",
+    "CompareCommand",
+    "ConvertCommand",
+    "DemoCommand",
+    "EmulateCommand",
     "EngineFlags",
-    "Export",
+    "ExportCommand",
     "FrontFlags",
-    "Import",
-    "Parity",
-    "Plan",
-    "Query",
-    "Replay",
-    "Report",
-    "Run",
-    "Serve",
-    "Split",
-    "Sweep",
-    "View",
-    "WhatIf",
-    "Why",
-    "Workloads",
+    "ImportCommand",
+    "ParityCommand",
+    "PlanCommand",
+    "QueryCommand",
+    "ReplayFlags",
+    "ReportCommand",
+    "RunCommand",
+    "ServeCommand",
+    "SplitCommand",
+    "SweepCommand",
+    "UpgradeCommand",
+    "ViewCommand",
+    "WhatIfCommand",
+    "WhyCommand",
+    "WorkloadsCommand",
 ]
 
 Command = (
-    Run
-    | Report
-    | Why
-    | Export
-    | Compare
-    | WhatIf
-    | Plan
-    | Sweep
-    | Split
-    | Parity
-    | Accuracy
-    | Demo
-    | Workloads
-    | Convert
-    | Query
-    | View
-    | Import
-    | Serve
+    RunCommand
+    | ReportCommand
+    | WhyCommand
+    | ExportCommand
+    | CompareCommand
+    | WhatIfCommand
+    | UpgradeCommand
+    | PlanCommand
+    | SweepCommand
+    | SplitCommand
+    | ParityCommand
+    | AccuracyCommand
+    | DemoCommand
+    | WorkloadsCommand
+    | ConvertCommand
+    | QueryCommand
+    | ViewCommand
+    | ImportCommand
+    | ServeCommand
+    | EmulateCommand
 )
 
 COMMANDS: dict[type[Command], str] = {
-    Run: "run",
-    Report: "report",
-    View: "view",
-    Why: "why",
-    Export: "export",
-    Compare: "compare",
-    WhatIf: "whatif",
-    Plan: "plan",
-    Sweep: "sweep",
-    Split: "split",
-    Query: "query",
-    Convert: "convert",
-    Parity: "parity",
-    Accuracy: "accuracy",
-    Demo: "demo",
-    Workloads: "workloads",
-    Import: "import",
-    Serve: "serve",
+    RunCommand: "run",
+    ReportCommand: "report",
+    ViewCommand: "view",
+    WhyCommand: "why",
+    ExportCommand: "export",
+    CompareCommand: "compare",
+    WhatIfCommand: "whatif",
+    UpgradeCommand: "upgrade",
+    PlanCommand: "plan",
+    SweepCommand: "sweep",
+    SplitCommand: "split",
+    QueryCommand: "query",
+    ConvertCommand: "convert",
+    ParityCommand: "parity",
+    AccuracyCommand: "accuracy",
+    DemoCommand: "demo",
+    WorkloadsCommand: "workloads",
+    ImportCommand: "import",
+    ServeCommand: "serve",
+    EmulateCommand: "emulate",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""

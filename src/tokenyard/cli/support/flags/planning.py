@@ -6,28 +6,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro.conf
-
-from tokenyard.cli.support.flags.replays import Replay
-from tokenyard.cli.support.flags.traces import SLO_FLAG, Repeated, Switch, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
+from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
 
-__all__ = ["Plan", "Sweep"]
+__all__ = ["PlanCommand", "SweepCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Many(Replay):
+class SearchFlags(ReplayFlags):
     """What every command with many replays needs."""
 
-    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
+    workload: Annotated[Positional[str], Arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, a log, or a file, as for `run`; or a trace, as for `whatif`."""
-    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    transfer: tyro.conf.OmitArgPrefixes[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: tyro.conf.OmitArgPrefixes[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms)."""
-    price: Annotated[Repeated, tyro.conf.arg(metavar="GPU=PRICE ...", help_behavior_hint="(default: none)")] = ()
+    price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none")] = ()
     """Price of one GPU for an hour: h100=2.5 h200=3.4."""
     processes: int = 1
     """Number of processes that replay in parallel."""
@@ -36,17 +34,15 @@ class Many(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep(Many):
+class SweepCommand(SearchFlags):
     """Replay a grid of settings, or a file of variants, into a Parquet table; continues after an interruption."""
 
-    grid: Annotated[
-        Repeated, tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: none)")
-    ] = ()
+    grid: Annotated[Repeated, Arg(name="set", metavar="NAME=A,B,... ...", otherwise="none")] = ()
     """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
-    apart: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
+    split_settings: Grouped[SplitSettings] = field(default_factory=SplitSettings)
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
-    output: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("sweep")
+    output: Annotated[Path, Arg(metavar="DIR")] = Path("sweep")
     """Directory of the results; after a crash the same command continues from it."""
     ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
     """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file under the same path."""
@@ -57,19 +53,15 @@ class Sweep(Many):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Many):
+class PlanCommand(SearchFlags):
     """Find the settings that meet service levels best, the largest load they allow, and what limits them."""
 
     space: Annotated[
         Repeated,
-        tyro.conf.arg(
-            name="set", aliases=("--space",), metavar="NAME=A,B,... ...", help_behavior_hint="(default: see docs)"
-        ),
+        Arg(name="set", aliases=("--space",), metavar="NAME=A,B,... ...", otherwise="see docs"),
     ] = ()
     """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
-    split: Annotated[
-        Repeated, tyro.conf.arg(metavar="P+D ...", help_behavior_hint="(default: no engine does one of both alone)")
-    ] = ()
+    split: Annotated[Repeated, Arg(metavar="P+D ...", otherwise="no engine does one of both alone")] = ()
     """Splits to choose from, engines that prefill and that decode: --split 1+1 2+1, 1..3+1..2, none (no split)."""
     kv_link_gb_per_s: float = 50.0
     """Bandwidth of the network between two GPUs of a split, in GB/s; 50 is a port of 400 Gbit/s."""

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro.conf
-
-from tokenyard.cli.support.flags.traces import SLO_FLAG, Repeated, Switch, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
 from tokenyard.deploy.settings import (
     AdapterSettings,
     HardwareSettings,
@@ -23,37 +21,41 @@ from tokenyard.deploy.settings import (
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.questions.settings import TrafficSettings
 
-__all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
+__all__ = ["CompareCommand", "DemoCommand", "ReplayFlags", "RunCommand", "SplitCommand", "UpgradeCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class ReplayFlags:
     """What every replay needs."""
 
-    launch: tyro.conf.OmitArgPrefixes[LaunchSettings] = field(default_factory=LaunchSettings)
-    arrivals: tyro.conf.OmitArgPrefixes[TrafficSettings] = field(default_factory=TrafficSettings)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareSettings] = field(default_factory=HardwareSettings)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerSettings] = field(default_factory=SchedulerSettings)
-    parallel: tyro.conf.OmitArgPrefixes[ParallelSettings] = field(default_factory=ParallelSettings)
-    adapters: tyro.conf.OmitArgPrefixes[AdapterSettings] = field(default_factory=AdapterSettings)
+    launch: Grouped[LaunchSettings] = field(default_factory=LaunchSettings)
+    arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
+    hardware: Grouped[HardwareSettings] = field(default_factory=HardwareSettings)
+    scheduler: Grouped[SchedulerSettings] = field(default_factory=SchedulerSettings)
+    parallel: Grouped[ParallelSettings] = field(default_factory=ParallelSettings)
+    adapters: Grouped[AdapterSettings] = field(default_factory=AdapterSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Replay):
+class RunCommand(ReplayFlags):
     """Replay a workload on a virtual clock and report what held requests back."""
 
-    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    workload: Annotated[Positional[str], Arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
-    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    transfer: tyro.conf.OmitArgPrefixes[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: tyro.conf.OmitArgPrefixes[SpeculationSettings] = field(default_factory=SpeculationSettings)
-    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
+    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
     advice: Literal["auto", "all", "none"] = "auto"
     """Try the changes that the report proposes: replay each, show its effect, drop those that do not help. auto uses
     about 60,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
     slo: Annotated[Repeated, SLO_FLAG] = ()
-    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
+    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms). With
+    --by also of one class: interactive:ttft_p95=1s."""
+    by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
+    """Also give figures per class: priority, user, tier, lora_name, prompt_tokens (in ranges), job_id, engine, or a
+    field of the requests' own `meta`."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
@@ -61,27 +63,50 @@ class Run(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(Replay):
+class UpgradeCommand(ReplayFlags):
+    """Show what another version of vLLM changes for a workload: decisions, defaults, flags, memory, latencies."""
+
+    workload: Annotated[Positional[str], Arg(metavar="LOG|TRACE")]
+    """Built-in workload, a log, a trace, or a file, as for `run`."""
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    """Further logs, which are merged with the first by time."""
+    older: Annotated[str, Arg(name="from", metavar="VERSION")]
+    """The version that serves it now, such as 0.27; --vllm-version does not count here."""
+    newer: Annotated[str, Arg(name="to", metavar="VERSION")] = DEFAULT_VERSION
+    """The version to compare it with."""
+    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+    @property
+    def slo(self) -> tuple[tuple[str, ...], ...]:
+        """None: latencies are shown beside each other."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareCommand(ReplayFlags):
     """Compare two traces (`compare A B`), or one workload under several policies."""
 
-    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
+    workload: Annotated[Positional[str], Arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
-    other: Annotated[tyro.conf.Positional[Path | None], optional("[TRACE]", "compare policies")] = None
+    other: Annotated[Positional[Path | None], optional("[TRACE]", "compare policies")] = None
     """The trace to compare the first one with; flags of replays are then ignored."""
     align: Literal["step", "time", "job"] = "step"
     """How to align two traces: by step number, by time since the start, or by job."""
-    policies: Annotated[str, tyro.conf.arg(aliases=("--policy",), metavar="A,B,...")] = (
+    policies: Annotated[str, Arg(aliases=("--policy",), metavar="A,B,...")] = (
         "fcfs,continuum-fixed,continuum-ttl,continuum-share"
     )
     """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
-    loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
+    loads: Annotated[str, Arg(metavar="X,Y,...")] = "1"
     """Factors of the arrival rate, one table each (multiplied with --rate-scale)."""
     seeds: int = 1
     """Number of seeds (--seed, --seed + 1, ...); with two or more, confidence intervals are given."""
     plot: Annotated[Path | None, optional("FILE", "no drawing")] = None
     """Draw job completion times over loads, as SVG."""
-    transfer: tyro.conf.OmitArgPrefixes[TransferSettings] = field(default_factory=TransferSettings)
-    speculation: tyro.conf.OmitArgPrefixes[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Count requests within these bounds (of traces: and whether they hold): ttft_p90=500ms, tpot:40 (in ms)."""
     json: Switch = False
@@ -89,15 +114,15 @@ class Compare(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split(Replay):
+class SplitCommand(ReplayFlags):
     """Replay a workload with prefill-decode disaggregation: prefill and decode on separate engines."""
 
-    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    workload: Annotated[Positional[str], Arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
-    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    apart: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
-    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
+    split_settings: Grouped[SplitSettings] = field(default_factory=SplitSettings)
+    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
@@ -107,10 +132,10 @@ class Split(Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demo:
+class DemoCommand:
     """Replay 100 coding agents, report what held them back and what to try next."""
 
-    trace: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("traces/demo")
+    trace: Annotated[Path, Arg(metavar="DIR")] = Path("traces/demo")
     """Where the trace is written."""
     seed: int = 0
     """Seed of the generated agents."""

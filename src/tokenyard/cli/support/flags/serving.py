@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
-import tyro.conf
-
-from tokenyard.cli.support.flags.traces import Switch, optional
+from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 
-__all__ = ["EngineFlags", "FrontFlags", "Serve"]
+__all__ = ["EmulateCommand", "EngineFlags", "FrontFlags", "ServeCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class EngineFlags(Settings):
     """Largest rank of an adapter."""
     seed: int = 0
     """Seed of the sampling of requests that have no seed of their own."""
-    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
+    vllm_version: Annotated[str, Arg(metavar="VERSION")] = DEFAULT_VERSION
     """Version of vLLM whose decisions apply, such as 0.22; any other name lists those that are known."""
 
 
@@ -79,7 +78,7 @@ class FrontFlags:
     """Directory of another tokenizer.json."""
     chat_template: Annotated[str | None, optional("FILE", "the model's")] = None
     """Jinja template that turns chat messages into a prompt."""
-    generation_config: Annotated[str, tyro.conf.arg(metavar="auto|vllm|DIR")] = "auto"
+    generation_config: Annotated[str, Arg(metavar="auto|vllm|DIR")] = "auto"
     """Source of default sampling parameters: auto (the model's generation_config.json), vllm (none), a folder."""
     override_generation_config: Annotated[str | None, optional("JSON", "nothing")] = None
     """Overrides of these defaults: {"temperature": 0.2}."""
@@ -104,15 +103,51 @@ class FrontFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serve:
+class ServeCommand:
     """Serve a model with the OpenAI API: Tokenyard's scheduler and PyTorch."""
 
-    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    model: Annotated[Positional[str], Arg(metavar="MODEL")]
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
-    engine: tyro.conf.OmitArgPrefixes[EngineFlags] = field(default_factory=EngineFlags)
-    front: tyro.conf.OmitArgPrefixes[FrontFlags] = field(default_factory=FrontFlags)
-    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
+    engine: Grouped[EngineFlags] = field(default_factory=EngineFlags)
+    front: Grouped[FrontFlags] = field(default_factory=FrontFlags)
+    output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
     view: Switch = False
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0
     """Number of simulated clients that chat with the model until the server ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulateCommand:
+    """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
+
+    serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
+    """What starts the server: "vllm serve MODEL ..." as one text, or a file that holds it (script, manifest)."""
+    gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
+    """GPU that it would run on."""
+    host: Annotated[str, Arg(metavar="ADDRESS")] = "127.0.0.1"
+    """Address to listen on; the default can be reached from this machine alone."""
+    port: Annotated[int | None, optional("PORT", "that of the line, else 8000")] = None
+    """Port to listen on; 0 takes any that is free."""
+    speed: float = 1.0
+    """Emulated seconds in a second: 10 runs ten times as fast."""
+    latency: Annotated[str | None, optional("MODEL", "calibrated")] = None
+    """Step times: calibrated, constant:..., or a file of fitted or recorded ones; as for `tokenyard run`."""
+    answers: Literal["words", "echo"] = "words"
+    """What answers hold: words, or what the client said last."""
+    lengths: Annotated[str | None, optional("WORKLOAD", "a spread around 180 tokens")] = None
+    """Workload, by name or file, whose answers' lengths are drawn from; max_tokens and min_tokens hold in any case."""
+    replicas: Annotated[str | None, optional("N|MIN..MAX", "one")] = None
+    """Replicas of the deployment behind a router."""
+    router: Annotated[str | None, optional("NAME", "vllm")] = None
+    """Router of several engines, as for `tokenyard run`."""
+    vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
+    """Version of vLLM whose decisions and metrics apply."""
+    fault: tuple[str, ...] = ()
+    """Faults from the start: KIND or KIND:NAME=VALUE,..., such as slow_start:seconds=20; docs/emulate.md lists them."""
+    trace: Annotated[Path | None, optional("DIR", "no trace")] = None
+    """Write a trace of every decision, and what a replay of it needs."""
+    ignore_unmodelled: Switch = False
+    """Go on where the line has flags that would change the result and are not modelled."""
+    seed: int = 0
+    """Seed of answers and faults."""

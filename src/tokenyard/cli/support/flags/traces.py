@@ -6,44 +6,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro.conf
-
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
 from tokenyard.questions.settings import TrafficSettings
 
 __all__ = [
-    "SLO_FLAG",
-    "Accuracy",
-    "Convert",
-    "Export",
-    "Import",
-    "Parity",
-    "Query",
-    "Repeated",
-    "Report",
-    "Switch",
-    "View",
-    "Why",
-    "Workloads",
-    "optional",
+    "AccuracyCommand",
+    "ConvertCommand",
+    "ExportCommand",
+    "ImportCommand",
+    "ParityCommand",
+    "QueryCommand",
+    "ReportCommand",
+    "ViewCommand",
+    "WhyCommand",
+    "WorkloadsCommand",
 ]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a flag's help says of a default that is worked out later.
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
-"""Off unless named; there is no ``--no-`` form."""
-
-Repeated = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
-"""A flag that may be given several times, each time with one value or more."""
-SLO_FLAG = tyro.conf.arg(metavar="NAME=TIME ...", help_behavior_hint="(default: none)")
-"""Bounds on latencies, wherever a report is made."""
-
-
-def optional(metavar: str, otherwise: str) -> object:
-    """A flag whose default is worked out later: the help says how."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -51,22 +29,22 @@ def optional(metavar: str, otherwise: str) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
+class ImportCommand:
     """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
 
-    log: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")]
+    log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")]
     """The log, or several, which are merged by time; - is standard input. Whatever `run` takes can be converted."""
     output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
     """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
     overwrite: Switch = False
     """Replace the file if it exists."""
-    arrivals: tyro.conf.OmitArgPrefixes[TrafficSettings] = field(default_factory=TrafficSettings)
+    arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workloads:
+class WorkloadsCommand:
     """List the known workloads, formats, policies, GPUs and models."""
 
     json: Switch = False
@@ -78,12 +56,12 @@ class Workloads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parity:
+class ParityCommand:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
     files: Annotated[
-        tyro.conf.Positional[tuple[Path, ...]],
-        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the public points, where they are installed)"),
+        Positional[tuple[Path, ...]],
+        Arg(metavar="FILE ...", otherwise="the public points, where they are installed"),
     ] = ()
     """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
     json: Switch = False
@@ -91,12 +69,12 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class AccuracyCommand:
     """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
 
     files: Annotated[
-        tyro.conf.Positional[tuple[Path, ...]],
-        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the public points, where they are installed)"),
+        Positional[tuple[Path, ...]],
+        Arg(metavar="FILE ...", otherwise="the public points, where they are installed"),
     ] = ()
     """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
     replay: Switch = False
@@ -115,7 +93,7 @@ class Accuracy:
     """Token budget per step of a result (max_num_batched_tokens)."""
     kv_cache_dtype: str = "auto"
     """KV-cache dtype of a result."""
-    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = MEASURED_VERSION
+    vllm_version: Annotated[str, Arg(metavar="VERSION")] = MEASURED_VERSION
     """Version of vLLM whose decisions are replayed; 0.22 is the nearest to the measured servers."""
     json: Switch = False
     """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, p99, n and covered, and `rows`."""
@@ -126,10 +104,10 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReportCommand:
     """Report on a trace: what held requests back, and how much time they lost to it."""
 
-    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
@@ -142,12 +120,12 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class WhyCommand:
     """Show why a request waited: its waiting time, divided by reason."""
 
-    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
-    request: Annotated[tyro.conf.Positional[str | None], optional("[REQUEST]", "list who waited longest")] = None
+    request: Annotated[Positional[str | None], optional("[REQUEST]", "list who waited longest")] = None
     """Id of a request or a job, or an unambiguous beginning of a request's id (as vLLM's server gives to clients)."""
     stuck: Switch = False
     """Find where the engine did not move at all although requests waited, and say at whom and why."""
@@ -156,10 +134,10 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class ExportCommand:
     """Export a trace to Perfetto, Chrome, OpenTelemetry or a single HTML file."""
 
-    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
     perfetto: Annotated[Path | None, optional("FILE", "not written")] = None
     """Perfetto's protobuf (*.pftrace), for ui.perfetto.dev and trace_processor."""
@@ -174,10 +152,10 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convert:
+class ConvertCommand:
     """Convert a trace to Parquet, which is smaller and faster to query, or back."""
 
-    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it; converting back gives the same bytes."""
     output: Annotated[Path | None, optional("PATH", "beside the source, .jsonl as .parquet and back")] = None
     """File (.parquet, .jsonl or .jsonl.gz) for one file, directory for a pair."""
@@ -190,12 +168,12 @@ class Convert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryCommand:
     """Query a trace in SQL; "show tables" lists the tables."""
 
-    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it; Parquet is fastest."""
-    sql: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SQL")]
+    sql: Annotated[Positional[str], Arg(metavar="SQL")]
     """One SELECT, for DuckDB: "select reason, count(*) from outcomes group by all"."""
     limit: int = 1_000
     """Largest number of rows to print."""
@@ -204,10 +182,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ViewCommand:
     """Show traces in a browser: timeline, requests, statistics, comparison."""
 
-    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
+    paths: Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
     """Traces, or directories with traces; the browser can read no other files."""
     host: str = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""

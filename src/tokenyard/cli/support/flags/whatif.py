@@ -6,33 +6,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro.conf
+from tokenyard.cli.support.flags.marks import Arg, Positional, Repeated, Switch, optional
 
-from tokenyard.cli.support.flags.traces import Repeated, Switch, optional
-
-__all__ = ["WhatIf"]
+__all__ = ["WhatIfCommand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIfCommand:
     """Predict what other settings would have done to a recorded run, and the error of the prediction."""
 
-    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    trace: Annotated[Positional[Path], Arg(metavar="TRACE")]
     """A trace directory, or a file of it: recorded inside vLLM with Tokenyard's classes, or by a replay."""
     changes: Annotated[
         Repeated,
-        tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: only the check)"),
+        Arg(name="set", metavar="NAME=A,B,... ...", otherwise="only the check"),
     ] = ()
     """Settings to change, by vLLM's names, one variant for each value: --set max_num_seqs=128,512 watermark=0; those in
     one argument together: tensor_parallel_size=4,gpu=h200."""
     policies: Annotated[
         Repeated,
-        tyro.conf.arg(name="policy", aliases=("--policies",), metavar="A,B,...", help_behavior_hint="(default: none)"),
+        Arg(name="policy", aliases=("--policies",), metavar="A,B,...", otherwise="none"),
     ] = ()
     """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
-    serve: Annotated[Repeated, tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")] = ()
+    serve: Annotated[Repeated, Arg(metavar='"vllm serve ..." ...', otherwise="none")] = ()
     """Whole deployments to ask about, one variant each: a `vllm serve` command line, or a file with one."""
-    gpu: Annotated[Repeated, tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
+    gpu: Annotated[Repeated, Arg(metavar="NAME ...", otherwise="none")] = ()
     """GPUs to ask about, one variant each; with --serve, each command line on each GPU."""
     recorded: Annotated[str | None, optional("LINE|FILE", "what the trace says")] = None
     """What the trace's engine was started with, where the trace does not say: a `vllm serve` line, or a file."""

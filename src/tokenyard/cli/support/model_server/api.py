@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
-from tokenyard.cli.support.flags import Serve
+from tokenyard.cli.support.flags import ServeCommand
 from tokenyard.cli.support.model_server.beside import chatting, viewing
 from tokenyard.cli.support.model_server.loading import (
     front_settings,
@@ -95,7 +95,7 @@ class _Engine(NamedTuple):
     """The directory of its trace."""
 
 
-def serve_model(flags: Serve, ending: EndingByTheBook) -> None:
+def serve_model(flags: ServeCommand, ending: EndingByTheBook) -> None:
     """Serve until told to end. Raises TokenyardError.
 
     The port is taken at once, and connections to it are refused until the model is loaded, as in vLLM: a client that
@@ -138,7 +138,7 @@ def _leave(engine: _Engine) -> None:
         os._exit(0)
 
 
-def _engine(flags: Serve, stack: ExitStack) -> _Engine:
+def _engine(flags: ServeCommand, stack: ExitStack) -> _Engine:
     """Load the model; what has to be closed afterwards joins ``stack``."""
     settings = front_settings(flags.front)
     folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-")) if flags.model == DEMO else None

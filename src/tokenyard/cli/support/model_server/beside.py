@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.cli.support.flags import View
+from tokenyard.cli.support.flags import ViewCommand
 from tokenyard.cli.view import show
 
 __all__ = ["chatting", "main", "viewing"]
@@ -33,7 +33,7 @@ def main() -> int:
     """Show the trace that is named, until the server ends."""
     key = sys.stdin.buffer.readline().decode().strip()
     threading.Thread(target=_end_with_the_server, name="tokenyard-server-ended", daemon=True).start()
-    return show(View(paths=(Path(sys.argv[1]),)), key=key or None)
+    return show(ViewCommand(paths=(Path(sys.argv[1]),)), key=key or None)
 
 
 if __name__ == "__main__":

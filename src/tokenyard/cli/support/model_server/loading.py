@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.flags import EngineFlags, FrontFlags, Serve
+from tokenyard.cli.support.flags import EngineFlags, FrontFlags, ServeCommand
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.spec import open_trace
@@ -30,7 +30,7 @@ _OF_ADAPTERS = ("enable_lora", "lora_modules", "max_loras", "max_lora_rank")
 _OF_SCHEDULER = ("enable_chunked_prefill", "long_prefill_token_threshold", "async_scheduling")
 
 
-def served_names(flags: Serve) -> Sequence[str]:
+def served_names(flags: ServeCommand) -> Sequence[str]:
     """By which clients call the model."""
     return flags.front.served_model_name or (flags.model,)
 
@@ -45,7 +45,7 @@ def front_settings(flags: FrontFlags) -> FrontSettings:
     return settings
 
 
-def loaded_engine(flags: Serve, demo_folder: str | None) -> EngineCore:
+def loaded_engine(flags: ServeCommand, demo_folder: str | None) -> EngineCore:
     """The engine of the model; the demo's is made in ``demo_folder`` first. Raises TokenyardError."""
     engine = flags.engine
     given: dict[str, Any] = {
@@ -78,7 +78,7 @@ def _object(name: str, text: str) -> Any:
     return found
 
 
-def trace_of(flags: Serve, trace: Path | None, stack: ExitStack) -> TraceWriter:
+def trace_of(flags: ServeCommand, trace: Path | None, stack: ExitStack) -> TraceWriter:
     """The writer of the trace; without a path it writes none.
 
     A server is started again and again, also by others: the trace of an earlier start is left where it is, and the
@@ -111,7 +111,7 @@ def header_settings(flags: EngineFlags) -> dict[str, Any]:
     return {name: value for name, value in asdict(flags).items() if value is not None}
 
 
-def _trace_config(flags: Serve, trace: Path | None) -> TraceConfig:
+def _trace_config(flags: ServeCommand, trace: Path | None) -> TraceConfig:
     """The environment's settings, overridden by flags."""
     environment = TraceConfig.from_env()
     named = environment.policy != TraceConfig().policy

@@ -13,18 +13,32 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from tokenyard.cli.support.flag_names import default_of, flag, setting_names, spellings
-from tokenyard.cli.support.flags import Compare, Plan, Run, Split, Sweep
+from tokenyard.cli.support.flags import (
+    CompareCommand,
+    PlanCommand,
+    RunCommand,
+    SplitCommand,
+    SweepCommand,
+    UpgradeCommand,
+)
 from tokenyard.deploy.given import OURS, Given, given_by, with_values
-from tokenyard.deploy.vllm_serve.flags import Effect, flag_table
+from tokenyard.deploy.vllm_serve.flags import FlagEffect, flag_table
 from tokenyard.deploy.vllm_serve.given import read_words
 from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file, read_serve_line
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_words
 
-__all__ = ["REPLAYS", "Replay", "plain_words", "with_given"]
+__all__ = ["REPLAYS", "ReplayCommand", "plain_words", "with_given"]
 
-Replay = Run | Compare | Split | Plan | Sweep
-REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split, "plan": Plan, "sweep": Sweep}
+ReplayCommand = RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand
+REPLAYS: dict[str, type[ReplayCommand]] = {
+    "run": RunCommand,
+    "compare": CompareCommand,
+    "split": SplitCommand,
+    "plan": PlanCommand,
+    "sweep": SweepCommand,
+    "upgrade": UpgradeCommand,
+}
 """Sub-commands that take flags of vLLM."""
 _SPLIT = re.compile(r"--split\b|(?:^|[,\s=])split=")
 """Words by which variants of a plan or a sweep are splits: ``--split 1+1``, ``--set split=1+1``."""
@@ -37,7 +51,7 @@ class _Plain(NamedTuple):
     """What the others say."""
 
 
-def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
+def plain_words(command: type[ReplayCommand], words: Sequence[str]) -> _Plain:
     """The words for tyro, and what the others say. Raises ConfigError."""
     if {"--async-scheduling", "--no-async-scheduling"} <= set(words):
         raise ConfigError("--async-scheduling", True, "--no-async-scheduling says the opposite: give one of them")
@@ -49,7 +63,7 @@ def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
     from_file = read_config_file(Path(config.value)) if config is not None else []
     typed = {each.flag.field for each in (*from_file, *direct)} | {_field(word) for word in rest if _name(word) in own}
     has = set(setting_names(cast(type, command)))
-    if command is Split or any(_SPLIT.search(word) for word in rest):
+    if command is SplitCommand or any(_SPLIT.search(word) for word in rest):
         has.discard("replicas")  # a split is replayed with one number of engines on each side
     given = given_by(
         line,
@@ -58,13 +72,13 @@ def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
         typed=typed,
         gpu=_value_of(rest, "--gpu"),
         has=has,
-        one_deployment=command in (Run, Compare),
+        one_deployment=command in (RunCommand, CompareCommand, UpgradeCommand),
         with_trace="trace" in typed,
     )
     return _Plain(rest, given)
 
 
-def with_given(command: Replay, given: Given) -> Replay:
+def with_given(command: ReplayCommand, given: Given) -> ReplayCommand:
     """The command with what was given in words of vLLM's, and knowing what that was."""
     asked = replace(command, launch=replace(command.launch, asked=given.asked))
     try:
@@ -81,9 +95,9 @@ def _field(word: str) -> str:
     return _name(word).removeprefix("--").removeprefix("no-").replace("-", "_")
 
 
-def _own_flags(command: type[Replay]) -> Iterator[tuple[str, str]]:
+def _own_flags(command: type[ReplayCommand]) -> Iterator[tuple[str, str]]:
     """Flags of ours, and what they are: those of the command that no flag of vLLM's is called."""
-    used = [each for each in flag_table() if each.effect is Effect.USED]
+    used = [each for each in flag_table() if each.effect is FlagEffect.USED]
     theirs = {each.field for each in used}
     turned_off = {word for each in used for word in each.off_names}
     for word, name in spellings(cast(type, command)).items():

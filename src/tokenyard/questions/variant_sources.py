@@ -15,8 +15,8 @@ from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import CHANGEABLE, Variant, as_it_was
 from tokenyard.questions.replaying import engines_of
-from tokenyard.questions.scenario import Scenario, prepared
-from tokenyard.questions.sweeping.measuring import EngineRecord, Prepared
+from tokenyard.questions.scenario import Scenario, replay_spec
+from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant
 from tokenyard.questions.sweeping.rows import Setting, Settings, quoted, word_of
 from tokenyard.questions.variants import SplitDeployment, convert, modelled, sides_of, with_changes
 from tokenyard.sim.settings import ReplaySettings
@@ -24,7 +24,7 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import describe_run
 from tokenyard.workload.record import Workload
 
-__all__ = ["RecordedSubject", "WorkloadSubject", "is_trace"]
+__all__ = ["RecordedVariants", "WorkloadVariants", "is_trace"]
 
 _OF_A_TRACE = tuple(
     f".{kind}.{end}" for kind in ("steps", "requests") for end in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -37,7 +37,7 @@ def is_trace(path: str) -> bool:
 
 
 class _Unpacked:
-    """What a subject keeps of its files in each process; it does not travel with it."""
+    """What a source keeps of its files in each process; it does not travel with it."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_kept"}
@@ -47,13 +47,13 @@ class _Unpacked:
 
 
 @dataclass
-class WorkloadSubject(_Unpacked):
+class WorkloadVariants(_Unpacked):
     """A workload, on a deployment by its flags."""
 
     run: Scenario
     _kept: dict[Any, Workload] = field(default_factory=dict, compare=False, repr=False)
 
-    def prepared(self, settings: Settings) -> Prepared:
+    def prepared(self, settings: Settings) -> PreparedVariant:
         split = self.sides(settings)
         setup = self.setup(settings) if split is None else split.prefill
         skip_refused = self.run.arrivals.skip_refused
@@ -62,7 +62,7 @@ class WorkloadSubject(_Unpacked):
             gpus: int | None = split.num_gpus
         else:
             gpus = each if scaling is None else each * scaling.most if scaling.is_fixed else None
-        return Prepared(
+        return PreparedVariant(
             workload=setup.workload,
             replays=setup.replays(skip_refused=skip_refused),
             policy=setup.policy,
@@ -97,16 +97,16 @@ class WorkloadSubject(_Unpacked):
         if split is not None:
             return split.decode
         run = changed(self.run, settings)
-        setup = prepared(run, self._kept.get(run.arrivals))
+        setup = replay_spec(run, self._kept.get(run.arrivals))
         self._kept[run.arrivals] = setup.workload
         return setup
 
     def sides(self, settings: Settings) -> SplitDeployment | None:
         """Both deployments of a split; None of a variant that is none."""
         run = changed(self.run, settings)
-        if run.apart.split is None:
+        if run.split_settings.split is None:
             return None
-        split = sides_of(run, run.apart, self._kept.get(run.arrivals))
+        split = sides_of(run, run.split_settings, self._kept.get(run.arrivals))
         self._kept[run.arrivals] = split.prefill.workload
         return split
 
@@ -133,7 +133,7 @@ def _rooted(setup: ReplaySpec) -> ReplaySpec:
 
 
 @dataclass
-class RecordedSubject(_Unpacked):
+class RecordedVariants(_Unpacked):
     """A recorded run: its requests, and its step times."""
 
     trace: str
@@ -164,9 +164,9 @@ class RecordedSubject(_Unpacked):
         """Read the trace, so that what is wrong with it is said once. Raises TokenyardError."""
         _ = self.run
 
-    def prepared(self, settings: Settings) -> Prepared:
+    def prepared(self, settings: Settings) -> PreparedVariant:
         variant = self.variant(settings)
-        return Prepared(
+        return PreparedVariant(
             workload=variant.workload,
             replays=ReplaySettings(
                 variant.scheduler,

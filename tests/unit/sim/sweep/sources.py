@@ -1,4 +1,4 @@
-"""A small subject whose variants are replayed in a blink, in any process."""
+"""A small source whose variants are replayed in a blink, in any process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
-from tokenyard.questions.sweeping.measuring import Prepared
+from tokenyard.questions.sweeping.measuring import PreparedVariant
 from tokenyard.questions.sweeping.rows import Settings
 from tokenyard.sim.settings import DecodeSide, KVLink, ReplaySettings
 from tokenyard.steptime.model import ConstantLatency
@@ -43,7 +43,7 @@ class Steady:
     dies_once_at: Path | None = None
     """Where a process leaves a mark and dies, unless the mark is there."""
 
-    def prepared(self, settings: Settings) -> Prepared:
+    def prepared(self, settings: Settings) -> PreparedVariant:
         if self.dies_once_at is not None and settings.get("max_num_seqs") == 3 and not self.dies_once_at.exists():
             self.dies_once_at.touch()
             os._exit(9)
@@ -56,4 +56,4 @@ class Steady:
         seats = config.max_num_seqs
         decode = DecodeSide(replays, KVLink(1 << 20, 10.0)) if self.apart else None
         gpus = 1 if seats < 4 else 2
-        return Prepared(self.requests, replays, policy_maker("fcfs", "policy"), "h100", gpus, decode=decode)
+        return PreparedVariant(self.requests, replays, policy_maker("fcfs", "policy"), "h100", gpus, decode=decode)

@@ -1,0 +1,53 @@
+"""What the fields of a command say of themselves beside their types, without a word of the library that reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from tokenyard.deploy.settings import Help, Marker, Switch
+
+__all__ = [
+    "GROUPED",
+    "POSITIONAL",
+    "REPEATED",
+    "SLO_FLAG",
+    "Arg",
+    "Grouped",
+    "Positional",
+    "Repeated",
+    "Switch",
+    "optional",
+]
+
+_T = TypeVar("_T")
+
+POSITIONAL = Marker("POSITIONAL")
+GROUPED = Marker("GROUPED")
+REPEATED = Marker("REPEATED")
+
+Positional = Annotated[_T, POSITIONAL]
+"""It stands without a flag."""
+Grouped = Annotated[_T, GROUPED]
+"""A group of flags, whose names do not begin with that of the field."""
+Repeated = Annotated[tuple[tuple[str, ...], ...], REPEATED]
+"""A flag that may be given several times, each time with one value or more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arg(Help):
+    """What a help says of a flag, and how else the flag is called."""
+
+    name: str | None = None
+    """Its name, where that is not the field's."""
+    aliases: tuple[str, ...] = ()
+    """Further spellings, with their dashes."""
+
+
+SLO_FLAG = Arg(metavar="NAME=TIME ...", otherwise="none")
+"""Bounds on latencies, wherever a report is made."""
+
+
+def optional(metavar: str, otherwise: str) -> Arg:
+    """A flag whose default is worked out later: the help says how."""
+    return Arg(metavar=metavar, otherwise=otherwise)

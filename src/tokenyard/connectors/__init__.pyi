@@ -1,0 +1,34 @@
+# What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
+# isort: skip_file
+
+from tokenyard.core.sched.connector import ConnectorContext as ConnectorContext, Match as Match
+from tokenyard.core.sched.outputs import ConnectorOutput as ConnectorOutput
+from tokenyard.core.kv.block_pool import BlockPool as BlockPool, PoolListener as PoolListener
+from tokenyard.connectors.tiered import TieredConnector as TieredConnector
+from tokenyard.connectors.tiers import (
+    Tier as Tier,
+    LookupResult as LookupResult,
+    CPUTier as CPUTier,
+    DiskTier as DiskTier,
+)
+from tokenyard.connectors.tier_worker import (
+    TierWorker as TierWorker,
+    BlockStore as BlockStore,
+    HostMemory as HostMemory,
+    BlockFiles as BlockFiles,
+    BlockMemory as BlockMemory,
+    ArrayMemory as ArrayMemory,
+)
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector as PrefillDecodeConnector
+from tokenyard.connectors.prefill_decode_worker import (
+    PrefillDecodeWorker as PrefillDecodeWorker,
+    OfferExchange as OfferExchange,
+)
+from tokenyard.connectors.plan import (
+    ConnectorWorker as ConnectorWorker,
+    TransferPlan as TransferPlan,
+    Load as Load,
+    Store as Store,
+    Offer as Offer,
+    RemoteRequest as RemoteRequest,
+)

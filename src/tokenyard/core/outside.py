@@ -1,0 +1,61 @@
+"""What the profiles of some versions do not model as their version has it, by name.
+
+A replay goes on with what a neighbour does, and says so; inside vLLM such a configuration is refused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.profiles import PROFILES, nearest_version
+
+__all__ = ["OUTSIDE", "Outside", "outside", "outside_features"]
+
+
+class Outside(NamedTuple):
+    """A feature, and the versions that it was not modelled of."""
+
+    first: str
+    last: str
+    what: str
+    """What a replay does in its place."""
+
+
+OUTSIDE = {
+    "encoder_inputs": Outside("0.23", "0.32", "which images are planned, kept and released: as in 0.22"),
+    "mamba_prefix_caching": Outside("0.23", "0.32", "where prompts of models with states are cut, and hit: as in 0.22"),
+    "eagle_windows": Outside("0.23", "0.32", "which blocks an EAGLE head finds beside windows: as in 0.22"),
+    "window_free_order": Outside("0.23", "0.23", "the order in which windows and states give blocks back: as in 0.22"),
+}
+"""By the name of the feature."""
+
+
+def outside(version: str) -> dict[str, str]:
+    """Features that the profile of ``version`` does not model as that version has them, each with what it does."""
+    names = list(PROFILES)
+    place = names.index(nearest_version(version))
+    return {
+        feature: each.what
+        for feature, each in OUTSIDE.items()
+        if names.index(each.first) <= place <= names.index(each.last)
+    }
+
+
+def outside_features(
+    scheduler: SchedulerConfig, cache: CacheConfig, speculative: SpeculativeConfig | None
+) -> dict[str, str]:
+    """Those of them that these settings use."""
+    found = outside(scheduler.profile.vllm_version)
+    if not found:
+        return {}
+    kinds = {group.kind for group in cache.groups}
+    has_windows = bool(kinds & {GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL})
+    has_head = speculative is not None and speculative.method is SpeculativeMethod.EAGLE
+    uses = {
+        "encoder_inputs": scheduler.max_num_encoder_input_tokens > 0,
+        "mamba_prefix_caching": GroupKind.MAMBA in kinds and cache.enable_prefix_caching,
+        "eagle_windows": has_windows and has_head and cache.enable_prefix_caching,
+        "window_free_order": has_windows or GroupKind.MAMBA in kinds,
+    }
+    return {feature: what for feature, what in found.items() if uses[feature]}

@@ -1,0 +1,187 @@
+"""Figures per class of requests: priority, tenant, adapter, prompt length, or whatever column the rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import Column, RowTable, table_from
+from tokenyard.explain.report.figures import LatencyFigures, Series
+from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
+
+__all__ = ["ClassFigures", "ClassSLOs", "Classes", "classes_of", "slos_by_class"]
+
+_LATENCIES = ("queue", "ttft", "tpot", "e2e")
+_MOST_VALUES = 16
+"""Different numbers that are classes of their own; more of them are put into ranges."""
+_MOST_CLASSES = 1000
+_BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
+"""Where ranges of numbers begin."""
+_NONE = "(none)"
+
+ClassSLOs = Mapping[str, Sequence[SLO]]
+"""Class -> its bounds; those of the empty name hold for every class that has none of its own."""
+
+
+class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One class. Times in milliseconds, as in the report."""
+
+    name: str
+    requests: int
+    """That came, ended or not."""
+    finished: int
+    prompt_tokens: int
+    cached_share: float
+    """Of its prompt tokens, those found in the prefix cache."""
+    output_tokens: int
+    preemptions: int
+    queue_ms: LatencyFigures
+    ttft_ms: LatencyFigures
+    tpot_ms: LatencyFigures
+    e2e_ms: LatencyFigures
+    waited_s: float
+    """Request-seconds that its requests got no tokens for a reason of the scheduler's."""
+    waited_for: str | None
+    """The reason that most of it was for."""
+    goodput: Goodput | None = None
+    """What came of its bounds; None without any."""
+
+
+class Classes(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """A run, class by class, the class with the most requests first."""
+
+    printer = "tokenyard.explain.render.classes:print_classes"
+
+    by: str
+    classes: list[ClassFigures]
+
+    def summary(self) -> str:
+        return f"{len(self.classes)} by {self.by}: {', '.join(each.name for each in self.classes[:8])}"
+
+    def __getitem__(self, name: str) -> ClassFigures:
+        """ConfigError for a class that there is not."""
+        for each in self.classes:
+            if each.name == name:
+                return each
+        raise ConfigError("class", name, f"by {self.by} there are: {', '.join(each.name for each in self.classes)}")
+
+    def as_table(self) -> RowTable:
+        """One row per class: ``class``, counts, ``ttft_ms_p50`` and so on, ``waited_s``, ``goodput_share``, ``met``."""
+        rows = []
+        for each in self.classes:
+            row: dict[str, Any] = {"class": each.name}
+            row |= {name: getattr(each, name) for name in ("requests", "finished", "prompt_tokens", "cached_share")}
+            row |= {name: getattr(each, name) for name in ("output_tokens", "preemptions", "waited_s", "waited_for")}
+            for name in _LATENCIES:
+                figures: LatencyFigures = getattr(each, f"{name}_ms")
+                row |= {f"{name}_ms_{what}": getattr(figures, what) for what in ("mean", "p50", "p90", "p95", "p99")}
+            row["goodput_share"] = None if each.goodput is None else each.goodput.share
+            row["met"] = None if each.goodput is None or each.goodput.met is None else str(each.goodput.met).lower()
+            rows.append(row)
+        return table_from("classes", rows)
+
+
+def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
+    """Bounds of ``--slo`` by class: ``interactive:ttft_p95=1s`` is of one, ``tpot:40`` of all (the empty name).
+
+    Raises ConfigError for a bound that is none.
+    """
+    texts: dict[str, list[str]] = {}
+    for part in (part for each in given for text in each for part in text.split(",")):
+        name, colon, bound = part.strip().partition(":")
+        is_class = bool(colon) and (name.lower().partition("_")[0] not in (*SLO_FIGURES, "e2el"))
+        texts.setdefault(name if is_class else "", []).append(bound if is_class else part)
+    slos = {name: read_slos([parts]) for name, parts in texts.items()}
+    for slo in (slo for each in slos.values() for slo in each):
+        if slo.figure == "itl" and set(slos) - {""}:
+            raise ConfigError("slo", str(slo), "classes have no inter-token latency: bound tpot")
+    return slos
+
+
+def classes_of(
+    requests: RowTable, waits: RowTable, by: str, *, slos: ClassSLOs | None = None, seconds: float | None = None
+) -> Classes:
+    """The rows of a replay, class by class.
+
+    ``by`` is a column of ``requests``; of numbers with many different values, ranges are the classes. ``slos``: bounds
+    by class. ``seconds``: of the run, for goodput per second. Raises ConfigError for a column, or a bound's class, that
+    there is not.
+    """
+    slos = slos or {}
+    labels = _labels(requests[by], by)
+    names, counts = np.unique(labels, return_counts=True)
+    unknown = [name for name in slos if name and name not in set(names.tolist())]
+    if unknown:
+        raise ConfigError("slo", unknown[0], f"no request is of this class; by {by} there are: {', '.join(names)}")
+    if len(names) > _MOST_CLASSES:
+        raise ConfigError("by", by, f"{len(names):,} classes: choose a column with at most {_MOST_CLASSES:,} values")
+    class_of = dict(zip(requests["request_id"].tolist(), labels.tolist(), strict=True))
+    lost: dict[str, dict[str, float]] = {name: {} for name in names.tolist()}
+    for request_id, reason, waited in zip(waits["request_id"], waits["reason"], waits["seconds"], strict=True):
+        of_class = lost.get(class_of.get(request_id, ""))
+        if of_class is not None:
+            of_class[str(reason)] = of_class.get(str(reason), 0.0) + float(waited)
+    order = sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda each: (-each[1], each[0]))
+    return Classes(
+        by=by,
+        classes=[
+            _figures(name, requests, labels == name, lost[name], slos.get(name, slos.get("", ())), seconds)
+            for name, _ in order
+        ],
+    )
+
+
+def _figures(
+    name: str,
+    requests: RowTable,
+    mine: npt.NDArray[np.bool_],
+    lost: Mapping[str, float],
+    slos: Sequence[SLO],
+    seconds: float | None,
+) -> ClassFigures:
+    columns = {each: requests[f"{each}_ms"][mine].astype(np.float64) / 1e3 for each in _LATENCIES}
+    figures = {each: _latency(values) for each, values in columns.items()}
+    ended = np.array([reason is not None for reason in requests["finish_reason"][mine].tolist()], np.bool_)
+    prompt, cached = (int(requests[each][mine].sum()) for each in ("prompt_tokens", "cached_tokens"))
+    return ClassFigures(
+        name=name,
+        requests=int(mine.sum()),
+        finished=int(ended.sum()),
+        prompt_tokens=prompt,
+        cached_share=cached / prompt if prompt else 0.0,
+        output_tokens=int(requests["output_tokens"][mine].sum()),
+        preemptions=int(requests["preemptions"][mine].sum()),
+        **{f"{each}_ms": value for each, value in figures.items()},
+        waited_s=sum(lost.values()),
+        waited_for=max(lost, key=lost.__getitem__) if lost else None,
+        goodput=goodput_of(slos, {each: column[ended] for each, column in columns.items()}, figures, seconds),
+    )
+
+
+def _latency(seconds: npt.NDArray[np.float64]) -> LatencyFigures:
+    return Series.of(seconds[~np.isnan(seconds)]).latency()
+
+
+def _labels(column: Column, by: str) -> npt.NDArray[Any]:
+    """The class of each row, as text; numbers with many values by range."""
+    if column.dtype.kind in "fiu":
+        values = column[~np.isnan(column.astype(np.float64))]
+        if len(np.unique(values)) > _MOST_VALUES:
+            return np.array([_range(float(value), by) for value in column], object).astype(str)
+        return np.array([_NONE if isnan(value) else f"{value:g}" for value in column.tolist()]).astype(str)
+    return np.array([_NONE if value is None else str(value) for value in column.tolist()], object).astype(str)
+
+
+def _range(value: float, by: str) -> str:
+    if isnan(value) or value < 0:
+        return _NONE
+    low = max(bound for bound in _BOUNDS if bound <= value)
+    high = next((bound for bound in _BOUNDS if bound > value), None)
+    return f"{by} {low:,} and more" if high is None else f"{by} {low:,} to {high - 1:,}"

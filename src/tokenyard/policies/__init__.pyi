@@ -1,0 +1,25 @@
+# What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
+# isort: skip_file
+
+from tokenyard.core.sched.policy import PolicyContext as PolicyContext
+from tokenyard.vocabulary import known_policies as known_policies
+from tokenyard.core.sched.queues import (
+    WaitingQueues as WaitingQueues,
+    RequestQueue as RequestQueue,
+    FCFSQueue as FCFSQueue,
+    PriorityQueue as PriorityQueue,
+)
+from tokenyard.core.sched.features.sessions import PinBoard as PinBoard
+from tokenyard.policies.continuum.policy import (
+    Continuum as Continuum,
+    continuum_fixed as continuum_fixed,
+    continuum_ttl as continuum_ttl,
+    continuum_share as continuum_share,
+)
+from tokenyard.policies.continuum.ttl import (
+    TtlRule as TtlRule,
+    FinishedTurn as FinishedTurn,
+    Observations as Observations,
+    PrefillReload as PrefillReload,
+)
+from tokenyard.policies.continuum.tools import ToolReader as ToolReader

@@ -1,0 +1,11 @@
+# What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
+# isort: skip_file
+
+from tokenyard.questions.accuracy.comparison import AccuracyReport as AccuracyReport, AccuracyRow as AccuracyRow
+from tokenyard.questions.split import SplitReport as SplitReport, BusyShares as BusyShares
+from tokenyard.questions.compare import Comparison as Comparison, Cell as Cell, Interval as Interval, Metric as Metric
+from tokenyard.questions.study import Study as Study, StudyCell as StudyCell
+from tokenyard.questions.sweep import SweepResult as SweepResult
+from tokenyard.questions.planning.answer import Plan as Plan
+from tokenyard.questions.sweeping.rows import Row as Row
+from tokenyard.questions.recorded.answer import SelfCheck as SelfCheck, VariantAnswer as VariantAnswer, WhatIf as WhatIf

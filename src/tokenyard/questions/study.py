@@ -1,0 +1,345 @@
+"""A study: deployments x policies x loads x seeds, each replayed once, with own metrics and paired intervals.
+
+Every cell sees the same workloads, so cells are compared seed by seed: what one seed makes easy or hard for all of them
+cancels out. Each replay is a row; nothing is averaged away before the caller has seen it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import product
+from math import isnan
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tokenyard.core.config import require_int
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.render.units import count_of
+from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
+from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, draw, interval
+from tokenyard.questions.kept import contents_of
+from tokenyard.questions.run import RunResult, run
+from tokenyard.questions.scenario import OnCount, counting_of, traffic_by_name
+from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
+from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
+from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
+from tokenyard.sim.extent import Extent
+from tokenyard.version import __version__
+from tokenyard.workload.record import Workload
+
+__all__ = ["Study", "StudyCell", "study"]
+
+Measure = Callable[[RunResult], float | None]
+"""A figure of one replay; None or NaN where it has none."""
+
+_SHOWN = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean", "throughput.output_tokens_per_s")
+_MOST_SEEDS = 1000
+
+
+class StudyCell(NamedTuple):
+    """What is replayed once per seed."""
+
+    deployment: str
+    policy: str
+    load: float
+
+    @property
+    def label(self) -> str:
+        """What it is called within one load."""
+        return f"{self.policy} on {self.deployment}" if self.deployment else self.policy
+
+
+class Study(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """One row per replay, and what the replays of a cell come to together."""
+
+    printer = "tokenyard.questions.printing.study:print_study"
+
+    workload: str
+    deployments: tuple[str, ...]
+    """What each is called; one empty text where there is one deployment."""
+    policies: tuple[str, ...]
+    loads: tuple[float, ...]
+    seeds: tuple[int, ...]
+    measures: tuple[str, ...]
+    """The caller's own metrics, in their order; the report's figures go by their own names."""
+    rows: list[Row]
+    """One per replay: ``settings`` has ``deployment``, ``policy``, ``load`` and ``seed``, ``figures`` the metrics."""
+
+    def summary(self) -> str:
+        failed = sum(row.problem is not None for row in self.rows)
+        return (
+            f"{count_of(len(self.cells), 'cell')} x {count_of(len(self.seeds), 'seed')} on {self.workload}"
+            f"{f', {failed:,} not replayed' if failed else ''}"
+        )
+
+    @property
+    def cells(self) -> list[StudyCell]:
+        """Every combination of deployment, policy and load, by load."""
+        return [
+            StudyCell(deployment, policy, load)
+            for load, deployment, policy in product(self.loads, self.deployments, self.policies)
+        ]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Every metric that a row has: the caller's own, then the figures of reports, as ``ttft_ms.p99``."""
+        own = set(self.measures)
+        return (*self.measures, *(name for name in next(iter(self.rows)).figures if name not in own))
+
+    def values(self, metric: str, cell: StudyCell) -> dict[int, float]:
+        """Seed -> value, where the replay has one. ConfigError for a metric that there is not."""
+        self._require(metric)
+        found = {}
+        for row in self.rows:
+            value = row.figures.get(metric)
+            of_cell = (row.settings["deployment"], row.settings["policy"], row.settings["load"]) == cell
+            if of_cell and value is not None and not isnan(value):
+                found[int(row.settings["seed"] or 0)] = value
+        return found
+
+    def interval(self, metric: str, cell: StudyCell) -> Interval | None:
+        """The mean over seeds with its interval of 95 % (Student's t); None where no replay has a value."""
+        values = list(self.values(metric, cell).values())
+        return interval(values) if values else None
+
+    def against(self, metric: str, cell: StudyCell, baseline: StudyCell, *, ratio: bool = False) -> Interval | None:
+        """The difference to the baseline, or the ratio, taken seed by seed, with the interval of 95 % of its mean.
+
+        Seeds that only one of the two has a value for do not count; of ratios neither do seeds with a baseline of 0.
+        """
+        own, other = self.values(metric, cell), self.values(metric, baseline)
+        seeds = [seed for seed in own if seed in other and not (ratio and other[seed] == 0)]
+        pairs = [own[seed] / other[seed] if ratio else own[seed] - other[seed] for seed in seeds]
+        return interval(pairs) if pairs else None
+
+    def as_table(self) -> RowTable:
+        """One row per replay: ``deployment``, ``policy``, ``load``, ``seed``, ``problem``, then every metric."""
+        names = self.metrics
+        return table_from(
+            "replays",
+            [
+                {**row.settings, "problem": row.problem, "requests": row.requests, "refused": row.refused}
+                | {name: row.figures.get(name) for name in names}
+                for row in self.rows
+            ],
+            numbers=names,
+        )
+
+    def means(self, *metrics: str) -> RowTable:
+        """One row per cell: each metric's mean, half of its interval (``..._half``), and the paired difference to the
+        first cell of the same load (``..._change``, ``..._change_half``). Without names: the caller's own metrics.
+        """
+        names = metrics or self.shown
+        rows: list[dict[str, Any]] = []
+        for cell in self.cells:
+            first = StudyCell(self.deployments[0], self.policies[0], cell.load)
+            row: dict[str, Any] = cell._asdict()
+            for name in names:
+                mean, change = self.interval(name, cell), self.against(name, cell, first)
+                row |= {name: mean and mean.mean, f"{name}_half": mean and mean.half}
+                row |= {f"{name}_change": change and change.mean, f"{name}_change_half": change and change.half}
+            rows.append(row)
+        columns = [f"{name}{end}" for name in names for end in ("", "_half", "_change", "_change_half")]
+        return table_from("cells", rows, numbers=columns)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What is printed where nothing is named: the caller's own metrics, else five of the report's."""
+        return self.measures or tuple(name for name in _SHOWN if name in self.metrics)
+
+    def draw(self, metric: str | None = None, title: str | None = None) -> str:
+        """An SVG drawing: a metric over load, a line per deployment and policy, whiskers for the intervals."""
+        name = metric or self.shown[0]
+        labels = tuple(cell.label for cell in self.cells if cell.load == self.loads[0])
+        cells = [
+            Cell(
+                policy=cell.label,
+                load=cell.load,
+                metrics={name: self.interval(name, cell) or Interval(0.0)},
+                speedup=Interval(1.0),
+                refused=0,
+            )
+            for cell in self.cells
+        ]
+        drawn = Comparison(workload=self.workload, policies=labels, loads=self.loads, seeds=self.seeds, cells=cells)
+        return draw(drawn, name, title or name)
+
+    def _repr_html_(self) -> str:
+        return f"{self.draw()}{super()._repr_html_()}"
+
+    def _require(self, metric: str) -> None:
+        if metric not in self.metrics:
+            raise ConfigError("metric", metric, f"use one of: {', '.join(self.metrics)}")
+
+
+def study(
+    workload: str | Workload | Callable[[int], Workload],
+    deployments: Deployment | Mapping[str, Deployment],
+    *,
+    policies: Policies = ("fcfs",),
+    loads: Sequence[float] = (1.0,),
+    seeds: Sequence[int] = (0,),
+    metrics: Mapping[str, Measure] | None = None,
+    slo: SLOs = None,
+    warmup: float = 0.0,
+    until: float | None = None,
+    jobs: int = 1,
+    ray: str | None = None,
+    output: str | PathLike[str] | None = None,
+    progress: OnCount | bool | None = None,
+    **arrivals: Any,
+) -> Study:
+    """Replay a workload on every deployment, under every policy, at every load, with every seed.
+
+    ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. ``deployments``: one, or several
+    by what they are called. ``policies``: as for :func:`tokenyard.compare`: names, classes, functions, or a mapping.
+    ``loads`` are factors of the arrival rate. ``metrics``: own figures, each a function of a
+    :class:`~tokenyard.RunResult`; all figures of reports are there besides. ``slo``, ``warmup`` (seconds that do not
+    count), ``until`` (seconds), ``arrivals``: as for :func:`tokenyard.run`. ``jobs``: processes; ``ray``: the address
+    of a cluster. ``output``: a directory that keeps every finished replay, from which the same study goes on. A replay
+    that cannot be is a row with its ``problem``. Raises ConfigError for what no replay could take.
+    """
+    require_int("jobs", jobs, 1, MOST_PROCESSES)
+    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
+    for name, several in (("loads", loads), ("seeds", seeds)):
+        if not several or len(set(several)) < len(several):
+            raise ConfigError(name, ",".join(map(str, several)), "name at least one, and none twice")
+    if isinstance(deployments, Mapping) and not deployments:
+        raise ConfigError("deployments", deployments, "name at least one")
+    policy_choices(policies)
+    traffic_by_name(arrivals)
+    Extent.of(warmup, until)
+    read_slos(slo_texts(slo))
+    replayer = _Replayer(
+        workload=workload,
+        deployments=dict(deployments) if isinstance(deployments, Mapping) else {"": deployments},
+        policies=policy_labels(policies),
+        measures=dict(metrics or {}),
+        slo=slo_texts(slo),
+        warmup=warmup,
+        until=until,
+        arrivals=arrivals,
+    )
+    tasks: list[Settings] = [
+        {"deployment": deployment, "policy": policy, "load": float(load), "seed": seed}
+        for load, deployment, policy, seed in product(loads, replayer.deployments, replayer.policies, seeds)
+    ]
+    if jobs > 1 or ray is not None:
+        replayer.require_pickled()
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if output is None else output
+        journal = stack.enter_context(Journal(Path(folder), replayer.identity(seeds[0])))
+        left = [task for task in tasks if task not in journal]
+        if left:
+            advance = stack.enter_context(counting_of(progress, "replays")(len(tasks), len(tasks) - len(left)))
+            for row in _replayed(replayer, left, jobs, ray):
+                journal.add(row)
+                advance()
+        rows = [row for row in map(journal.get, tasks) if row is not None]
+    return Study(
+        workload=replayer.workload_name(seeds[0]),
+        deployments=tuple(replayer.deployments),
+        policies=tuple(replayer.policies),
+        loads=tuple(map(float, loads)),
+        seeds=tuple(seeds),
+        measures=tuple(replayer.measures),
+        rows=rows,
+    )
+
+
+def _replayed(replayer: _Replayer, left: Sequence[Settings], jobs: int, ray: str | None) -> Iterator[Row]:
+    if ray is not None:
+        yield from measured_on_ray(replayer, left, ray)
+        return
+    with Workers(replayer, min(jobs, len(left))) as workers:
+        yield from (row for _, row in workers.each(left))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Replayer:
+    """Replays one cell with one seed; it can be pickled if what it was given can."""
+
+    workload: str | Workload | Callable[[int], Workload]
+    deployments: Mapping[str, Deployment]
+    policies: Mapping[str, PolicyChoice]
+    measures: Mapping[str, Measure]
+    slo: tuple[tuple[str, ...], ...]
+    warmup: float
+    until: float | None
+    arrivals: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, settings: Settings) -> Row:
+        load, seed = float(settings["load"] or 0.0), int(settings["seed"] or 0)
+        scale = float(self.arrivals.get("rate_scale") or 1.0) * load
+        try:
+            found = run(
+                self._workload(seed),
+                self.deployments[str(settings["deployment"])],
+                policy=self.policies[str(settings["policy"])],
+                rows=bool(self.measures),
+                warmup=self.warmup,
+                until=self.until,
+                slo=self.slo,
+                **{**self.arrivals, "seed": seed, "rate_scale": scale},
+            )
+        except TokenyardError as error:
+            return Row(settings=dict(settings), load=load, problem=str(error))
+        own = {name: self._value(name, found) for name in self.measures}
+        result = found.result
+        return Row(
+            settings=dict(settings),
+            load=load,
+            requests=result.num_finished,
+            refused=len(result.refused) + result.num_left_out,
+            figures={**own, **figures_of(found.report)},
+        )
+
+    def _value(self, name: str, found: RunResult) -> float | None:
+        value = self.measures[name](found)
+        if value is None:
+            return None
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ConfigError("metrics", name, f"returned {value!r}: return a number, or None") from None
+
+    def _workload(self, seed: int) -> str | Workload:
+        return self.workload(seed) if callable(self.workload) else self.workload
+
+    def workload_name(self, seed: int) -> str:
+        made = self._workload(seed)
+        return made if isinstance(made, str) else made.name
+
+    def require_pickled(self) -> None:
+        """Raise ConfigError for what cannot be sent to another process, by its name."""
+        for where, given in (("policies", self.policies), ("metrics", self.measures), ("workload", self.workload)):
+            try:
+                pickle.dumps(given)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                fix = f"cannot be sent to another process ({error}): define it at the top of a module, or use jobs=1"
+                raise ConfigError(where, given, fix) from None
+
+    def identity(self, seed: int) -> dict[str, Any]:
+        """All that rows depend on, apart from their own settings, as far as a program can tell; JSON can hold it."""
+        return {
+            "tokenyard": __version__,
+            "study": self.workload_name(seed),
+            "contents": contents_of(self._workload(seed)),
+            "deployments": {name: msgspec.json.decode(each.to_json()) for name, each in self.deployments.items()},
+            "policies": sorted(self.policies),
+            "metrics": sorted(self.measures),
+            "slo": [list(each) for each in self.slo],
+            "warmup": self.warmup,
+            "until": self.until,
+            "arrivals": {name: str(value) for name, value in sorted(self.arrivals.items())},
+        }

@@ -1,0 +1,303 @@
+"""What an emulated model says: how much, which words, and texts that were asked for in a form."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.params import PoolingParams
+from tokenyard.core.request import Request
+from tokenyard.core.sched.outputs import ModelAuxOutput, ModelOutput, TokenLogprobs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.errors import ConfigError
+from tokenyard.serve.emulate.made_up import made_up_json, made_up_match
+from tokenyard.serve.generation import GenerationParams
+from tokenyard.serve.text import TextTokenizer
+from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
+from tokenyard.workload.record import seed_of
+
+__all__ = ["Answer", "AnswerMaker", "MadeUpForms", "MadeUpText", "SpokenModel", "spoken_words"]
+
+Int64s = npt.NDArray[np.int64]
+
+_SAYING = (
+    "the of and to in a is that it was for on are as with they be at one have this from or had by hot word but what "
+    "some we can out other were all there when up use your how said an each she which do their time if will way about "
+    "many then them write would like so these her long make thing see him two has look more day could go come did "
+    "number sound no most people my over know water than call first who may down side been now find any new work part "
+    "take get place made live where after back little only round man year came show every good me give our under name"
+)
+_MEDIAN, _SPREAD = 180.0, 0.8
+"""Of answers whose length nothing tells: logarithms are distributed normally."""
+
+
+def spoken_words(tokenizer: TextTokenizer) -> Int64s:
+    """Ids of common words, one token each, with the space before them."""
+    found = [tokenizer.encode(f" {word}", add_special_tokens=False) for word in _SAYING.split()]
+    ids = [each[0] for each in found if len(each) == 1]
+    return np.array(ids or found[0][:1], np.int64)
+
+
+class Answer(NamedTuple):
+    """What is said to one request."""
+
+    seed: int
+    """Of the words."""
+    end: int | None
+    """Output tokens before the token that ends it; None: it goes on until a limit ends it."""
+    script: Int64s | None = None
+    """Tokens that are said in the place of words."""
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+class MadeUpText:
+    """A text that is said word for word, where vLLM would have a grammar; it stands for one there."""
+
+    problem: str | None = None
+    is_ready = True
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        """It is taken out of its request before there are any."""
+        return True
+
+    def bitmask(self, num_positions: int) -> npt.NDArray[np.int32]:
+        """The same."""
+        raise AssertionError("a text that is made up reaches no scheduler")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.compiled: Future[None] = Future()
+        self.compiled.set_result(None)
+
+    def another(self) -> MadeUpText:
+        """The same, for another answer."""
+        return MadeUpText(self.text)
+
+
+class MadeUpForms:
+    """What a grammar compiler is to real models: makes a text of the form that is asked for."""
+
+    is_busy = False
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        """Shared by whatever is made up."""
+
+    def compile(self, **asked: Any) -> MadeUpText:
+        """A text. Raises ConfigError, as a compiler does."""
+        (kind, wanted), *more = asked.items()
+        if more:
+            raise ConfigError("structured_outputs", list(asked), "ask for one form")
+        if kind == "json":
+            return MadeUpText(json.dumps(made_up_json(_schema(wanted), self.chance)))
+        if kind == "json_object":
+            return MadeUpText('{"answer": "made up"}')
+        if kind == "choice":
+            return MadeUpText(str(self.chance.choice(list(wanted))))
+        if kind == "regex":
+            return MadeUpText(made_up_match(wanted, self.chance))
+        raise ConfigError(kind, wanted, "no text of that form is made up here: give a JSON schema, choice or regex")
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+def _schema(wanted: Any) -> Any:
+    if not isinstance(wanted, str):
+        return wanted
+    try:
+        return json.loads(wanted)
+    except ValueError as error:
+        raise ConfigError("json", wanted, f"is no JSON schema: {error}") from None
+
+
+class AnswerMaker:
+    """Says how each request is answered; the same requests in the same order are answered alike."""
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        eos_token_id: int,
+        *,
+        lengths: Sequence[int] = (),
+        echo: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """``lengths``: those of other answers, to draw from. ``echo``: prompts without messages are said again."""
+        self._tokenizer, self._eos = tokenizer, eos_token_id
+        self._lengths, self._echo = lengths, echo
+        self._chance = random.Random(seed)
+        self._seed, self._number = seed, 0
+
+    def answer(self, request: Request, params: GenerationParams) -> Answer:
+        """What is said to ``request``, which has been given none of it yet."""
+        form = request.structured_output
+        text = form.text if isinstance(form, MadeUpText) else None
+        if text is not None:
+            request.structured_output, request.status = None, type(request.status).WAITING
+        self._number += 1
+        given = request.sampling_params.seed
+        seed = seed_of("emulate", self._seed, self._number) if given is None else seed_of("given", given)
+        request.output_seed = seed
+        if isinstance(request.pooling_params, PoolingParams):
+            return Answer(seed, None)
+        script = self._script(request, text)
+        end = max(len(script) if script is not None else self._length(), params.min_tokens)
+        return Answer(seed, None if params.ignore_eos else end, script, params.logprobs, params.prompt_logprobs)
+
+    def _script(self, request: Request, text: str | None) -> Int64s | None:
+        if text is not None:
+            return np.array(self._tokenizer.encode(text, add_special_tokens=False), np.int64)
+        if self._echo:
+            return request.token_slice(0, request.num_prompt_tokens).astype(np.int64)
+        return None
+
+    def _length(self) -> int:
+        """Tokens of an answer that its form does not tell."""
+        if self._lengths:
+            return max(1, self._chance.choice(self._lengths) - 1)
+        return max(1, round(_MEDIAN * self._chance.lognormvariate(0.0, _SPREAD)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model: the stream of a request as in a replay, in words; then its end.
+
+_NEVER = np.int64(2**62)
+_LIKELY = -0.1
+"""Log-probability of the token that is said; those of others follow."""
+_HIDDEN = 64
+"""Numbers of a made-up vector where the model's size is not known."""
+
+
+class SpokenModel(SimulatedModel):
+    """Says what ``answers`` holds for a request, by its id."""
+
+    __slots__ = (
+        "_answers",
+        "_ends",
+        "_eos",
+        "_fresh",
+        "_hidden_size",
+        "_pooled",
+        "_scripts",
+        "_starts",
+        "_told",
+        "_words",
+    )
+
+    def __init__(
+        self,
+        answers: Mapping[str, Answer],
+        words: Int64s,
+        eos_token_id: int,
+        *,
+        hidden_size: int = _HIDDEN,
+        speculation: SimulatedSpeculation | None = None,
+    ) -> None:
+        super().__init__(speculation)
+        self._answers, self._words, self._eos, self._hidden_size = answers, words, eos_token_id, hidden_size
+        self._ends = np.zeros(0, np.int64)
+        """Per slot: the position of the token that ends the answer."""
+        self._starts = np.zeros(0, np.int64)
+        """Per slot: the position of the first token of the answer."""
+        self._scripts: dict[int, Int64s] = {}
+        """Slot -> tokens that are said in the place of words."""
+        self._told: dict[str, Answer] = {}
+        """Requests of which log-probabilities are told."""
+        self._pooled: dict[str, int] = {}
+        """Requests that want a vector -> its seed."""
+
+    def execute(self, output: SchedulerOutput) -> ModelOutput:
+        for request_id in output.finished_req_ids:
+            self._told.pop(request_id, None)
+            self._pooled.pop(request_id, None)
+        made = super().execute(output)
+        if self._pooled or self._told:
+            return self._with_extras(output, made)
+        return made
+
+    def _remember(self, output: SchedulerOutput) -> None:
+        super()._remember(output)
+        missing = len(self._offsets) - len(self._ends)
+        if missing:
+            self._ends = np.concatenate((self._ends, np.full(missing, _NEVER)))
+            self._starts = np.concatenate((self._starts, np.zeros(missing, np.int64)))
+        for row in range(output.num_running, len(output.req_ids)):
+            slot, request_id = int(output.slots[row]), output.req_ids[row]
+            answer, start = self._answers.get(request_id), int(output.num_prompt[row])
+            self._starts[slot] = start
+            self._scripts.pop(slot, None)
+            if answer is None:  # its client has gone
+                self._ends[slot] = start
+                continue
+            self._ends[slot] = _NEVER if answer.end is None else start + answer.end
+            if answer.script is not None and len(answer.script):
+                self._scripts[slot] = answer.script
+            if answer.logprobs is not None or answer.prompt_logprobs is not None:
+                self._told[request_id] = answer
+        for row, request in output.new_requests.items():
+            if request.pooling_params is not None:
+                self._pooled[output.req_ids[row]] = request.output_seed
+
+    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
+        tokens: Int64s = self._words[super()._tokens(slots, positions) % len(self._words)]
+        if self._scripts:
+            for i, slot in enumerate(slots.tolist()):
+                script = self._scripts.get(slot)
+                if script is not None:
+                    tokens[i] = script[(positions[i] - self._starts[slot]) % len(script)]
+        tokens[positions == self._ends[slots]] = self._eos
+        return tokens
+
+    def _with_extras(self, output: SchedulerOutput, made: ModelOutput) -> ModelOutput:
+        logprobs: dict[int, TokenLogprobs] = {}
+        of_prompts: dict[int, TokenLogprobs] = {}
+        pooled: list[object | None] = [None] * len(output.req_ids)
+        counts = made.num_sampled.copy()
+        chunks = output.is_prefill_chunk
+        for row, request_id in enumerate(output.req_ids):
+            seed = self._pooled.get(request_id)
+            if seed is not None:
+                counts[row] = 0
+                if chunks is None or not chunks[row]:
+                    pooled[row] = _vector(seed, self._hidden_size)
+                continue
+            answer = self._told.get(request_id)
+            if answer is None or not counts[row]:
+                continue
+            if answer.logprobs is not None:
+                logprobs[row] = _told(made.sampled[row, : counts[row]], answer.logprobs, self._words)
+            start = int(output.num_prompt[row])
+            if answer.prompt_logprobs is not None and int(output.num_computed[row]) < start:
+                of_prompts[row] = _told(np.zeros(start - 1, np.int64), answer.prompt_logprobs, self._words)
+        extras = ModelAuxOutput(
+            pooler_output=pooled if self._pooled else (), logprobs=logprobs, prompt_logprobs=of_prompts
+        )
+        return ModelOutput(made.sampled, counts, made.connector, extras)
+
+
+def _told(tokens: Int64s, most: int, words: Int64s) -> TokenLogprobs:
+    """Made-up log-probabilities: the token that is said is the likeliest, words follow."""
+    most = min(max(most, 0), len(words))
+    ids = np.empty((len(tokens), 1 + most), np.int64)
+    ids[:, 0] = tokens
+    if most:
+        ids[:, 1] = tokens
+        ids[:, 2:] = words[: most - 1]
+    values = np.empty(ids.shape)
+    values[:, 0] = _LIKELY
+    values[:, 1:] = _LIKELY - 2.5 * np.arange(most)
+    return TokenLogprobs(ids, values, np.ones(len(tokens), np.int64))
+
+
+def _vector(seed: int, size: int) -> npt.NDArray[np.float32]:
+    vector = np.random.default_rng(seed & 0xFFFF_FFFF_FFFF_FFFF).standard_normal(size)
+    made: npt.NDArray[np.float32] = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return made

@@ -1,0 +1,153 @@
+"""Faults on demand: what goes wrong with servers, switched on at start or over HTTP, for a time or until ended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Literal
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenyard.errors import ConfigError, EngineDeadError
+from tokenyard.serve.emulate.forms import vllm_error
+from tokenyard.serve.emulate.live import LiveEngines
+from tokenyard.serve.openai.fields import ApiError
+
+__all__ = ["Fault", "Faults", "FaultyNetwork", "read_fault"]
+
+_KINDS = Literal["slow_start", "crash", "cut", "hang", "status", "network", "throttle"]
+
+
+class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One fault. Which fields count depends on its kind."""
+
+    kind: _KINDS
+    seconds: float | None = None
+    """How long it lasts (``slow_start``, ``hang``: how long nothing happens); None: until it is ended."""
+    share: float = 1.0
+    """Of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``)."""
+    status: int = 503
+    """The answer of ``status``."""
+    factor: float = 2.0
+    """By which steps take longer (``throttle``)."""
+    delay_ms: float = 0.0
+    """Before every piece of an answer (``network``)."""
+    after: int = 5
+    """Pieces of an answer after which ``cut`` ends its connection."""
+
+
+def read_fault(text: str) -> Fault:
+    """``kind``, or ``kind:name=value,name=value`` as a flag says it. Raises ConfigError."""
+    kind, _, rest = text.partition(":")
+    fields: dict[str, object] = {"kind": kind}
+    for part in filter(None, rest.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ConfigError("fault", text, "give KIND:NAME=VALUE,NAME=VALUE, for example status:status=429,share=0.1")
+        fields[name.strip()] = value.strip()
+    return fault_of(fields, text)
+
+
+def fault_of(fields: object, shown: object = None) -> Fault:
+    """The fault that fields tell. Raises ConfigError."""
+    try:
+        fault = msgspec.convert(fields, Fault, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError("fault", shown or fields, str(error)) from None
+    if not 0 <= fault.share <= 1 or fault.factor <= 0 or fault.delay_ms < 0 or (fault.seconds or 0) < 0:
+        raise ConfigError("fault", shown or fields, "give a share from 0 to 1, a factor above 0, times not negative")
+    if not 400 <= fault.status < 600:
+        raise ConfigError("fault", shown or fields, "give a status from 400 to 599")
+    return fault
+
+
+class Faults:
+    """Those that are in force."""
+
+    def __init__(self, engines: LiveEngines, seed: int = 0) -> None:
+        self._engines, self._chance = engines, random.Random(seed)
+        self._until: dict[str, tuple[Fault, float]] = {}
+
+    def begin(self, fault: Fault) -> None:
+        """From now on; one of a kind is in force."""
+        ends = float("inf") if fault.seconds is None else time.monotonic() + fault.seconds
+        self._until[fault.kind] = fault, ends
+        if fault.kind == "hang":
+            self._engines.hold_until = ends
+        elif fault.kind == "crash":
+            self._engines.die(EngineDeadError("it crashed, as was asked for"))
+
+    def end(self, kind: str | None = None) -> None:
+        """End one, or all; a crash is for good."""
+        for each in [kind] if kind is not None else list(self._until):
+            self._until.pop(each, None)
+            if each == "hang":
+                self._engines.hold_until = float("-inf")
+                self._engines.wake()
+
+    def in_force(self) -> list[Fault]:
+        """All of them."""
+        return [fault for kind in list(self._until) if (fault := self.of(kind)) is not None]
+
+    def of(self, kind: str) -> Fault | None:
+        """The one of a kind, while it is in force."""
+        known = self._until.get(kind)
+        if known is None:
+            return None
+        if time.monotonic() >= known[1]:
+            del self._until[kind]
+            return None
+        return known[0]
+
+    def hits(self, kind: str) -> Fault | None:
+        """The one of a kind, if it hits what is about to happen."""
+        fault = self.of(kind)
+        return fault if fault is not None and self._chance.random() < fault.share else None
+
+    @property
+    def slowness(self) -> float:
+        """By which a step that begins now takes longer."""
+        throttled = self.of("throttle")
+        return 1.0 if throttled is None else throttled.factor
+
+
+class FaultyNetwork:
+    """ASGI middleware: statuses, delays, connections that are cut."""
+
+    def __init__(self, app: ASGIApp, faults: Faults) -> None:
+        self._app, self._faults = app, faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with a status, or pass on with what the network does to it."""
+        faults = self._faults
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        fault = faults.hits("status")
+        if fault is not None:
+            body = msgspec.json.encode(vllm_error(ApiError(fault.status, "a fault that was asked for")))
+            headers = [(b"content-type", b"application/json"), (b"retry-after", b"1")]
+            await send({"type": "http.response.start", "status": fault.status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+            return
+        cut, lost = faults.hits("cut"), faults.of("network")
+        if cut is None and lost is None:
+            await self._app(scope, receive, send)
+            return
+        left = None if cut is None else cut.after
+        if lost is not None and faults.hits("network") is not None and not lost.delay_ms:
+            left = 0
+
+        async def passed(message: Message) -> None:
+            nonlocal left
+            if lost is not None and lost.delay_ms:
+                await asyncio.sleep(lost.delay_ms / 1e3)
+            if left is not None and message["type"] == "http.response.body":
+                if left <= 0:
+                    raise ConnectionAbortedError("cut, as was asked for")
+                left -= 1
+            await send(message)
+
+        await self._app(scope, receive, passed)

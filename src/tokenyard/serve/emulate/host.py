@@ -1,0 +1,420 @@
+"""From a deployment to live engines, what they say, and what stands before them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.core.kv.events import KVEventBatch
+from tokenyard.core.sched.observer import Observers, StepObserver
+from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.spec import ResolvedDeployment
+from tokenyard.errors import ConfigError
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
+from tokenyard.serve.emulate.approximate import ApproximateTokenizer
+from tokenyard.serve.emulate.faults import Faults
+from tokenyard.serve.emulate.live import GroupStepper, LiveEngines, NewsOfSteps, WallClock
+from tokenyard.serve.kv_publisher import KVEventPublisher
+from tokenyard.serve.metrics import MetricsObserver
+from tokenyard.serve.output_processor import Generation
+from tokenyard.serve.text import TextTokenizer
+from tokenyard.sim.choices import router_of
+from tokenyard.sim.loop import EngineGroup, EngineParts
+from tokenyard.sim.replay import prefill_seconds
+from tokenyard.sim.routers import Fleet
+from tokenyard.steptime.model import MappedLatency
+from tokenyard.steptime.pace import VirtualClock
+from tokenyard.workload.load import load_workload
+
+__all__ = ["EmulateSettings", "EmulatedLLM", "EmulatedModel", "Emulation", "emulate"]
+
+_MOST_QUEUED = 1_000_000
+"""vLLM's own queue has no end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulateSettings:
+    """What an emulation is told beside its deployment."""
+
+    speed: float = 1.0
+    """Emulated seconds in a second."""
+    answers: str = "words"
+    """``words``, or ``echo``: what a client said last is said again."""
+    lengths: str | None = None
+    """A workload, by name or file, whose answers' lengths are drawn from; None: a spread around 180 tokens."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.001 <= self.speed <= 10_000:
+            raise ConfigError("speed", self.speed, "give a number from 0.001 to 10000")
+        if self.answers not in ("words", "echo"):
+            raise ConfigError("answers", self.answers, "give words or echo")
+
+
+@dataclass(slots=True)
+class EmulatedModel:
+    """A ``ServedModel`` that is not there."""
+
+    name: str
+    device: str
+    bytes_per_block: int | None
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: Sequence[int]
+    adapters: list[str] = field(default_factory=list)
+    """Names of LoRA adapters; they come and go."""
+    tokenizer: Path | None = None
+    is_pooling: bool = False
+    """Whether it makes vectors in place of answers."""
+
+
+class EmulatedLLM(AsyncLLM):
+    """``AsyncLLM`` on live engines, which are told what to say."""
+
+    def __init__(self, *args: Any, answers: dict[str, Answer], maker: AnswerMaker, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._answers, self._answer_maker = answers, maker
+
+    def _add(self, generation: Generation) -> Any:
+        news = super()._add(generation)
+        for sample in generation.samples:
+            self._answers[sample.request.request_id] = self._answer_maker.answer(sample.request, generation.params)
+        return news
+
+    def _leave(self, generation: Generation) -> None:
+        super()._leave(generation)
+        for sample in generation.samples:
+            self._answers.pop(sample.request.request_id, None)
+
+
+@dataclass(slots=True)
+class Front:
+    """One server: a port, and the engines behind it."""
+
+    llm: EmulatedLLM
+    names: Sequence[str]
+    model: EmulatedModel
+    tokenizer: TextTokenizer
+    forms: MadeUpForms
+    metrics: Sequence[MetricsObserver]
+    group: int = 0
+    """Which engines are behind it."""
+
+
+@dataclass(slots=True)
+class Emulation:
+    """All of it, before it listens."""
+
+    resolved: ResolvedDeployment
+    settings: EmulateSettings
+    engines: LiveEngines
+    faults: Faults
+    fronts: Sequence[Front]
+    publishers: Sequence[KVEventPublisher]
+    is_approximate: bool
+    """Tokens are not those of the model's own tokenizer."""
+
+    def start_log(self) -> list[str]:
+        """What vLLM would say of its memory as it starts, and what is made up."""
+        plan, settled, stamp = self.resolved.plan, self.resolved.settled, time.strftime("%m-%d %H:%M:%S")
+        prefix = f"INFO {stamp} [kv_cache_utils.py]"
+        model, limits = self.resolved.settings.hardware.model, self.resolved.scheduler
+        length, core = limits.max_model_len, f"INFO {stamp} [core.py]"
+        lines = [
+            f"{core} Emulating vLLM {settled.version} at speed {self.settings.speed:g}",
+            f"{core} {model} on {settled.num_gpus} x {settled.gpu.name}",
+            f"{prefix} GPU KV cache size: {plan.num_tokens:,} tokens",
+            f"{prefix} Maximum concurrency for {length:,} tokens per request: {plan.max_concurrency:.2f}x",
+            f"{core} {limits.max_num_seqs:,} sequences at a time, {limits.max_num_batched_tokens:,} tokens a step",
+        ]
+        if self.is_approximate:
+            lines.append(
+                f"WARNING {stamp} [tokenizer] there is no tokenizer.json of {model} on this machine: "
+                "tokens are counted approximately (X-Approximate-Tokens: true)"
+            )
+        lines += [f"WARNING {stamp} [emulate] without effect: {each}" for each in self.resolved.ignored]
+        return lines
+
+    def close(self) -> None:
+        """Let go of sockets."""
+        for each in self.publishers:
+            each.close()
+
+
+def emulate(deployment: Deployment, settings: EmulateSettings, *, observers: Sequence[StepObserver] = ()) -> Emulation:
+    """What behaves as the deployment would. ``observers`` watch every engine, one each. Raises TokenyardError."""
+    resolved = deployment.resolve()
+    clock, wall = VirtualClock(), WallClock(settings.speed)
+    model = _model(deployment, resolved)
+    tokenizer = _tokenizer(deployment, resolved, model)
+    lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
+    pace = _Pace()
+    group = _Group(deployment, resolved, model, tokenizer, clock, observers, pace)
+    engines = LiveEngines([group.engines], [group.news], clock, wall)
+    pace.faults = faults = Faults(engines, settings.seed)
+    maker = AnswerMaker(
+        tokenizer, model.eos_token_ids[0], lengths=lengths, echo=settings.answers == "echo", seed=settings.seed
+    )
+    forms = MadeUpForms(settings.seed)
+    llm = EmulatedLLM(
+        group.engines.ranks[0].core,
+        answers=group.answers,
+        maker=maker,
+        tokenizer=tokenizer,
+        max_queued_requests=_MOST_QUEUED,
+        max_logprobs=_number(deployment, "max-logprobs", 20),
+        model=model,
+        grammars=lambda: forms,
+        stepper=lambda take: GroupStepper(engines, 0, take),
+    )
+    front = Front(llm, served_names(deployment), model, tokenizer, forms, group.metrics)
+    publishers = _publishers(deployment, group)
+    engines.on_event.append(lambda: group.publish(publishers, wall))
+    group.metrics[0].more = lambda: lateness_metrics(engines, names=front.names)
+    is_approximate = isinstance(tokenizer, ApproximateTokenizer)
+    return Emulation(resolved, settings, engines, faults, [front], publishers, is_approximate)
+
+
+class _Pace:
+    """How much slower steps are than their model says, as long as a fault makes them."""
+
+    faults: Faults | None = None
+
+    def __call__(self, seconds: float, _: object) -> float:
+        """The time of a step that begins now."""
+        return seconds if self.faults is None else seconds * self.faults.slowness
+
+
+def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any]:
+    """Whether the machine keeps up, for Prometheus."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
+
+    late, labels = engines.lateness, ["model_name"]
+    for name, text, value in (
+        ("tokenyard:emulated_steps", "Steps that were told.", late.steps),
+        ("tokenyard:emulated_late_steps", "Steps told later than 5 % of their own time.", late.late_steps),
+        ("tokenyard:emulated_late_seconds", "Seconds by which steps were told late, added up.", late.seconds),
+    ):
+        family = CounterMetricFamily(name, text, labels=labels)
+        family.add_metric([names[0]], value)
+        yield family
+    speed = GaugeMetricFamily("tokenyard:emulated_speed", "Emulated seconds in a second.", labels=labels)
+    speed.add_metric([names[0]], engines.wall.speed)
+    yield speed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engines behind one server.
+
+
+class _Group:
+    """Engines, with what watches them and what they say."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        resolved: ResolvedDeployment,
+        model: EmulatedModel,
+        tokenizer: TextTokenizer,
+        clock: VirtualClock,
+        observers: Sequence[StepObserver],
+        pace: _Pace,
+    ) -> None:
+        latency = MappedLatency(resolved.latency, pace)
+        parallel, scaling = resolved.settled.parallel, resolved.autoscaling
+        size = parallel.data_parallel_size if scaling is None else scaling.most
+        fleet = Fleet(
+            size, resolved.settled.steps_together, resolved.settled.version, parallel.api_server_count or size
+        )
+        cache = resolved.cache
+        if _events(deployment):
+            cache = replace(cache, enable_kv_cache_events=True)
+        names = served_names(deployment)
+        self.answers: dict[str, Answer] = {}
+        self.news = [NewsOfSteps() for _ in range(size)]
+        self.metrics = [
+            MetricsObserver(
+                model_name=names[0],
+                engine=rank,
+                version=resolved.settled.version,
+                max_model_len=resolved.scheduler.max_model_len,
+                num_speculative_tokens=(
+                    0 if resolved.speculation is None else resolved.speculation.config.num_speculative_tokens
+                ),
+                max_loras=resolved.scheduler.max_loras,
+                cache_info=_cache_info(resolved),
+            )
+            for rank in range(size)
+        ]
+        parts = []
+        for rank in range(size):
+            connector = transfers = None
+            if resolved.kv_transfer is not None:
+                connector, transfers = resolved.kv_transfer.make(cache, clock, latency)
+            watching = [self.news[rank], self.metrics[rank], *observers[rank : rank + 1]]
+            scheduler = Scheduler(
+                resolved.scheduler,
+                cache,
+                clock=clock.now,
+                observer=Observers(*watching),
+                policy=resolved.policy(),
+                kv_connector=connector,
+                speculative_config=None if resolved.speculation is None else resolved.speculation.config,
+                prefill_seconds=prefill_seconds(resolved.latency),
+            )
+            parts.append(EngineParts(scheduler, transfers))
+        words = spoken_words(tokenizer)
+        self.engines = EngineGroup(
+            clock,
+            latency,
+            router_of(resolved.router, fleet) if size > 1 else None,
+            parts,
+            steps_together=fleet.steps_together,
+            speculation=resolved.speculation,
+            autoscaling=scaling,
+            models=[
+                SpokenModel(
+                    self.answers,
+                    words,
+                    model.eos_token_ids[0],
+                    hidden_size=resolved.settled.model.hidden_size,
+                    speculation=resolved.speculation,
+                )
+                for _ in range(size)
+            ],
+        )
+
+    def publish(self, publishers: Sequence[KVEventPublisher], wall: WallClock) -> None:
+        """Tell who listens what has entered and left the prefix caches."""
+        for rank, publisher in enumerate(publishers):
+            batch = self.engines.ranks[rank].scheduler.take_kv_events()
+            if batch is not None:
+                number = rank if len(publishers) > 1 else None
+                publisher.publish(KVEventBatch(wall.unix(batch.ts), batch.events, number))
+
+
+def _cache_info(resolved: ResolvedDeployment) -> dict[str, object]:
+    """What vLLM tells of its cache in a metric, as far as it is known here."""
+    plan, cache = resolved.plan, resolved.cache
+    return {
+        "block_size": cache.block_size,
+        "gpu_memory_utilization": resolved.settled.hardware.gpu_memory_utilization,
+        "cache_dtype": plan.kv_cache_dtype,
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "num_gpu_blocks": plan.num_blocks,
+        "kv_cache_size_tokens": plan.num_tokens,
+        "kv_cache_max_concurrency": plan.max_concurrency,
+    }
+
+
+def _events(deployment: Deployment) -> Mapping[str, Any]:
+    """What ``--kv-events-config`` says; empty where events are not wanted."""
+    given = deployment.settings.launch.asked.value("kv-events-config")
+    if isinstance(given, str):
+        given = json.loads(given)
+    return given if isinstance(given, Mapping) and given.get("enable_kv_cache_events") else {}
+
+
+def _publishers(deployment: Deployment, group: _Group) -> list[KVEventPublisher]:
+    """One for each engine, at ports that count up, as vLLM's data-parallel engines have them."""
+    config = _events(deployment)
+    if not config or config.get("publisher", "zmq") != "zmq":
+        return []
+    made = []
+    for rank in range(len(group.engines.ranks)):
+        endpoint, replay = (_counted(config.get(name), rank) for name in ("endpoint", "replay_endpoint"))
+        made.append(
+            KVEventPublisher(
+                endpoint or _counted("tcp://127.0.0.1:5557", rank) or "",
+                replay,
+                topic=str(config.get("topic", "")),
+                buffer_steps=int(config.get("buffer_steps", 10_000)),
+            )
+        )
+    return made
+
+
+def _counted(endpoint: str | None, rank: int) -> str | None:
+    """The endpoint of an engine; where all addresses are meant it is this machine alone that listens."""
+    if endpoint is None:
+        return None
+    host, colon, port = endpoint.replace("*:", "127.0.0.1:", 1).rpartition(":")
+    return f"{host}{colon}{int(port) + rank}" if port.isdecimal() and int(port) else endpoint
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model that is not there: its names, its tokenizer.
+
+
+def served_names(deployment: Deployment) -> tuple[str, ...]:
+    """By which clients call the model."""
+    given = deployment.settings.launch.asked.value("served-model-name")
+    names = (given,) if isinstance(given, str) else tuple(map(str, given or ()))  # type: ignore[call-overload]
+    return names or (deployment.settings.hardware.model,)
+
+
+def lora_names(deployment: Deployment) -> list[str]:
+    """The adapters that the command line names."""
+    given = deployment.settings.launch.asked.value("lora-modules")
+    texts = [given] if isinstance(given, str) else list(given or ())  # type: ignore[call-overload]
+    return [json.loads(each)["name"] if each.lstrip().startswith("{") else each.partition("=")[0] for each in texts]
+
+
+def _number(deployment: Deployment, flag: str, otherwise: int) -> int:
+    value = deployment.settings.launch.asked.value(flag)
+    return value if isinstance(value, int) else otherwise
+
+
+def _model(deployment: Deployment, resolved: ResolvedDeployment) -> EmulatedModel:
+    spec, asked = resolved.settled.model, deployment.settings.launch.asked
+    folder = _folder(str(asked.value("tokenizer") or deployment.settings.hardware.model))
+    eos = _eos(folder) if folder is not None else []
+    return EmulatedModel(
+        name=deployment.settings.hardware.model,
+        device=resolved.settled.gpu.name,
+        bytes_per_block=resolved.plan.bytes_per_block,
+        vocab_size=spec.vocab_size,
+        max_model_len=resolved.scheduler.max_model_len,
+        eos_token_ids=eos or [spec.vocab_size - 1],
+        adapters=lora_names(deployment),
+        tokenizer=folder,
+        is_pooling=asked.value("runner") == "pooling" or asked.value("task") in ("embed", "embedding"),
+    )
+
+
+def _folder(model: str) -> Path | None:
+    """Where the model's tokenizer is on this machine: its own folder, or Hugging Face's cache. Nothing is fetched."""
+    own = Path(model).expanduser()
+    if (own / "tokenizer.json").is_file():
+        return own
+    home = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface"), "hub")
+    snapshots = Path(home).expanduser() / f"models--{model.replace('/', '--')}" / "snapshots"
+    found = sorted(snapshots.glob("*/tokenizer.json")) if snapshots.is_dir() else []
+    return found[-1].parent if found else None
+
+
+def _eos(folder: Path) -> list[int]:
+    for name in ("generation_config.json", "config.json"):
+        try:
+            given = msgspec.json.decode((folder / name).read_bytes()).get("eos_token_id")
+        except (OSError, msgspec.DecodeError, AttributeError):
+            continue
+        if given is not None:
+            return [given] if isinstance(given, int) else list(given)
+    return []
+
+
+def _tokenizer(deployment: Deployment, resolved: ResolvedDeployment, model: EmulatedModel) -> TextTokenizer:
+    template = deployment.settings.launch.asked.value("chat-template")
+    if model.tokenizer is not None:
+        return TextTokenizer.load(model.tokenizer, None if template is None else str(template))
+    return ApproximateTokenizer(resolved.settled.model.vocab_size)

@@ -1,0 +1,347 @@
+"""The replay, live: groups of engines on a virtual clock that keeps to the wall.
+
+    client -> submit: stamped -> [pending] --.
+                                             v
+        timer -> tick: the next event of all that are due -> engines -> news -> clients
+           ^                                            |
+           '------- when the event after them is due ---'
+
+The engines, their routers, their wires and the order of events are those of a replay (:mod:`tokenyard.sim.loop`). What
+is added is that an event waits for its moment, and that requests come from outside. A request is stamped when it is
+submitted, later than any moment that has been decided: so a replay of the stamps takes the same decisions. The clock
+stands where the last event stood; an event that is done late delays no other, as long as the machine keeps up at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf, nextafter
+from typing import NamedTuple
+
+from tokenyard.core.request import Request
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.outputs import EngineOutputs
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.errors import RequestError, StuckError
+from tokenyard.serve.async_llm import StepNews
+from tokenyard.sim.loop import ARRIVAL, HANGING_UP, EngineGroup, Event
+from tokenyard.steptime.pace import VirtualClock
+
+__all__ = ["GroupStepper", "Lateness", "LiveEngines", "NewsOfSteps", "WallClock"]
+
+_LONGEST_TICK = 0.004
+"""Seconds for which events are done before others in the event loop have their turn."""
+_LATE = 0.05
+"""A step is late if it is told later than this share of its own time."""
+
+
+class WallClock:
+    """Emulated seconds since the start, ``speed`` of them in a second of the wall."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
+        self._start, self._unix = time.monotonic(), time.time()
+
+    def now(self) -> float:
+        """Emulated seconds since the start."""
+        return (time.monotonic() - self._start) * self.speed
+
+    def seconds_until(self, moment: float) -> float:
+        """Seconds of the wall until an emulated moment; negative if it is over."""
+        return moment / self.speed + self._start - time.monotonic()
+
+    def unix(self, moment: float | None = None) -> float:
+        """The emulated time of day of a moment, or of now, in Unix seconds."""
+        return self._unix + (self.now() if moment is None else moment)
+
+
+class Lateness:
+    """How well the wall was kept to."""
+
+    def __init__(self) -> None:
+        self.steps = self.late_steps = 0
+        self.seconds = self.worst = 0.0
+        """Seconds of the wall by which steps were told late: all together, and the most."""
+
+    def add(self, seconds: float, lasted: float) -> None:
+        """A step that lasted ``lasted`` seconds of the wall was told ``seconds`` late."""
+        self.steps += 1
+        self.seconds += seconds
+        self.worst = max(self.worst, seconds)
+        self.late_steps += seconds > _LATE * lasted
+
+    @property
+    def sentence(self) -> str:
+        """For the end of a run."""
+        if not self.steps:
+            return "no step was taken"
+        share, mean = self.late_steps / self.steps, self.seconds / self.steps
+        return (
+            f"{self.steps:,} steps, told {mean * 1e3:.2f} ms late on average and {self.worst * 1e3:.1f} ms at worst; "
+            f"{share:.1%} of them later than {_LATE:.0%} of their own time"
+        )
+
+
+class NewsOfSteps(StepObserver):
+    """Keeps what steps bring until it is told."""
+
+    def __init__(self) -> None:
+        self.kept: list[EngineOutputs] = []
+        self.decided: dict[int, float] = {}
+        """Step -> when it was decided, while it is in flight."""
+        self.completed_at: tuple[float, float] | None = None
+        """Beginning and end of the step that ended last."""
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: object, state: object) -> None:
+        self.decided[output.step] = ts
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self.kept.append(outputs)
+        if output.total_num_scheduled_tokens:
+            self.completed_at = self.decided.pop(output.step, ts), ts
+        else:
+            self.decided.pop(output.step, None)
+
+
+class _Pending(NamedTuple):
+    """Something that a client wants."""
+
+    moment: float
+    kind: int
+    group: int
+    request: Request | None
+    gone: Sequence[str]
+
+
+class LiveEngines:
+    """Steps groups of engines in the running event loop. All methods belong to it."""
+
+    def __init__(
+        self, groups: Sequence[EngineGroup], news: Sequence[Sequence[NewsOfSteps]], clock: VirtualClock, wall: WallClock
+    ) -> None:
+        """``news`` watch the engines of each group, one each."""
+        self.groups, self.clock, self.wall = groups, clock, wall
+        self.lateness = Lateness()
+        self.on_event: list[Callable[[], None]] = []
+        """Called after events, when what they brought has been told."""
+        self.hold_until = -inf
+        """The wall's monotonic second before which nothing happens: a hang."""
+        self._news = news
+        self._pending: deque[_Pending] = deque()
+        self._takers: list[Callable[[StepNews], None]] = [lambda _: None for _ in groups]
+        self._refused: list[tuple[int, RequestError | StuckError]] = []
+        self._timer: _Timer | None = None
+        self._is_dead = False
+        for number, group in enumerate(groups):
+            group.on_refused = lambda error, _, n=number: self._refused.append((n, error))  # type: ignore[misc]
+            group.on_aborted = lambda _: None
+
+    # ---- for those who submit
+
+    def taker(self, group: int, take: Callable[[StepNews], None]) -> None:
+        """``take`` is told what the engines of a group bring."""
+        self._takers[group] = take
+
+    def start(self) -> None:
+        """Begin to step, once."""
+        if self._timer is None:
+            self._timer = _Timer(asyncio.get_running_loop(), self._tick)
+
+    def stop(self) -> None:
+        """End; requests are left as they are."""
+        self._is_dead = True
+        if self._timer is not None:
+            self._timer.close()
+
+    def stamp(self) -> float:
+        """The moment of something that comes from outside now: after all that has been decided."""
+        return max(self.wall.now(), nextafter(self.clock.now(), inf))
+
+    def submit(self, group: int, requests: Sequence[Request]) -> None:
+        """Requests arrive now."""
+        moment = self.stamp()
+        for request in requests:
+            request.arrival_time, request.arrives_when_added = moment, False
+            self._pending.append(_Pending(moment, ARRIVAL, group, request, ()))
+        self.wake()
+
+    def abort(self, group: int, request_ids: Sequence[str]) -> None:
+        """Clients have gone away."""
+        self._pending.append(_Pending(self.stamp(), HANGING_UP, group, None, request_ids))
+        self.wake()
+
+    def die(self, error: BaseException) -> None:
+        """Nothing is generated any more."""
+        self._is_dead = True
+        for take in self._takers:
+            take(StepNews(error=error))
+
+    def wake(self) -> None:
+        if self._timer is not None:
+            self._timer.soon()
+
+    # ---- in the event loop
+
+    def _tick(self) -> None:
+        if self._is_dead:
+            return
+        assert self._timer is not None
+        until = time.monotonic() + _LONGEST_TICK
+        try:
+            while (event := self._next_event()) is not None:
+                wait = max(self.wall.seconds_until(event.moment), self.hold_until - time.monotonic())
+                if wait > 0:
+                    self._timer.after(wait)
+                    break
+                self.clock.advance_to(event.moment)
+                self._happen(event)
+                if time.monotonic() > until:
+                    self._timer.soon()
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+            self._tell()
+            self.die(error)
+            return
+        self._tell()
+
+    def _next_event(self) -> Event | None:
+        events = [event for number, group in enumerate(self.groups) for event in group.events(number)]
+        if self._pending:
+            first = self._pending[0]
+            events.append(Event(max(first.moment, self.clock.now()), first.kind, 0, first.group))
+        return min(events, default=None)
+
+    def _happen(self, event: Event) -> None:
+        if event.kind == ARRIVAL:
+            arriving = self._pending.popleft()
+            assert arriving.request is not None
+            self.groups[event.group].send(self.clock.now(), arriving.request)
+        elif event.kind == HANGING_UP:
+            self.groups[event.group].abort(self._pending.popleft().gone)
+        else:
+            try:
+                self.groups[event.group].happen(event, -inf)
+            except StuckError as error:
+                self.groups[event.group].abort([error.request_id])
+                self._refused.append((event.group, error))
+            self._account(self._news[event.group][event.rank])
+
+    def _account(self, news: NewsOfSteps) -> None:
+        if news.completed_at is None:
+            return
+        began, ended = news.completed_at
+        news.completed_at = None
+        self.lateness.add(max(0.0, -self.wall.seconds_until(ended)), (ended - began) / self.wall.speed)
+
+    def _tell(self) -> None:
+        """Tell what has happened to those who wait for it."""
+        refused, self._refused = self._refused, []
+        for group, error in refused:
+            self._takers[group](StepNews(refused=[error]))
+        for group, watching in enumerate(self._news):
+            for news in watching:
+                kept, news.kept = news.kept, []
+                for outputs in kept:
+                    if len(outputs):
+                        self._takers[group](StepNews(outputs))
+        for call in self.on_event:
+            call()
+
+
+class GroupStepper:
+    """What :class:`~tokenyard.serve.async_llm.AsyncLLM` submits to: one group of live engines."""
+
+    def __init__(self, engines: LiveEngines, group: int, take: Callable[[StepNews], None]) -> None:
+        self._engines, self._group = engines, group
+        engines.taker(group, take)
+
+    def start(self) -> None:
+        self._engines.start()
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        self._engines.submit(self._group, requests)
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        self._engines.abort(self._group, request_ids)
+
+    def taken(self) -> None:
+        """News are taken in where they are told."""
+
+    def stop(self) -> None:
+        """The engines are stopped by who has made them."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A timer that is not rounded to milliseconds, as that of an event loop is: steps are as short as that. Linux has one
+# that can be waited for like a socket.
+
+_CLOCK_MONOTONIC = 1
+_NONBLOCK = 0o4000
+
+
+class _ItimerSpec(ctypes.Structure):
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("value_s", ctypes.c_long),
+        ("value_ns", ctypes.c_long),
+    )
+
+
+class _Timer:
+    """Calls ``call`` once, after the time that was asked for last."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        self._loop, self._call = loop, call
+        self._is_soon = False
+        self._handle: asyncio.TimerHandle | None = None
+        self._fd: int | None = None
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._fd = self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK)
+            loop.add_reader(self._fd, self._fired)
+
+    def soon(self) -> None:
+        """As soon as others have had their turn."""
+        if not self._is_soon:
+            self._is_soon = True
+            self._loop.call_soon(self._now)
+
+    def after(self, seconds: float) -> None:
+        """After so many seconds, above 0."""
+        if self._fd is None:
+            if self._handle is not None:
+                self._handle.cancel()
+            self._handle = self._loop.call_later(seconds, self._now)
+            return
+        whole = int(seconds)
+        spec = _ItimerSpec(0, 0, whole, max(1, int((seconds - whole) * 1e9)))
+        self._libc.timerfd_settime(self._fd, 0, ctypes.byref(spec), None)
+
+    def _fired(self) -> None:
+        assert self._fd is not None
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return  # it was set anew meanwhile
+        self._now()
+
+    def _now(self) -> None:
+        self._is_soon = False
+        self._call()
+
+    def close(self) -> None:
+        """Call no more."""
+        self._call = lambda: None
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None

@@ -1,0 +1,176 @@
+"""``POST /v1/responses``: one turn, as OpenAI's newer clients ask for it. Nothing is kept between turns."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.serve.emulate.forms import Forms
+from tokenyard.serve.generation import OutputKind
+from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
+from tokenyard.serve.openai.chat import chat_prompt
+from tokenyard.serve.openai.fields import ChatCompletionRequest, bad_field, parse_body
+from tokenyard.serve.openai.generating import EventStream, cancel_on_disconnect, output_room, reply_at_once
+
+__all__ = ["Responses"]
+
+
+class _ResponsesRequest(ChatCompletionRequest, kw_only=True):
+    """The fields that count here; others are passed over."""
+
+    messages: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    input: str | list[Any]
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+
+
+class Responses:
+    """The endpoint."""
+
+    def __init__(self, context: ServerContext, forms: Forms) -> None:
+        self._context, self._forms = context, forms
+
+    async def serve(self, http: Request) -> Response:
+        """Answer, or raise."""
+        context = self._context
+        http.state.prompt_field = "input"
+        kind = _ResponsesRequest
+        request = (await parse_body(http, kind, context.limits.max_body_bytes, is_lenient=True)).request
+        context.check_model(request.model)
+        context.check_open()
+        request.messages, request.tools = _messages(request), None
+        prompt = await chat_prompt(context, request)
+        room = output_room(context, prompt, request.max_output_tokens, field="max_output_tokens", prompt_field="input")
+        params = generation_params(
+            request,
+            max_tokens=room,
+            logprobs=None,
+            prompt_logprobs=None,
+            kind=OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY,
+            defaults=context.defaults,
+        )
+        turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
+        name = f"resp_{uuid.uuid4().hex[:16]}"
+        given = {"prompt_token_ids": prompt.token_ids, "prompt": prompt.text}
+        outputs = context.llm.generate(given, params, name, turn=turn)
+        answer = _Answer(self._forms, request, name, context.answering(request.model), room)
+        if not request.stream:
+            return await reply_at_once(http, answer.whole(outputs), ignored=())
+        events = answer.events(outputs)
+        first = await cancel_on_disconnect(http, _first(events))
+        return EventStream(events, first)
+
+
+async def _first(events: AsyncGenerator[bytes, None]) -> bytes:
+    return await anext(events)
+
+
+def _messages(request: _ResponsesRequest) -> list[dict[str, Any]]:
+    given = [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input
+    messages = [] if request.instructions is None else [{"role": "system", "content": request.instructions}]
+    for each in given:
+        if not isinstance(each, Mapping):
+            raise bad_field("input", each, "give a text, or a list of messages")
+        content = each.get("content", each.get("output", ""))
+        if isinstance(content, list):
+            content = "\n".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+        messages.append({"role": each.get("role", "tool"), "content": content})
+    return messages
+
+
+class _Answer:
+    """Tells the outputs of one request."""
+
+    def __init__(self, forms: Forms, request: _ResponsesRequest, name: str, model: str, room: int) -> None:
+        self._forms, self._request, self._name, self._model, self._room = forms, request, name, model, room
+        self._message = f"msg_{uuid.uuid4().hex[:16]}"
+        self._created = int(time.time())
+
+    async def whole(self, outputs: AsyncGenerator[Any, None]) -> dict[str, Any]:
+        """At once."""
+        last: Any = None
+        async with aclosing(outputs):
+            async for output in outputs:
+                last = output
+        (part,) = last.outputs
+        return self._record(part.text, part.finish_reason, last, len(part.token_ids))
+
+    def _record(self, text: str | None, reason: str | None, last: Any, num_tokens: int) -> dict[str, Any]:
+        request, has_ended = self._request, text is not None
+        is_cut = reason == "length"
+        usage = None
+        if has_ended:
+            prompt, cached = len(last.prompt_token_ids), last.num_cached_tokens
+            usage = {
+                "input_tokens": prompt,
+                "input_tokens_details": {"cached_tokens": cached},
+                "output_tokens": num_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": prompt + num_tokens,
+            }
+        return self._forms.filled(
+            "response",
+            {
+                "id": self._name,
+                "created_at": self._created,
+                "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+                "instructions": request.instructions,
+                "model": self._model,
+                "output": [self._item(text, "completed")] if has_ended else [],
+                "parallel_tool_calls": True,
+                "temperature": 1.0 if request.temperature is None else request.temperature,
+                "tool_choice": "auto",
+                "tools": [],
+                "top_p": 1.0 if request.top_p is None else request.top_p,
+                "background": False,
+                "max_output_tokens": self._room,
+                "service_tier": "auto",
+                "status": ("incomplete" if is_cut else "completed") if has_ended else "in_progress",
+                "truncation": "disabled",
+                "usage": usage,
+            },
+        )
+
+    def _item(self, text: str | None, status: str) -> dict[str, Any]:
+        content = [] if text is None else [self._part(text)]
+        return {"id": self._message, "content": content, "role": "assistant", "status": status, "type": "message"}
+
+    @staticmethod
+    def _part(text: str) -> dict[str, Any]:
+        return {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
+
+    async def events(self, outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
+        """A stream's events, each with its name and number."""
+        number = -1
+
+        def event(kind: str, **fields: Any) -> bytes:
+            nonlocal number
+            number += 1
+            body = msgspec.json.encode({**fields, "sequence_number": number, "type": kind})
+            return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
+
+        at = {"item_id": self._message, "output_index": 0, "content_index": 0}
+        text, tokens, last, reason = "", 0, None, None
+        async with aclosing(outputs):
+            async for output in outputs:
+                if last is None:
+                    for kind in ("response.created", "response.in_progress"):
+                        yield event(kind, response=self._record(None, None, None, 0))
+                    yield event("response.output_item.added", item=self._item(None, "in_progress"), output_index=0)
+                    yield event("response.content_part.added", part=self._part(""), **at)
+                last = output
+                for part in output.outputs:
+                    text, tokens, reason = text + part.text, tokens + len(part.token_ids), part.finish_reason
+                    if part.text:
+                        yield event("response.output_text.delta", delta=part.text, logprobs=[], **at)
+        yield event("response.output_text.done", text=text, logprobs=[], **at)
+        yield event("response.content_part.done", part=self._part(text), **at)
+        yield event("response.output_item.done", item=self._item(text, "completed"), output_index=0)
+        yield event("response.completed", response=self._record(text, reason, last, tokens))

@@ -1,0 +1,350 @@
+"""The application: vLLM's paths over one front of an emulation."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenyard.core.engine import PauseMode
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.serve.emulate.answers import MadeUpText
+from tokenyard.serve.emulate.faults import Faults, FaultyNetwork, fault_of
+from tokenyard.serve.emulate.forms import Forms, on_error
+from tokenyard.serve.emulate.host import Emulation, Front
+from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.emulate.made_up import made_up_json
+from tokenyard.serve.emulate.responses import Responses
+from tokenyard.serve.generation import GenerationDefaults
+from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
+from tokenyard.serve.openai.asking import ClientLimits, ServerContext
+from tokenyard.serve.openai.chat import ChatCompletions
+from tokenyard.serve.openai.completions import Completions
+from tokenyard.serve.openai.embeddings import Embeddings
+from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field
+from tokenyard.serve.openai.generating import Ending, GoneError, on_gone
+from tokenyard.serve.openai.tool_calls.parsers import parser_named
+from tokenyard.serve.recorded_surface import surface_of
+from tokenyard.web.connections import RefusedError, json_body, json_response
+
+__all__ = ["make_app"]
+
+_MOST_BYTES = 64 * 2**20
+
+
+def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults: Faults) -> Starlette:
+    """An ASGI application that starts the engines when it starts."""
+    asked = deployment.settings.launch.asked
+    forms = Forms(
+        surface_of(emulation.resolved.settled.version),
+        tells_cached=bool(asked.value("enable-prompt-tokens-details")),
+    )
+    context = _context(emulation, front, deployment, forms)
+    admin = _Admin(emulation, front, forms, context, faults)
+    utilities, engines = Utilities(context), emulation.engines
+    routes = [
+        Route("/v1/models", admin.models),
+        Route("/health", admin.health),
+        Route("/ping", admin.health, methods=["GET", "POST"]),
+        Route("/load", admin.load),
+        Route("/version", admin.version),
+        Route("/metrics", utilities.metrics),
+        Route("/tokenize", utilities.tokenize, methods=["POST"]),
+        Route("/detokenize", utilities.detokenize, methods=["POST"]),
+        Route("/v1/load_lora_adapter", admin.load_lora, methods=["POST"]),
+        Route("/v1/unload_lora_adapter", admin.unload_lora, methods=["POST"]),
+        Route("/sleep", admin.sleep, methods=["POST"]),
+        Route("/wake_up", admin.wake_up, methods=["POST"]),
+        Route("/is_sleeping", admin.is_sleeping),
+        Route("/pause", admin.pause, methods=["POST"]),
+        Route("/resume", admin.resume, methods=["POST"]),
+        Route("/is_paused", admin.is_paused),
+        Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
+        Route("/emulate/fault", admin.fault, methods=["POST", "GET", "DELETE"]),
+    ]
+    if front.model.is_pooling:
+        routes.append(Route("/v1/embeddings", Embeddings(context).serve, methods=["POST"]))
+    else:
+        routes += [
+            Route("/v1/chat/completions", ChatCompletions(context).serve, methods=["POST"]),
+            Route("/v1/completions", Completions(context).serve, methods=["POST"]),
+            Route("/v1/responses", Responses(context, forms).serve, methods=["POST"]),
+        ]
+    keys = asked.value("api-key")
+    told: dict[bytes, bytes] = {b"vary": b"Origin"}
+    if emulation.is_approximate:
+        told[b"x-approximate-tokens"] = b"true"
+    middleware = [Middleware(_Told, headers=told, clock=engines.wall)]
+    middleware += [Middleware(FaultyNetwork, faults=faults), Middleware(Ending)]
+    if keys:
+        middleware.append(Middleware(ApiKeys, keys=[keys] if isinstance(keys, str) else list(keys)))  # type: ignore[call-overload]
+    kinds = (ApiError, RefusedError, TokenyardError, 404, 405, 500)
+    handlers: dict[Any, Callable[[Request, Exception], Response]] = dict.fromkeys(kinds, on_error)
+    handlers |= {GoneError: on_gone, ClientDisconnect: on_gone}
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        async with context.llm:
+            yield
+
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=life)
+    app.state.context = context
+    return app
+
+
+def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: Forms) -> ServerContext:
+    asked = deployment.settings.launch.asked
+    auto, named = bool(asked.value("enable-auto-tool-choice")), asked.value("tool-call-parser")
+    tools = _Tools(
+        front, enabled=auto, parser=None if named is None else str(named), echo=emulation.settings.answers == "echo"
+    )
+    metrics = [scraped(each.registry) for each in front.metrics]
+
+    def text() -> tuple[bytes, str]:
+        found = [each() for each in metrics]
+        return together([text for text, _ in found]), found[0][1]
+
+    return ServerContext(
+        llm=front.llm,
+        names=front.names,
+        limits=ClientLimits(max_body_bytes=_MOST_BYTES),
+        grammars=front.forms,  # type: ignore[arg-type]  # makes texts where a compiler makes grammars
+        defaults=GenerationDefaults({}),
+        tool_parser=tools.parser,
+        is_lenient=True,
+        formed=forms.formed,
+        script=tools.script,
+        metrics=text,
+    )
+
+
+class _Tools:
+    """What is said to a chat before any model would think: a call of a tool, or what the client said last."""
+
+    def __init__(self, front: Front, *, enabled: bool, parser: str | None, echo: bool) -> None:
+        self._front, self._enabled, self._echo = front, enabled, echo
+        self._name = parser
+        known = parser if parser in _CALLS else "hermes"
+        self.parser = parser_named(known if enabled else None, enabled=enabled)
+        self._form = known
+
+    def script(self, request: ChatCompletionRequest) -> MadeUpText | None:
+        """A text, or None: words. Raises ApiError where vLLM would."""
+        if request.response_format is not None or request.structured_outputs is not None:
+            return None
+        last = request.messages[-1] if request.messages else {}
+        if request.tools and request.tool_choice in (None, "auto"):
+            if not self._enabled:
+                if request.tool_choice == "auto":
+                    fix = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+                    raise ApiError(400, fix, param="tool_choice")
+            elif last.get("role") != "tool":
+                return self._call(request.tools)
+        if self._echo and isinstance(last.get("content"), str) and last["content"]:
+            return MadeUpText(str(last["content"]))
+        return None
+
+    def _call(self, tools: Sequence[Mapping[str, Any]]) -> MadeUpText | None:
+        """A call of one of the tools, in the form that the parser reads; after a tool has answered there is none."""
+        chance = self._front.forms.chance
+        function = chance.choice(list(tools)).get("function")
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise bad_field("tools", list(tools), 'give {"type": "function", "function": {"name": ...}}')
+        schema = function.get("parameters") or {"type": "object"}
+        try:
+            arguments = made_up_json(schema, chance)
+        except ConfigError as error:
+            raise bad_field("tools", schema, error.fix) from None
+        return MadeUpText(_CALLS[self._form](function["name"], arguments if isinstance(arguments, dict) else {}))
+
+
+_CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {
+    "hermes": lambda name, arguments: (
+        f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+    ),
+    "llama3_json": lambda name, arguments: json.dumps({"name": name, "parameters": arguments}),
+}
+"""How a call is written, for the parsers that there are; for others it is Hermes's form."""
+
+
+class _Told:
+    """ASGI middleware: what every answer's head says."""
+
+    def __init__(self, app: ASGIApp, headers: Mapping[bytes, bytes], clock: WallClock) -> None:
+        self._app, self._headers, self._clock = app, list(headers.items()), clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                more = [*self._headers, (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())]
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
+            await send(message)
+
+        await self._app(scope, receive, told)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What operators ask for.
+
+
+class _Admin:
+    """The endpoints beside those that generate."""
+
+    def __init__(
+        self, emulation: Emulation, front: Front, forms: Forms, context: ServerContext, faults: Faults
+    ) -> None:
+        self._emulation, self._front, self._forms = emulation, front, forms
+        self._context, self._faults = context, faults
+        self._ranks = emulation.engines.groups[front.group].ranks
+        self._is_paused = self._sleeps = False
+
+    async def models(self, _: Request) -> Response:
+        """The names of the model, and its adapters."""
+        front, forms = self._front, self._forms
+        length, created = front.model.max_model_len, int(time.time())
+        data = [forms.model_card(name, None, front.model.name, created, length) for name in front.names]
+        data += [forms.model_card(each, front.names[0], each, created, length) for each in front.model.adapters]
+        return json_response({"object": "list", "data": data})
+
+    async def health(self, _: Request) -> Response:
+        """200 while requests are answered."""
+        if self._context.llm.death is not None:
+            return Response(status_code=503)
+        return Response()
+
+    async def load(self, _: Request) -> Response:
+        """Requests that are being answered."""
+        return json_response({"server_load": self._context.llm.num_unfinished})
+
+    async def version(self, _: Request) -> Response:
+        """The vLLM that is emulated."""
+        return json_response({"version": self._forms.version})
+
+    # ---- adapters
+
+    async def load_lora(self, http: Request) -> Response:
+        """An adapter by name; its weights are not looked at."""
+        fields = await _fields(http)
+        name, path, adapters = fields.get("lora_name"), fields.get("lora_path"), self._front.model.adapters
+        if not name or not path:
+            raise ApiError(400, "Both 'lora_name' and 'lora_path' must be provided.")
+        if self._emulation.resolved.scheduler.max_loras < 1:
+            raise ApiError(400, "the server was started without --enable-lora")
+        if name in adapters and not fields.get("load_inplace"):
+            raise ApiError(400, f"The lora adapter '{name}' has already been loaded.")
+        if name not in adapters:
+            adapters.append(str(name))
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def unload_lora(self, http: Request) -> Response:
+        """No more requests for it."""
+        name, adapters = (await _fields(http)).get("lora_name"), self._front.model.adapters
+        if not name:
+            raise ApiError(400, "'lora_name' needs to be provided to unload a LoRA adapter.")
+        if name not in adapters:
+            raise ApiError(404, f"The lora adapter '{name}' cannot be found.")
+        adapters.remove(str(name))
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
+
+    # ---- sleep, pause, caches
+
+    async def sleep(self, http: Request) -> Response:
+        """As after ``/sleep`` of vLLM: nothing is scheduled, and the cache is forgotten."""
+        level = http.query_params.get("level", "1")
+        self._pause(PauseMode.ABORT)
+        self._sleeps = True
+        for rank in self._ranks:
+            rank.core.reset_prefix_cache(reset_running_requests=True)
+        for each in self._front.metrics:
+            each.sleep_state = "discard_all" if level == "2" else "weights_offloaded"
+        return Response()
+
+    async def wake_up(self, _: Request) -> Response:
+        """Go on."""
+        self._sleeps = False
+        self._resume()
+        for each in self._front.metrics:
+            each.sleep_state = "awake"
+        return Response()
+
+    async def is_sleeping(self, _: Request) -> Response:
+        return json_response({"is_sleeping": self._sleeps})
+
+    async def pause(self, http: Request) -> Response:
+        """``mode``: abort, wait or keep."""
+        try:
+            self._pause(PauseMode(http.query_params.get("mode", "abort")))
+        except ValueError:
+            raise bad_field("mode", http.query_params.get("mode"), "use abort, wait or keep") from None
+        return json_response({"status": "paused"})
+
+    async def resume(self, _: Request) -> Response:
+        """Go on."""
+        self._resume()
+        return json_response({"status": "resumed"})
+
+    async def is_paused(self, _: Request) -> Response:
+        return json_response({"is_paused": self._is_paused})
+
+    def _pause(self, mode: PauseMode) -> None:
+        self._is_paused = True
+        for rank in self._ranks:
+            rank.receive()
+            self._context.llm.aborted([each.request_id for each in rank.core.pause(mode)])
+        self._emulation.engines.wake()
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        for rank in self._ranks:
+            rank.core.resume()
+            rank.receive()
+        self._emulation.engines.wake()
+
+    async def reset_prefix_cache(self, http: Request) -> Response:
+        """Forget what is cached; refused while blocks are in use, unless running requests may start again."""
+        running = http.query_params.get("reset_running_requests", "false").lower() == "true"
+        done = True
+        for rank in self._ranks:
+            done = rank.core.reset_prefix_cache(reset_running_requests=running) and done
+        self._emulation.engines.wake()
+        return Response(status_code=200 if done else 500)
+
+    # ---- faults
+
+    async def fault(self, http: Request) -> Response:
+        """Begin one (POST), end one or all (DELETE), tell those in force."""
+        if http.method == "DELETE":
+            self._faults.end(http.query_params.get("kind"))
+        elif http.method == "POST":
+            try:
+                self._faults.begin(fault_of(await _fields(http)))
+            except ConfigError as error:
+                raise bad_field("fault", error.value, error.fix) from None
+        return json_response({"faults": [msgspec.to_builtins(each) for each in self._faults.in_force()]})
+
+
+async def _fields(http: Request) -> dict[str, Any]:
+    body = await json_body(http, _MOST_BYTES)
+    try:
+        fields = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise ApiError(400, f"the body is no JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ApiError(400, "the body has to be an object")
+    return fields

@@ -1,0 +1,63 @@
+# What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
+# isort: skip_file
+
+from tokenyard.sim.replay import (
+    ReplayResult as ReplayResult,
+    EngineUse as EngineUse,
+    RefusedRequest as RefusedRequest,
+    Progress as Progress,
+    replay_parallel as replay_parallel,
+)
+from tokenyard.sim.extent import EndedBy as EndedBy
+from tokenyard.sim.choices import MakesConnector as MakesConnector
+from tokenyard.sim.rows.rows import ReplayRows as ReplayRows
+from tokenyard.explain.render.table import RowTable as RowTable
+from tokenyard.sim.replicas import Autoscaling as Autoscaling
+from tokenyard.explain.report.report import (
+    ReplicaChange as ReplicaChange,
+    ReplicaFigures as ReplicaFigures,
+    ClientFigures as ClientFigures,
+)
+from tokenyard.sim.engines import RankUse as RankUse
+from tokenyard.sim.routers import (
+    Router as Router,
+    EngineState as EngineState,
+    EngineReport as EngineReport,
+    router_maker as router_maker,
+    Fleet as Fleet,
+)
+from tokenyard.sim.settings import ReplaySettings as ReplaySettings, KVLink as KVLink
+from tokenyard.steptime.model import (
+    LatencyModel as LatencyModel,
+    StepShape as StepShape,
+    ConstantLatency as ConstantLatency,
+    Transfer as Transfer,
+    TransferDirection as TransferDirection,
+)
+from tokenyard.steptime.pace import MachineSpeed as MachineSpeed, VirtualClock as VirtualClock
+from tokenyard.models.gpus import GPU as GPU
+from tokenyard.models.spec import ModelSpec as ModelSpec
+from tokenyard.workload.builder import Session as Session, Text as Text
+from tokenyard.workload.record import (
+    TokenSource as TokenSource,
+    StreamTokens as StreamTokens,
+    Segment as Segment,
+    seed_of as seed_of,
+    ListedTokens as ListedTokens,
+    HashedTokens as HashedTokens,
+    JoinedTokens as JoinedTokens,
+    Remark as Remark,
+    Clients as Clients,
+)
+from tokenyard.workload.generators import RandomOptions as RandomOptions
+from tokenyard.workload.logs.logged import Stamp as Stamp, TimeUnit as TimeUnit, LogOptions as LogOptions
+from tokenyard.workload.load import LoadShape as LoadShape
+from tokenyard.explain.report.figures import LatencyFigures as LatencyFigures
+from tokenyard.explain.report.slo import SLO as SLO
+from tokenyard.sim.executor import SimulatedSpeculation as SimulatedSpeculation
+from tokenyard.sim.transfers import (
+    KVTransfer as KVTransfer,
+    SimulatedConnector as SimulatedConnector,
+    Link as Link,
+    SimulatedTransfers as SimulatedTransfers,
+)

@@ -1,0 +1,12 @@
+# What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
+# isort: skip_file
+
+from tokenyard.vllm.fast import FastScheduler as FastScheduler, AsyncFastScheduler as AsyncFastScheduler
+from tokenyard.vllm.policies.schedulers import (
+    ContinuumScheduler as ContinuumScheduler,
+    AsyncContinuumScheduler as AsyncContinuumScheduler,
+)
+from tokenyard.vllm.tracing.schedulers import (
+    TracingScheduler as TracingScheduler,
+    AsyncTracingScheduler as AsyncTracingScheduler,
+)

@@ -1,0 +1,76 @@
+"""What is read without tyro is what tyro reads; help, mistakes and whatever is not plain are left to it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast, get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.cli.support.flag_names import Flag, flags_of
+from tokenyard.cli.support.flags import COMMANDS, Command
+from tokenyard.cli.support.flags.marks import POSITIONAL
+from tokenyard.cli.support.parsing import _read
+from tokenyard.cli.support.plain_words import read_plainly
+
+WORDS = ("1", "-1", "0.5", "1e3", "chat", "a=1", "None", "", "on", "fcfs", "--", "--json", "x y", "9" * 19)
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A command, some of its flags with words behind them that may fit, and words that stand alone."""
+    command, name = draw(st.sampled_from(list(COMMANDS.items())))
+    flags = flags_of(cast(type, command))
+    words = draw(st.lists(st.sampled_from(("a", "b")), max_size=2)) if draw(st.booleans()) else ["a"]
+    for each in draw(st.lists(st.sampled_from([each for each in flags if POSITIONAL not in each.said]), max_size=3)):
+        spelt = draw(st.sampled_from(each.spellings))
+        values = draw(st.lists(st.sampled_from((*_fitting(each), *WORDS)), max_size=2))
+        if draw(st.booleans()) and values:
+            words += [f"{spelt}={values[0]}", *values[1:]]
+        else:
+            words += [spelt if draw(st.integers(0, 5)) else spelt.replace("--", "--no-", 1), *values]
+    words += draw(st.lists(st.sampled_from(("a", "b")), max_size=1))
+    return [name, *words]
+
+
+def _fitting(flag: Flag) -> list[str]:
+    kind: Any = flag.kind
+    choices = [each for part in (kind, *get_args(kind)) if get_origin(part) is Literal for each in get_args(part)]
+    return choices or ["7", "name"]
+
+
+def as_tyro_reads(words: list[str]) -> Command | None:
+    try:
+        return _read(words)
+    except SystemExit:
+        return None
+
+
+@given(command_lines())
+def test_what_is_plain_is_read_as_tyro_reads_it(words: list[str]) -> None:
+    plain = read_plainly(words)
+    if plain is not None:
+        assert plain == as_tyro_reads(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run chat --limit 3 --slo ttft_p90=1s tpot:4 --json",
+        "run a.csv b.csv --no-enable-prefix-caching --cudagraph-capture-sizes 1 2 --advice none",
+        "plan chat --set max_num_seqs=1 --space b=2 --maximize load --no-largest-load",
+        "whatif t --policies x --set a=1 --set b=2",
+        "view",
+    ],
+)
+def test_usual_lines_need_no_tyro(line: str) -> None:
+    words = line.split()
+    assert read_plainly(words) == as_tyro_reads(words) is not None
+
+
+@pytest.mark.parametrize(
+    "line", ["", "fly", "run", "run chat --limit x", "run chat --help", "run chat --jsn", "run a -1"]
+)
+def test_mistakes_and_help_are_tyros(line: str) -> None:
+    assert read_plainly(line.split()) is None

@@ -1,0 +1,117 @@
+"""Figures per class: the same as of each class's rows alone, with bounds of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokenyard as ty
+from tokenyard.cli.main import main
+from tokenyard.explain.report.classes import slos_by_class
+
+DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")
+
+
+def workload() -> ty.Workload:
+    w = ty.WorkloadBuilder("two kinds", seed=3)
+    for number, at in enumerate(w.poisson(rate=3.0, n=24)):
+        is_batch = number % 3 == 0
+        session = w.session(at=at, priority=int(is_batch))
+        session.turn(user=1500 if is_batch else 200, output=40, meta={"tier": "batch" if is_batch else "interactive"})
+    return w.build()
+
+
+@pytest.fixture(scope="module")
+def found() -> ty.RunResult:
+    return ty.run(workload(), DEPLOYMENT, policy="priority")
+
+
+def test_each_class_has_the_figures_of_its_rows(found: ty.RunResult) -> None:
+    classes = found.by("tier")
+    assert [each.name for each in classes.classes] == ["interactive", "batch"]
+    for each in classes.classes:
+        mine = found.requests["tier"] == each.name
+        assert each.requests == each.finished == mine.sum()
+        assert each.ttft_ms.p95 == pytest.approx(np.percentile(found.requests["ttft_ms"][mine], 95))
+        ids = set(found.requests["request_id"][mine].tolist())
+        lost = [
+            seconds
+            for request_id, seconds in zip(found.waits["request_id"], found.waits["seconds"], strict=True)
+            if request_id in ids
+        ]
+        assert each.waited_s == pytest.approx(sum(lost))
+    assert sum(each.requests for each in classes.classes) == len(found.requests)
+    assert classes["interactive"].waited_for == "max_num_seqs"
+
+
+def test_bounds_are_of_one_class_or_of_all_others(found: ty.RunResult) -> None:
+    classes = found.by("tier", slo="batch:ttft_p95=10min ttft_p50=1ms")
+    batch, interactive = classes["batch"].goodput, classes["interactive"].goodput
+    assert batch is not None
+    assert interactive is not None
+    assert (batch.met, interactive.met) == (True, False)
+    assert [each.name for each in batch.objectives] == ["ttft_p95"]
+    assert batch.requests == classes["batch"].finished
+
+
+def test_the_run_without_bounds_has_none(found: ty.RunResult) -> None:
+    assert found.by("priority")["1"].goodput is None
+
+
+def test_numbers_with_many_values_are_ranges(found: ty.RunResult) -> None:
+    longer = ty.run("chat", DEPLOYMENT, limit=6)
+    names = [each.name for each in longer.by("prompt_tokens").classes]
+    assert all(name.startswith("prompt_tokens ") for name in names)
+    assert [each.name for each in found.by("prompt_tokens").classes] == ["200", "1500"]
+
+
+@pytest.mark.parametrize(
+    ("slo", "classes"),
+    [
+        ("ttft_p90=1s", {""}),
+        ("tpot:40", {""}),
+        ("e2el_p90=1s,interactive:tpot:40", {"", "interactive"}),
+        ("batch:e2e_p95=10min", {"batch"}),
+        ("0:ttft:500", {"0"}),
+    ],
+)
+def test_a_bound_names_its_class(slo: str, classes: set[str]) -> None:
+    assert set(slos_by_class([[slo]])) == classes
+
+
+def test_what_cannot_be_is_named(found: ty.RunResult) -> None:
+    for by, slo, field in (
+        ("tear", None, "column"),
+        ("tier", "gold:ttft_p95=1s", "slo"),
+        ("tier", "batch:x=1s", "slo"),
+    ):
+        with pytest.raises(ty.ConfigError) as caught:
+            found.by(by, slo)
+        assert caught.value.field == field
+    with pytest.raises(ty.ConfigError, match="bound tpot"):
+        found.by("tier", "batch:itl_p99=1s")
+
+
+LOG = "arrival_time,prompt_tokens,completion_tokens,user,service_tier\n" + "".join(
+    f"{number},{100 + number},8,team-{number % 2},{'batch' if number % 3 == 0 else 'interactive'}\n"
+    for number in range(9)
+)
+
+
+def test_a_log_tells_users_and_tiers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "gateway.csv"
+    log.write_text(LOG)
+    given = ["run", str(log), "--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--advice", "none"]
+    assert main([*given, "--by", "service_tier"]) == 2
+    assert main([*given, "--by", "tier", "--json", "--slo", "batch:ttft_p95=1s"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["by"] == "tier"
+    assert {each["name"]: each["requests"] for each in answer["classes"]} == {"batch": 3, "interactive": 6}
+    assert [each["goodput"] is None for each in answer["classes"]] == [True, False]
+    assert main([*given, "--by", "user"]) == 0
+    assert "team-1" in capsys.readouterr().out
+    assert main([*given, "--slo", "batch:ttft_p95=1s"]) == 2
+    assert "--by" in capsys.readouterr().err

@@ -1,0 +1,105 @@
+"""GPUs by the names of drivers, clouds and slices, and from a file of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tokenyard.errors import ConfigError
+from tokenyard.models.gpus import GPUS, INSTANCES, gpu_of_device, named_gpu
+from tokenyard.steptime.formula import arithmetic_rate, gpus_together
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA-A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A10G", "a10g"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L40", "l40"),
+        ("Tesla T4", "t4"),
+        ("Tesla V100-SXM2-16GB", "v100-16gb"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA GB300", "gb300"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
+        ("AMD Instinct MI300X OAM", "mi300x"),
+        ("AMD_Instinct_MI355X", "mi355x"),
+        ("HL-325L", "gaudi3"),
+        ("g5.xlarge", "a10g"),
+        ("a3-highgpu-8g", "h100"),
+        ("p5en.48xlarge", "h200"),
+        ("Standard_ND96isr_MI300X_v5", "mi300x"),
+    ],
+)
+def test_drivers_and_clouds_are_understood(said: str, name: str) -> None:
+    assert named_gpu(said).name == name
+
+
+@pytest.mark.parametrize(
+    "said", ["NVIDIA A100", "GeForce RTX 4090 Laptop GPU", "NVIDIA T400", "", "NVIDIA L4 MIG 1g.5gb"]
+)
+def test_what_is_not_known_or_not_clear_is_none(said: str) -> None:
+    assert gpu_of_device(said) is None
+
+
+def test_a_machine_of_a_cloud_says_how_many_it_has() -> None:
+    assert gpus_together(named_gpu("g5.xlarge")) == 1
+    assert gpus_together(named_gpu("g6e.24xlarge")) == 4
+    assert gpus_together(named_gpu("a4x-highgpu-4g")) == 72  # by NVLink
+    assert {name for _, name, _ in INSTANCES} <= {*GPUS}
+
+
+def test_a_slice_has_its_share_and_no_links() -> None:
+    whole = GPUS["h100"]
+    for said in ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", "h100-3g.40gb"):
+        part = named_gpu(said)
+        assert part.name == "h100-3g.40gb"
+        assert part.memory_bytes == whole.memory_bytes // 2
+        assert part.memory_bandwidth == whole.memory_bandwidth / 2
+        assert part.bf16_flops == pytest.approx(whole.bf16_flops * 3 / 7)
+        assert part.link_bandwidth == whole.pcie_bandwidth
+        assert gpus_together(part) == 1
+    assert named_gpu("a100-80gb-1g.10gb").memory_bytes == GPUS["a100-80gb"].memory_bytes // 8
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "memory = 96\nbandwidth = 3000\nbfloat16 = 500\npcie = 64\nlink = 200\nfloat8 = 900\nper_machine = 4\n"
+    )
+    gpu = named_gpu(str(file))
+    assert (gpu.name, gpu.memory_bytes, gpu.link_bandwidth) == ("mine", 96 << 30, 200e9)
+    assert (arithmetic_rate(gpu, "float8"), arithmetic_rate(gpu, "float4")) == (900e12, 0)
+    assert gpus_together(gpu) == 4
+    hopper = tmp_path / "hopper.toml"
+    hopper.write_text('memory = 96\nbandwidth = 3000\nbfloat16 = 500\npcie = 64\ngeneration = "hopper"\n')
+    assert named_gpu(str(hopper)).float8_flops == 1000e12
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ("memory = 96\nbandwidth = 3000\nbfloat16 = 500\n", "pcie"),
+        ("memory = -1\n", "memory"),
+        ("memory = true\n", "memory"),
+        ("memory = nan\n", "memory"),
+        ("memry = 96\n", "memry"),
+        ("per_machine = 1.5\n", "per_machine"),
+        ('capability = "nine"\n', "capability"),
+        ('generation = "kepler"\n', "generation"),
+        ("name = 3\n", "name"),
+        ("[[[", "gpu"),
+    ],
+)
+def test_a_file_that_does_not_work_names_its_field(tmp_path: Path, content: str, field: str) -> None:
+    file = tmp_path / "gpu.toml"
+    file.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        named_gpu(str(file))
+    assert caught.value.field.endswith(field)
+    with pytest.raises(ConfigError, match=r"gpu = .*missing"):
+        named_gpu(str(tmp_path / "missing.toml"))

@@ -1,0 +1,51 @@
+"""An emulated server in this process: its application, its engines, a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.surface import make_app
+
+__all__ = ["LINE", "Emulated", "emulated"]
+
+LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 16 --max-model-len 2048 --served-model-name toy"
+
+
+class Emulated:
+    """One that answers."""
+
+    def __init__(self, client: TestClient, emulation: Emulation) -> None:
+        self.client, self.emulation = client, emulation
+
+    def post(self, path: str, **fields: Any) -> Any:
+        """A request's answer."""
+        return self.client.post(path, json=fields)
+
+    def chat(self, text: str = "Hello there", **fields: Any) -> Mapping[str, Any]:
+        """A chat's whole answer."""
+        answer = self.post("/v1/chat/completions", messages=[{"role": "user", "content": text}], **fields)
+        assert answer.status_code == 200, answer.text
+        found: Mapping[str, Any] = answer.json()
+        return found
+
+    @property
+    def num_held_blocks(self) -> int:
+        """Blocks that somebody holds; 0 when nothing runs."""
+        schedulers = [rank.scheduler for group in self.emulation.engines.groups for rank in group.ranks]
+        return sum(each.num_total_blocks - 1 - each.num_free_blocks for each in schedulers)
+
+
+@contextmanager
+def emulated(line: str = LINE, *, speed: float = 200.0, answers: str = "words", **given: Any) -> Iterator[Emulated]:
+    """A server of that line, on an H100 that is fast forwarded."""
+    deployment = Deployment(line, gpu="h100", **given)
+    with closing(emulate(deployment, EmulateSettings(speed=speed, answers=answers))) as emulation:
+        app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
+        with TestClient(app, raise_server_exceptions=False) as client:
+            yield Emulated(client, emulation)

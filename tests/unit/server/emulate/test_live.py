@@ -1,0 +1,93 @@
+"""The emulation is the replay, live: a replay of a live run's arrivals takes the same decisions, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+pytest.importorskip("starlette", reason="starlette is not installed (extra: server)")
+pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
+
+from tokenyard.core.sched.observer import StepObserver
+from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.generation import GenerationParams, Turn
+from tokenyard.sim.replay import replay
+from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
+
+LINE = (
+    "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 6 --max-model-len 1024 --max-num-batched-tokens 256"
+    " --num-gpu-blocks-override 120"
+)
+
+
+class Decisions(StepObserver):
+    """Keeps who was scheduled when, and with how many tokens."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[float, tuple[str, ...], tuple[int, ...], tuple[str, ...]]] = []
+        self.arrivals: dict[str, float] = {}
+
+    def request_arrived(self, ts: float, request: object) -> None:
+        self.arrivals[request.request_id] = request.arrival_time  # type: ignore[attr-defined]
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: object, state: object) -> None:
+        if output.total_num_scheduled_tokens:
+            new = tuple(output.num_new_tokens.tolist())
+            self.steps.append((round(ts, 9), tuple(output.req_ids), new, tuple(output.preempted_req_ids)))
+
+
+@pytest.mark.parametrize("extra", ["", " --no-async-scheduling", " --scheduling-policy priority", " -pp 2"])
+def test_live_decisions_are_those_of_the_replay(extra: str) -> None:
+    chance = random.Random(7)
+    shared = [chance.randrange(1000, 5000) for _ in range(64)]
+    prompts = [
+        shared[: chance.choice((0, 32, 64))] + chance.choices(range(1000, 5000), k=chance.randint(5, 300))
+        for _ in range(40)
+    ]
+    lengths = [chance.randint(1, 60) for _ in prompts]
+    priorities = [chance.randrange(3) if "priority" in extra else 0 for _ in prompts]
+    deployment = Deployment(LINE + extra, gpu="h100")
+    live = Decisions()
+
+    async def run() -> None:
+        emulation = emulate(deployment, EmulateSettings(speed=5), observers=[live])
+        async with emulation.fronts[0].llm as llm:
+
+            async def one(i: int) -> None:
+                await asyncio.sleep(chance.random() * 0.1)
+                params = GenerationParams(max_tokens=lengths[i], ignore_eos=True)
+                tokens = 0
+                async for output in llm.generate(prompts[i], params, str(i), turn=Turn(priority=priorities[i])):
+                    tokens = len(output.outputs[0].token_ids)
+                assert tokens == lengths[i]
+
+            await asyncio.gather(*(one(i) for i in range(len(prompts))))
+            emulation.engines.stop()
+
+    asyncio.run(run())
+    again, resolved = Decisions(), deployment.resolve()
+    requests = [
+        WorkloadRequest(
+            request_id=str(i),
+            prompt=ListedTokens(prompts[i]),
+            max_tokens=lengths[i],
+            arrival_time=live.arrivals[str(i)],
+            priority=priorities[i],
+        )
+        for i in sorted(range(len(prompts)), key=lambda i: live.arrivals[str(i)])
+    ]
+    replay(
+        Workload("live", requests),
+        resolved.scheduler,
+        resolved.cache,
+        resolved.latency,
+        observer=again,
+        policy=resolved.policy,
+    )
+    assert len(live.steps) > 20
+    for ours, theirs in zip(live.steps, again.steps, strict=True):
+        assert ours == theirs
