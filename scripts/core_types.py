@@ -46,7 +46,9 @@ def read_sources(package: Path, modules: tuple[str, ...]) -> list[Source]:
         declared = _IS_CLASS_OF_C.findall(own.read_text(encoding="utf-8")) if own.exists() else None
         classes: dict[str, ast.ClassDef] = {}
         for node in tree.body:
-            if isinstance(node, ast.ClassDef) and (_is_plain(node, classes) if declared is None else node.name in declared):
+            if isinstance(node, ast.ClassDef) and (
+                _is_plain(node, classes) if declared is None else node.name in declared
+            ):
                 classes[node.name] = node
         name = f"{package.name}.{module}".replace("/", ".")
         sources.append(Source(name, tree, classes, declared is not None))
@@ -94,7 +96,9 @@ def _class(node: ast.ClassDef, source: Source, known: dict[str, str], parts: dic
     attributes = {name: kind for name, kind in _attributes(node, known, parts).items() if name not in inherited}
     lines = [f"cdef class {node.name}{f'({bases[0]})' if bases else ''}:"]
     lines += [f"    cdef public {kind} {name}" for name, kind in attributes.items()]
-    lines += [f"    {line}" for each in node.body if isinstance(each, ast.FunctionDef) and (line := _method(each, known))]
+    lines += [
+        f"    {line}" for each in node.body if isinstance(each, ast.FunctionDef) and (line := _method(each, known))
+    ]
     return lines if len(lines) > 1 else [*lines, "    pass"]
 
 
@@ -102,7 +106,12 @@ def _attributes(node: ast.ClassDef, known: dict[str, str], parts: dict[str, str]
     """Attribute -> how it is declared."""
     found: dict[str, str] = {}
     for each in node.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.value is None and "ClassVar" not in ast.unparse(each.annotation):
+        if (
+            isinstance(each, ast.AnnAssign)
+            and isinstance(each.target, ast.Name)
+            and each.value is None
+            and "ClassVar" not in ast.unparse(each.annotation)
+        ):
             found[each.target.id] = _declared(each.annotation, known)
     for method in node.body:
         if isinstance(method, ast.FunctionDef):
@@ -115,7 +124,9 @@ def _attributes(node: ast.ClassDef, known: dict[str, str], parts: dict[str, str]
     return found
 
 
-def _assigned(node: ast.AST, given: dict[str, ast.expr | None], parts: dict[str, str]) -> list[tuple[str, ast.expr | None]]:
+def _assigned(
+    node: ast.AST, given: dict[str, ast.expr | None], parts: dict[str, str]
+) -> list[tuple[str, ast.expr | None]]:
     """Attributes of ``self`` that a statement assigns, and what is known of their kind."""
     if isinstance(node, ast.AnnAssign):
         name = _of_self(node.target)
@@ -126,7 +137,11 @@ def _assigned(node: ast.AST, given: dict[str, ast.expr | None], parts: dict[str,
     for target in node.targets:
         if isinstance(target, ast.Tuple):
             values = node.value.elts if isinstance(node.value, ast.Tuple) else [None] * len(target.elts)
-            found += [(name, _kind_of(value, given, parts)) for each, value in zip(target.elts, values, strict=False) if (name := _of_self(each))]
+            found += [
+                (name, _kind_of(value, given, parts))
+                for each, value in zip(target.elts, values, strict=False)
+                if (name := _of_self(each))
+            ]
         elif name := _of_self(target):
             found.append((name, _kind_of(node.value, given, parts)))
     return found
@@ -152,13 +167,24 @@ def _declared(annotation: ast.expr | None, known: dict[str, str]) -> str:
     if text in known:
         return text
     head, bracket, _ = text.partition("[")
-    return head if head in _CONTAINERS and bracket and text.endswith("]") and " | " not in text.split("]")[-1] else "object"
+    return (
+        head
+        if head in _CONTAINERS and bracket and text.endswith("]") and " | " not in text.split("]")[-1]
+        else "object"
+    )
 
 
 def _method(node: ast.FunctionDef, known: dict[str, str]) -> str | None:
     """A method as C calls it; None where only Python can."""
     args = node.args
-    if node.name.startswith("__") or node.decorator_list or args.kwonlyargs or args.vararg or args.kwarg or args.posonlyargs:
+    if (
+        node.name.startswith("__")
+        or node.decorator_list
+        or args.kwonlyargs
+        or args.vararg
+        or args.kwarg
+        or args.posonlyargs
+    ):
         return None
     if any(isinstance(each, _MAKES_CLOSURE) for statement in node.body for each in ast.walk(statement)):
         return None

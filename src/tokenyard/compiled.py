@@ -1,9 +1,9 @@
 """The modules that every step passes run compiled where they have been compiled, else interpreted as they are.
 
-    core/kv/block_pool.py              what it does: the only text
-    core/kv/block_pool.pxd             which of its names are numbers, for Cython alone
-    _compiled/core/kv/block_pool.*.so  what scripts/compile_core.py makes of both
-    _compiled/made-from.txt            and a checksum of what it was made from
+    core/table.py              what it does: the only text; its annotations become the types of C
+    core/kv/block_pool.pxd     which names are numbers, for Cython alone, where annotations do not do
+    _compiled/core/table.*.so  what scripts/compile_core.py makes of them
+    _compiled/made-from.txt    and checksums of what it was made from
 
 Either all modules of :data:`MODULES` are compiled or none, and they count only as long as the text beside them is what
 they were made from. ``TOKENYARD_INTERPRETED=1`` passes them over: a debugger sees Python then.

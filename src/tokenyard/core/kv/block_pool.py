@@ -216,7 +216,8 @@ class PrefixIndex:
         oldest = list(map(first.pop, hashes))
         if oldest != blocks:
             first.update(zip(hashes, oldest, strict=True))
-            raise KeyError([block for block, known in zip(blocks, oldest, strict=True) if block != known][0])
+            wrong = [block for block, known in zip(blocks, oldest, strict=True) if block != known]
+            raise KeyError(wrong[0])
 
     def _discard_one(self, block_hash: BlockHash, block: int) -> None:
         """Forget one of perhaps several blocks with the same content."""
