@@ -57,6 +57,7 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/generate_api.py --check
 	@$(BIN)/python scripts/generate_vocabulary.py --check
 	@$(BIN)/python scripts/generate_vllm_flags.py --check
+	@$(BIN)/python scripts/generate_versions.py --check
 	@$(BIN)/python scripts/generate_deployments.py --check
 
 .PHONY: types
@@ -141,6 +142,10 @@ demo-server:  ## Make a tiny model, serve it, and show its live trace in the vie
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
 	@PYTHONPATH=src .venv-engine/bin/python -m tokenyard.cli.main serve demo --view --demo-clients 8 $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: $(INSTALLED_DEV)  ## Other simulators on the same requests: CPU time in turns, and what each predicts (first run: installs them)
+	@$(BIN)/python benchmarks/peers.py $(ARGS)
+
 .PHONY: bench-engine
 bench-engine:  ## Tokens per second beside transformers' continuous batching, and vLLM's where .venv-vllm-0.32 is (as test-engine: installs torch)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
@@ -157,9 +162,19 @@ smoke-engine:  ## A minute of test-engine, if .venv-engine is there
 .PHONY: differential
 differential: VLLM ?= 0.22
 differential: SCENARIOS ?= 2000
-differential:  ## Random streams, others every time (or ARGS='--first N'), through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.22|0.33 SCENARIOS=2000
+differential:  ## Random streams, others every time (or ARGS='--first N'), through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.27 SCENARIOS=2000
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
 	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential.py --scenarios $(SCENARIOS) $(ARGS)
+
+.PHONY: follow
+follow: NEWEST ?= 0.33
+follow:  ## What a release of vLLM changed, and which switches ours needs: VERSION=0.34.0, a report in follow-VERSION.md (NEWEST=0.32 follows a known one)
+	@[ -n "$(VERSION)" ] || { echo "Name the release: make follow VERSION=0.34.0" >&2; exit 1; }
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(NEWEST)
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(FOLLOWED)
+	@PYTHONPATH=src:scripts nice .venv-vllm-$(FOLLOWED)/bin/python scripts/follow.py --newest $(NEWEST) \
+		--older $(if $(filter 0.22,$(NEWEST)),.venv-vllm,.venv-vllm-$(NEWEST)) $(ARGS)
+FOLLOWED = $(shell echo "$(VERSION)" | cut -d. -f1,2)
 
 .PHONY: differential-config
 differential-config: VLLM ?= 0.33

@@ -22,9 +22,10 @@ from lockstep.report import case_lines, summary
 from lockstep.scenario import Outcome, run_plan
 from lockstep.shrink import shrunk
 from lockstep.streams import stream
+from noted import note, noted
 from recorder.plan import Scenario
 from recorder.scenarios import LATER, SCENARIOS
-from recorder.versions import IS_FIRST
+from recorder.versions import IS_FIRST, VERSION
 
 __all__ = ["main"]
 
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--most-differences", type=int, default=3, help="stop after so many (default: 3)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
     parser.add_argument("--no-shrink", action="store_true", help="print differences as they were found")
+    parser.add_argument("--note", action="store_true", help="keep the counts for docs/versions.md")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)  # every grammar that is broken on purpose is an error to vLLM
@@ -68,7 +70,28 @@ def main() -> int:
         if len(outcomes) % _EVERY == 0:
             print(f"{len(outcomes)} ({scenario.name}), {time.time() - start:.0f} s", file=sys.stderr, flush=True)
     print("\n".join(summary(vllm.__version__, outcomes, time.time() - start)))
+    if arguments.note:
+        _note(first, outcomes)
     return int(any(o.difference for o in outcomes))
+
+
+def _note(first: int, outcomes: list[Outcome]) -> None:
+    """Keep the counts, unless those of a longer run of this release are kept."""
+    compared = [outcome for outcome in outcomes if not (outcome.refused or outcome.gave_up)]
+    release = vllm.__version__.partition("+")[0]
+    kept = noted().get(VERSION, {}).get("lockstep", {})
+    if kept.get("release") == release and kept["scenarios"] > len(compared):
+        return
+    figures = {
+        "release": release,
+        "first": first,
+        "scenarios": len(compared),
+        "steps": sum(outcome.steps for outcome in compared),
+        "different": sum(outcome.difference is not None for outcome in compared),
+        "refused": sum(outcome.refused is not None for outcome in outcomes),
+        "given_up": sum(outcome.gave_up is not None for outcome in outcomes),
+    }
+    note(VERSION, "lockstep", figures)
 
 
 def _print_case(scenario: Scenario, outcome: Outcome, *, shrink: bool) -> None:

@@ -54,6 +54,11 @@ seen not to read it (`src/tokenyard/models/reading/unread.json`); `--ignore-unmo
 A decoder that the table does not have is read by the fields that most files have; a field beyond them that may matter
 is an error. Where `model.safetensors.index.json` or safetensors files lie beside its `config.json`, their bytes have
 to be what the fields come to, and say what encoders weigh. The header of a report says what was taken for what.
+
+Beside an installed vLLM, `tokenyard describe MODEL` writes a description of what its classes build, on a machine with
+or without a GPU: layers, weights, and what every layer keeps; `--model model.json` takes it. It compares the
+description with vLLM's planner for one and two GPUs, and ends with 1 where something differs.
+
 `--model owner/name` also finds what lies in the cache of the Hugging Face hub (`HF_HUB_CACHE`, `HF_HOME`).
 
 ## Exact

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
 from tokenyard.models.gpus import GPUS
+from tokenyard.vllm.describing.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
 
 REPO = Path(__file__).resolve().parent.parent
 CONFIGS = REPO / "src" / "tokenyard" / "models" / "configs"
@@ -44,7 +44,7 @@ def main() -> int:
     pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
     pretend_torchvision()
     pretend_flashinfer()
-    from planner.ask import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
+    from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
 
     plans, failures = [], 0
     for question in _questions(flags):
@@ -90,7 +90,8 @@ def _questions(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _record(config: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
-    from planner.ask import BuiltModel, recorded
+    from planner.ask import recorded
+    from tokenyard.vllm.describing.built import BuiltModel
 
     size, options = question["tensor_parallel_size"], question["options"]
     available = (question["available_bytes"],) if "available_bytes" in question else AVAILABLE

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.reading.harmless import may_matter
+from tokenyard.vllm.describing.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = REPO / "tests" / "unit" / "models" / "registry.json.gz"
@@ -47,8 +47,8 @@ def main() -> int:
     pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
     pretend_torchvision()
     pretend_flashinfer()
-    from planner.ask import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
     from planner.draw import registry
+    from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
 
     flags.work.mkdir(parents=True, exist_ok=True)
     for name, kind in registry().items():
@@ -147,7 +147,8 @@ def _guarded(configs: Iterator[dict[str, Any]], answers: Any) -> Iterator[dict[s
 
 
 def _case(config: dict[str, Any], size: int, watch: Any) -> dict[str, Any]:
-    from planner.ask import BuiltModel, recorded
+    from planner.ask import recorded
+    from tokenyard.vllm.describing.built import BuiltModel
 
     try:
         built = BuiltModel(config, size, {})

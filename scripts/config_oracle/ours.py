@@ -1,22 +1,19 @@
-"""What a replay makes of a line: `tokenyard run --serve LINE`, up to the first step."""
+"""What a replay makes of a line, `Deployment(LINE)`, up to the first step."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from config_oracle.draw import Case
-from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.flags import RunCommand
-from tokenyard.cli.support.parsing import parse
+from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.resolve import AUTO
+from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
-from tokenyard.questions.scenario import replay_spec
-from tokenyard.questions.traffic import workload_from
+from tokenyard.questions.scenario import Scenario, replay_spec
+from tokenyard.workload.load import load_workload
 
 __all__ = ["Answer", "Ours"]
 
@@ -52,22 +49,17 @@ class Ours:
     """Our side."""
 
     def __init__(self) -> None:
-        run = _read(["run", "random", "--limit", "1"])
-        self._workload = workload_from(run.workload, run.arrivals)
+        self._workload = load_workload("random", limit=1)
 
     def settle(self, case: Case, version: str) -> Answer:
         """Everything that is compared, or why nothing is."""
-        words = ["run", "random", "--serve", case.line, "--gpu", case.gpu, "--vllm-version", version]
-        words += ["--ignore-unmodelled"] if case.ignores else []
         asked = GivenFlags()
-        said = io.StringIO()
         try:
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-                run = _read(words)
-                asked = run.launch.asked
-                setup = replay_spec(scenario_of(run), self._workload)
-        except SystemExit:
-            return Answer({}, refused=f"the words: {said.getvalue()[-300:]}")
+            beside: dict[str, Any] = {"gpu": case.gpu, "vllm_version": version, "ignore_unmodelled": case.ignores}
+            settings = Deployment(case.line, **beside).settings
+            asked = settings.launch.asked
+            groups = {each.name: getattr(settings, each.name) for each in fields(DeploymentSettings)}
+            setup = replay_spec(Scenario(workload="random", **groups), self._workload)
         except NotModelledError as error:
             return Answer({}, refused=f"not modelled: {error}")
         except NoStartError as error:
@@ -88,21 +80,15 @@ class Ours:
         others = tuple(f"a flag of another version: {each}" for each in asked.missing_in(version))
         changes = any(not each.flag.why.startswith("time:") for each in asked.not_modelled)
         changes |= len(named) > len(asked.not_modelled)
-        settings = _settled(setup)
-        if run.scheduler.max_model_len == AUTO:
+        settled = _settled(setup)
+        if settings.scheduler.max_model_len == AUTO:
             # vLLM fits it when it plans blocks, after its configuration: what both fit from is compared.
-            settings["max_model_len"] = setup.settled.model.max_model_len
-        return Answer(settings, named=(*named, *others), changes_values=changes)
+            settled["max_model_len"] = setup.settled.model.max_model_len
+        return Answer(settled, named=(*named, *others), changes_values=changes)
 
 
 def _says(error: NoStartError, words: tuple[str, ...]) -> bool:
     return any(word in str(error) for word in words)
-
-
-def _read(words: list[str]) -> RunCommand:
-    command = parse(words)
-    assert isinstance(command, RunCommand)
-    return command
 
 
 def _settled(setup: ReplaySpec) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from config_oracle.drafts import draft_config
 from config_oracle.draw import CONFIGS, DRAFTS, Case
-from planner.pretend_gpu import pretend_another, pretend_gpu, pretend_installed
 from tokenyard.models.named import named_model
+from tokenyard.vllm.describing.pretend_gpu import pretend_another, pretend_gpu, pretend_installed
 
 __all__ = ["Refused", "Theirs"]
 

@@ -17,6 +17,7 @@
     ├── NestedCallError  a hook calls back into the engine that has called it: nothing is done
     ├── EngineDeadError  an engine has ended by an error, or was shut down: nothing is generated any more
     ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
+    ├── CannotDescribeError  vLLM cannot build a model, or a description has no piece for it
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
 The command line prints the message alone and exits with code 2; a traceback means a bug of ours.
@@ -33,6 +34,7 @@ __all__ = [
     "LOADED_FROM_FILE",
     "MISSING",
     "TOO_LONG",
+    "CannotDescribeError",
     "ConfigError",
     "ConnectorError",
     "EngineDeadError",
@@ -420,6 +422,12 @@ class EngineDeadError(TokenyardError):
     def __init__(self, why: str) -> None:
         super().__init__(f"the engine has ended: {why}")
         self.why = why
+
+
+class CannotDescribeError(TokenyardError):
+    """There is no vLLM, it cannot build the model, or a description has no piece for what the model is made of."""
+
+    code = "cannot_describe"
 
 
 class MissingExtraError(TokenyardError):

@@ -91,6 +91,14 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return replay(folder, "agentic", "--limit=6", "--max-num-seqs=3")
 
 
+@pytest.fixture(scope="session")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Clients that hang up: many requests end aborted, some without having been scheduled."""
+    folder = tmp_path_factory.mktemp("impatient") / "run"
+    pressed = ["--num-gpu-blocks=600", "--max-num-seqs=1", "--client-timeout=2s", "--retries=0"]
+    return replay(folder, "chat", "--limit=20", "--session-rate=6", *pressed)
+
+
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Make pages that watch themselves; options are those of a browser context."""
@@ -119,11 +127,15 @@ def _foreign(url: str) -> bool:
 
 @pytest.fixture
 def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[..., Page]:
-    """Open the page from disk and pick files: `open_files(a, b, state="tab=requests", viewport=...)`."""
+    """Open the page from disk and pick files: `open_files(a, b, state="tab=requests", viewport=...)`.
+
+    A state that names no tab means the Timeline here.
+    """
 
     def open_them(*paths: Path, state: str = "", **options: object) -> Page:
         page = new_page(**options)
-        page.goto(f"{viewer_html.as_uri()}#{state}")
+        shown = state if "tab=" in state else f"tab=timeline&{state}"
+        page.goto(f"{viewer_html.as_uri()}#{shown}")
         files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
         page.set_input_files("[data-picker=files]", files)
         page.wait_for_selector(".run", timeout=ARRIVED_MS)

@@ -45,7 +45,7 @@ def test_axe_finds_nothing_serious(
     assert serious(landing, axe) == []
     page = open_files(small_trace, state="step=20", color_scheme=scheme)
     page.get_by_role("toolbar", name="Running").locator("button").first.click()
-    for tab in ("timeline", "requests", "statistics", "compare"):
+    for tab in ("overview", "timeline", "requests", "statistics", "compare"):
         page.locator(f"#tab-{tab}").click()
         page.wait_for_timeout(200)
         assert (tab, serious(page, axe)) == (tab, [])

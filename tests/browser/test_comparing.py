@@ -47,7 +47,7 @@ def open_both(open_files: Opener, a: Path, b: Path, **options: object) -> Page:
 
 def test_where_two_runs_part(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
     page = open_both(open_files, small_trace, smaller_trace)
-    assert "They part at step" in page.locator(".parting").inner_text()
+    assert "Their decisions diverge at step" in page.locator(".parting").inner_text()
     rows = page.get_by_role("region", name="Figures").locator("tbody tr").all()
     figures = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
     a, b = summarize(small_trace), summarize(smaller_trace)
@@ -122,7 +122,7 @@ def test_runs_that_did_not_finish_the_same_are_not_judged_alike(
     part.mkdir()
     (part / "part.steps.jsonl").write_text("".join(lines[: len(lines) // 2]))
     page = open_both(open_files, small_trace, part)
-    assert "They never part as far as both go" in page.locator(".parting").inner_text()
+    assert "They never diverge as far as both go" in page.locator(".parting").inner_text()
     figures = page.get_by_role("region", name="Figures")
     finished = [summarize(path).requests_finished or 0 for path in (small_trace, part)]
     assert finished[1] > 0
@@ -136,7 +136,7 @@ def test_runs_that_did_not_finish_the_same_are_not_judged_alike(
 
 def test_a_run_never_parts_from_itself(open_files: Opener, small_trace: Path) -> None:
     page = open_both(open_files, small_trace, small_trace)
-    assert "They never part" in page.locator(".parting").inner_text()
+    assert "They never diverge" in page.locator(".parting").inner_text()
     assert page.locator(".sides td.apart").count() == 0
 
 
@@ -213,7 +213,8 @@ def test_who_was_faster(open_files: Opener, small_trace: Path, smaller_trace: Pa
     page = open_both(open_files, small_trace, smaller_trace)
     told = page.get_by_role("region", name="Who was faster")
     verdict = told.inner_text().splitlines()[0]
-    assert re.match(r"([AB] is faster|Neither is faster throughout|A and B are as fast): of the \d+ requests", verdict)
+    assert re.match(r"([AB] is faster|Neither is faster throughout|A and B take equally long)", verdict)
+    assert re.search(r"of the \d+ requests that both finished", verdict)
     assert re.search(r"\d+ jobs? faster in B, \d+ slower", told.inner_text())
     assert re.search(r"\d+ requests? faster in B, \d+ slower", told.inner_text())
     jobs = page.get_by_role("region", name="Jobs side by side")

@@ -146,6 +146,6 @@ def test_a_picture_says_which_steps_it_shows_and_by_what_filter(open_files: Open
     title = page.evaluate("window.titled")
     assert "rows of steps 10-14 · filter: step:10..14" in title
     page.get_by_role("dialog", name="Export").wait_for(state="detached")  # it closes once the picture is saved
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     page.get_by_role("button", name="Export").click()
     assert "also what is scrolled out of view" in page.get_by_role("button", name="Picture").inner_text()

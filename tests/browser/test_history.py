@@ -34,7 +34,7 @@ def test_back_and_forward_lead_through_what_was_looked_at(page: Page) -> None:
     heading = page.locator("aside h2")
     go_to(page, 20)
     go_to(page, 60)
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     expect(page).to_have_url(re.compile("tab=statistics"))
     page.go_back()
     expect(page.get_by_role("tab", selected=True)).to_have_text("Timeline")
@@ -66,7 +66,7 @@ def test_load_another_can_be_undone(page: Page) -> None:
 
 
 def test_a_step_link_keeps_the_request(page: Page) -> None:
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.get_by_role("button", name="Table").click()
     page.locator(".request-table tbody button").first.click()
     request = page.get_by_role("region", name="Request", exact=True)

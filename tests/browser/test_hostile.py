@@ -89,7 +89,7 @@ def test_no_script_of_a_trace_runs(open_files: Open, evil_trace: Path) -> None:
         page.get_by_role("region", name="Request").get_by_text("At step 2").wait_for()
     page.get_by_text("Records of this step, as in the file").click()
     page.locator(".raw pre").first.wait_for()
-    for tab in ("2", "3", "4", "1"):
+    for tab in ("1", "3", "4", "5", "2"):
         page.keyboard.press(tab)
         page.wait_for_timeout(150)
     page.locator(".notes summary").click()

@@ -76,7 +76,7 @@ def test_legend_leads_to_the_next_such_step(page: Page) -> None:
 def test_legend_says_of_what_its_shares_are_and_opens_the_rest(page: Page) -> None:
     legend = page.get_by_role("list", name="Reasons in the run")
     expect(legend.locator(".legend-words")).to_have_text("% of the time; time lost, summed over the requests held back")
-    expect(legend.locator(".blocked-item").first).to_contain_text(re.compile(r"lost, first at [\d.]+ s$"))
+    expect(legend.locator(".blocked-item").first).to_contain_text(re.compile(r"lost, since [\d.]+ s$"))
     expect(legend).to_contain_text("recorded:")
     expect(legend).to_contain_text("reconstructed:")
     before = legend.locator(".legend-item").count()
@@ -119,7 +119,7 @@ def test_a_step_that_the_filter_hides_is_said_and_has_no_frame(page: Page) -> No
 
 
 def test_going_to_a_step_stays_in_the_lanes(page: Page) -> None:
-    page.keyboard.press("2")
+    page.keyboard.press("3")
     page.locator(".requests canvas").first.wait_for()
     page.keyboard.press("g")
     page.keyboard.type("20")
@@ -189,19 +189,19 @@ def test_on_a_phone_the_legend_says_since_when_without_a_swipe_sideways(open_fil
     legend = page.get_by_role("list", name="Reasons in the run")
     assert legend.evaluate("one => one.scrollWidth <= one.clientWidth")
     first = legend.locator(".blocked-item .number").first
-    expect(first).to_contain_text("first at")
+    expect(first).to_contain_text("since")
     expect(first).to_be_in_viewport(ratio=1)
 
 
 def test_tabs_by_key_and_by_arrow(page: Page) -> None:
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     until(page, "document.activeElement.id === 'view'")  # whoever goes on by Tab goes on from there
     selected = page.get_by_role("tab", selected=True)
     assert selected.inner_text() == "Statistics"
     selected.focus()
     page.keyboard.press("ArrowRight")
     assert page.get_by_role("tab", selected=True).inner_text() == "Compare"
-    page.keyboard.press("1")
+    page.keyboard.press("2")
     assert page.get_by_role("grid", name="Steps of the run").is_visible()
 
 

@@ -47,6 +47,7 @@ def test_buckets_and_recorded_reasons_are_those_of_the_report(
     open_files: Opener, small_trace: Path, report: Report
 ) -> None:
     page = open_statistics(open_files, small_trace)
+    page.get_by_text("What the counts alone would suggest").click()
     buckets = rows_of(page, "Steps per bucket")
     assert {name: int(cells[0].replace(",", "")) for name, cells in buckets.items()} == report.buckets
     recorded = rows_of(page, "Recorded reasons")
@@ -73,6 +74,7 @@ def test_advice_is_that_of_the_report(open_files: Opener, small_trace: Path, rep
 
 def test_a_bucket_leads_to_its_steps(open_files: Opener, small_trace: Path, report: Report) -> None:
     page = open_statistics(open_files, small_trace)
+    page.get_by_text("What the counts alone would suggest").click()
     bucket = max(report.buckets, key=report.buckets.__getitem__)
     page.get_by_role("table", name="Steps per bucket").get_by_role("button", name=bucket).click()
     assert filter_of(page) == f"bucket:{bucket}"
@@ -142,6 +144,7 @@ def test_figures_follow_the_selection(open_files: Opener, small_trace: Path) -> 
     found = re.search("steps ([0-9]+)\N{EN DASH}([0-9]+)", scope.inner_text())
     assert found is not None
     first, last = int(found[1]), int(found[2])
+    page.get_by_text("What the counts alone would suggest").click()
     steps = page.get_by_role("table", name="Steps per bucket").locator("tbody td.number:nth-of-type(2)")
     until(
         page,

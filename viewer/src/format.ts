@@ -59,6 +59,16 @@ export function duration(seconds: number | null | undefined): string {
   return `${count(Math.floor(minutes / 60))} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
+/** A moment of a run: 4.21 s, 7:32, 1:02:03. */
+export function moment(seconds: number): string {
+  if (!known(seconds)) return DASH;
+  if (Math.abs(seconds) < 60) return `${fixed(seconds, Math.abs(seconds) < 10 ? 2 : 1)} s`;
+  const whole = Math.round(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3_600), Math.floor(whole / 60) % 60];
+  const two = (value: number) => String(value).padStart(2, "0");
+  return hours > 0 ? `${count(hours)}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+}
+
 /** 0.42 ms, 17.3 ms, 1.25 s, 717.3 s; of a number of seconds. */
 export function milliseconds(seconds: number | null | undefined): string {
   if (!known(seconds)) return DASH;

@@ -39,10 +39,10 @@ const same = (fill: string, ink: string): Pick<Meaning, "light" | "dark"> => ({
 
 export const FAMILIES: Record<ReasonFamily, Meaning> = {
   tokens: { letter: "T", hatch: "rising", ...same("#e69f00", BLACK), words: WORDS.tokens },
-  memory: { letter: "K", hatch: "solid", ...same("#d55e00", BLACK), words: WORDS.memory },
+  memory: { letter: "K", hatch: "solid", ...same("#0072b2", WHITE), words: WORDS.memory },
   sequences: { letter: "S", hatch: "vertical", ...same("#cc79a7", BLACK), words: WORDS.sequences },
   order: { letter: "F", hatch: "dots", ...same("#f0e442", BLACK), words: WORDS.order },
-  preempted: { letter: "P", hatch: "falling", ...same("#0072b2", WHITE), words: WORDS.preempted },
+  preempted: { letter: "P", hatch: "falling", ...same("#d55e00", BLACK), words: WORDS.preempted },
   dependency: { letter: "D", hatch: "horizontal", ...same("#56b4e9", BLACK), words: WORDS.dependency },
   healthy: {
     letter: "H",
@@ -89,7 +89,7 @@ export const PILLS: Record<PillKind, Meaning> = {
     dark: { fill: "#174638", ink: WHITE },
     words: "resumed: admitted again",
   },
-  preempted: { letter: "X", hatch: "falling", ...same("#0072b2", WHITE), words: "preempted: lost its blocks" },
+  preempted: { letter: "X", hatch: "falling", ...same("#d55e00", BLACK), words: "preempted: lost its blocks" },
   "skipped-run": {
     letter: "0",
     hatch: "cross",

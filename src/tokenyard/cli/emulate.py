@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import fields
 from typing import Any
 
 from rich.markup import escape
@@ -30,23 +32,23 @@ def execute(flags: EmulateCommand) -> int:
 
     began = time.monotonic()
     deployment = deployment_of(flags)
-    settings = EmulateSettings(speed=flags.speed, answers=flags.answers, lengths=flags.lengths, seed=flags.seed)
+    settings = EmulateSettings(**{each.name: getattr(flags, each.name) for each in fields(EmulateSettings)})
     faults = [read_fault(text) for text in flags.fault]
     port = flags.port if flags.port is not None else deployment.settings.launch.asked.value("port")
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(bound_to(flags.host, 8000 if port is None else int(str(port)))))
+        first, number = 8000 if port is None else int(str(port)), 2 if settings.split else settings.servers
+        ports = [first and first + i for i in range(number)]
+        listeners = [stack.enter_context(closing(bound_to(flags.host, each))) for each in ports]
         recording = stack.enter_context(recorder_of(deployment, flags.trace))
         emulation = stack.enter_context(closing(emulate(deployment, settings, observers=recording)))
         for line in emulation.start_log():
             results().print(escape(line), soft_wrap=True, highlight=False)
 
-        def ready(url: str) -> None:
-            took = time.monotonic() - began
-            results().print(
-                f"Emulated server is ready at {escape(url)} after {took:.2f} s; Ctrl-C ends it.", soft_wrap=True
-            )
+        def ready(urls: Sequence[str]) -> None:
+            took, at = time.monotonic() - began, escape(", ".join(urls))
+            results().print(f"Emulated server is ready at {at} after {took:.2f} s; Ctrl-C ends it.", soft_wrap=True)
 
-        Listening(emulation, deployment, faults).serve(listener, flags.host, ready)
+        Listening(emulation, deployment, faults).serve(listeners, flags.host, ready)
         errors().print(f"[dim]{escape(emulation.engines.lateness.sentence)}[/]", soft_wrap=True)
     return 0
 

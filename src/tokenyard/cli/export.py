@@ -16,7 +16,7 @@ from tokenyard.errors import ConfigError, TraceError
 from tokenyard.explain.why.spans import send_traces
 from tokenyard.explain.why.why import draw
 from tokenyard.trace.export.chrome import ChromeWriter
-from tokenyard.trace.export.page import embed
+from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.reader import find_ranks
 
@@ -44,9 +44,12 @@ def execute(flags: ExportCommand) -> int:
             draw(traces, lambda name: ChromeWriter(file, name)).finish()
         _say_written(flags.chrome, "open it in chrome://tracing, ui.perfetto.dev or speedscope.app")
     if flags.html is not None:
+        files, left_out = fitting(traces[0].files)
         with _writing("html", flags.html) as file:
-            lost = embed(_page(), traces[0].files, file, with_prompts=flags.with_prompts)
+            lost = embed(_page(), files, file, with_prompts=flags.with_prompts)
         _say_written(flags.html, "open it in a browser, or mail it")
+        if left_out:
+            warn(left_out)
         if lost:
             warn(f"{lost:,} lines could not be read and are left out of the page")
     if flags.otlp is not None:

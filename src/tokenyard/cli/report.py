@@ -14,8 +14,6 @@ from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
 
-__all__ = ["execute"]
-
 _PICTURE_WIDTH = 100
 """Columns."""
 _FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
@@ -28,7 +26,7 @@ def execute(flags: ReportCommand) -> int:
     if flags.svg is not None:
         _draw(found, flags.svg, buckets=flags.buckets)
     if flags.json:
-        print_json(found)
+        print_json(found.to_dict())
     else:
         print_report(found, results(), buckets=flags.buckets)
     return 0

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import in_words_of
@@ -24,8 +22,6 @@ from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console
-
-__all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 
 
 class Replayed(NamedTuple):
@@ -49,7 +45,9 @@ def execute(flags: RunCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its trace does not hold all of it."""
     replayed = run(flags)
     if flags.json:
-        print_json(replayed.report if replayed.classes is None else _with_classes(replayed.report, replayed.classes))
+        classes = replayed.classes
+        also = {} if classes is None else {"by": classes.by, "classes": classes.classes}
+        print_json(replayed.report.to_dict() | also)
     else:
         show(replayed, results(), buckets=flags.buckets)
     return replayed.code
@@ -67,11 +65,6 @@ def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None
     if replayed.trace is not None:
         subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
         console.print(where_it_is(subject, replayed.trace, replayed.problem), soft_wrap=True)
-
-
-def _with_classes(report: Report, classes: Classes) -> dict[str, object]:
-    built: dict[str, object] = msgspec.to_builtins(report)
-    return built | {"by": classes.by, "classes": classes.classes}
 
 
 def where_it_is(subject: str, directory: Path, problem: str | None) -> str:

@@ -30,8 +30,11 @@ def execute(flags: ViewCommand) -> int:
     return show(flags)
 
 
-def show(flags: ViewCommand, *, key: str | None = None) -> int:
-    """Serve until interrupted, with ``key`` only to those who know it: it is part of the address. 0 then."""
+def show(flags: ViewCommand, *, key: str | None = None, state: str = "") -> int:
+    """Serve until interrupted, with ``key`` only to those who know it: it is part of the address. 0 then.
+
+    ``state`` is what the page shows at first, as its address has it behind the ``#``.
+    """
     try:
         from tokenyard.web import serve  # noqa: PLC0415 - an extra
         from tokenyard.web.app import make_app  # noqa: PLC0415
@@ -48,7 +51,9 @@ def show(flags: ViewCommand, *, key: str | None = None) -> int:
     url = serve.url_of(listener, flags.host)
     if key is not None:
         url += f"?key={key}"
-    if opened is not None:
+    if state:
+        url += f"#{state}"
+    elif opened is not None:
         url += f"#trace={quote(str(opened), safe='')}"
     app = make_app(paths, host=flags.host, page=page, key=key)
     if not is_loopback(flags.host):

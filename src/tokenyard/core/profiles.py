@@ -12,18 +12,6 @@ from typing import Any
 
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "NEWEST",
-    "PROFILES",
-    "SINCE",
-    "VLLM_0_22",
-    "VLLM_0_33",
-    "DecisionProfile",
-    "decision_profile",
-    "nearest_version",
-    "turned_between",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionProfile:
@@ -101,6 +89,11 @@ class DecisionProfile:
     """Each scheduled request takes the slots that its drafter adds to the batch out of the step's budget."""
     admission_pads_decodes: bool = False
     """A request with one token to compute is admitted with as many placeholder drafts as others have drafts, or not."""
+    idle_admission_pads: bool = False
+    """It gets placeholder drafts also where nothing runs, if some of it is computed already."""
+    padding_leaves_room: bool = False
+    """A request whose placeholders and the token after them exceed ``max_model_len`` gets none; else one whose
+    placeholders do ends the admission pass."""
     accepted_drafts_publish_at_once: bool = False
     """Blocks that accepted drafts have filled become findable with the output, not when room is next made."""
     stops_take_back_rest: bool = False
@@ -171,8 +164,8 @@ SINCE: dict[str, dict[str, Any]] = {
         "running_index_drifts": False,
         "drafts_take_input_slots": True,
     },
-    "0.29": {"prefix_cache_retention_interval": 0, "min_tokens_bar_stops": False},
-    "0.30": {},
+    "0.29": {"prefix_cache_retention_interval": 0, "padding_leaves_room": True, "min_tokens_bar_stops": False},
+    "0.30": {"idle_admission_pads": True},
     "0.31": {
         "output_blocks_hash_last_image": False,
         "lone_request_prefills_whole": True,

@@ -1,6 +1,7 @@
 # What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
 # isort: skip_file
 
+from tokenyard.vllm.emulated.executor import EmulatedExecutor as EmulatedExecutor
 from tokenyard.vllm.fast import FastScheduler as FastScheduler, AsyncFastScheduler as AsyncFastScheduler
 from tokenyard.vllm.policies.schedulers import (
     ContinuumScheduler as ContinuumScheduler,

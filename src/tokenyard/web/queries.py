@@ -29,7 +29,7 @@ from tokenyard.questions.sweeping.page import page
 from tokenyard.questions.sweeping.rows import FINISHED, SWEEP, Row, read_finished
 from tokenyard.trace.columnar.convert import twin_of
 from tokenyard.trace.columnar.query import QueryLimits, as_parquet, ask, needed
-from tokenyard.trace.export.page import embed
+from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.files import PACKINGS, TraceFiles, is_columnar
 from tokenyard.trace.reader import RankTrace
@@ -161,7 +161,7 @@ class ExportServer:
     def _write(self, form: str, files: TraceFiles, file: BinaryIO, state: str) -> None:
         out = cast("IO[bytes]", _WatchedFile(file))
         if form == "html":
-            embed(self._page.read_text(encoding="utf-8"), files, out, state=state)
+            embed(self._page.read_text(encoding="utf-8"), fitting(files)[0], out, state=state)
         else:
             draw([RankTrace(None, files)], lambda name: PerfettoWriter(out, name))
         file.flush()

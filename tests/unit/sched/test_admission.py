@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, prompt_of
 
-from tokenyard.core.config import PauseState
+from tokenyard.core.config import PauseState, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.kv.allocation import KVLimit, KVShortage
-from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.profiles import VLLM_0_22, decision_profile
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.errors import ConfigError
 
@@ -104,6 +104,42 @@ def test_a_prefix_hit_makes_an_oversized_prompt_fit() -> None:
     toy.add("b", text)
     toy.step()
     assert toy.running == ["a", "b"]
+
+
+@pytest.mark.parametrize(("version", "idle", "beside"), [("0.22", 1, 1), ("0.29", 1, 3), ("0.30", 3, 3)])
+def test_placeholder_drafts_of_one_that_has_a_token_to_compute(version: str, idle: int, beside: int) -> None:
+    """Its prompt is cached but for one token; it comes while nothing runs, or beside one that decodes."""
+    drafts = SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.NGRAM)
+    for runs, wanted in ((False, idle), (True, beside)):
+        toy = ToyEngine(speculative=drafts, profile=decision_profile(version))
+        text = prompt_of("text", 21)
+        toy.add("first", text, max_tokens=1)
+        if runs:
+            toy.add("runs", 4, max_tokens=9)
+        toy.step()
+        toy.add("again", text, max_tokens=9)
+        assert toy.step().num_scheduled_tokens["again"] == wanted
+
+
+@pytest.mark.parametrize(("version", "length", "ended"), [("0.28", 62, False), ("0.28", 63, True), ("0.29", 63, False)])
+def test_placeholder_drafts_at_the_end_of_the_context(version: str, length: int, ended: bool) -> None:
+    """A prompt of all but one of its tokens cached, next to ``max_model_len`` of 64, beside one that decodes."""
+    drafts = SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.NGRAM)
+    toy = ToyEngine(
+        speculative=drafts,
+        profile=decision_profile(version),
+        max_model_len=64,
+        block_size=1,
+        max_num_batched_tokens=128,
+    )
+    text = prompt_of("text", length)
+    toy.add("first", text, max_tokens=1)
+    toy.add("runs", 4, max_tokens=9)
+    toy.step()
+    toy.add("again", text, max_tokens=1)
+    output = toy.step()
+    assert ("again" not in output.num_scheduled_tokens) is ended
+    assert toy.waiting == ["again"] * ended
 
 
 def test_a_threshold_makes_an_oversized_prompt_fit() -> None:

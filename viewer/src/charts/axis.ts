@@ -1,5 +1,6 @@
 /** Where things lie from left to right: by step, or by time. */
 
+import { originOf } from "../data/clock";
 import { MISSING, type Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { marks } from "./marks";
@@ -67,7 +68,7 @@ function stepText(store: TraceStore, row: Row): string {
 function timeAxis(store: TraceStore, view: { first: number; last: number }, width: number): Axis {
   const from = timeOf(store, view.first);
   const size = Math.max(timeOf(store, view.last) - from, 1e-9);
-  const start = store.steps.ts[0];
+  const start = originOf(store);
   const place = (ts: number) => ((ts - from) / size) * width;
   return {
     kind: "time",

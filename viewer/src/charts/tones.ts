@@ -46,9 +46,9 @@ export const PHASES: Record<PhaseKind, Look> = {
     words: "preempted",
     sign: "✕",
     hatch: "falling",
-    light: { fill: "#ffffff", ink: "#0072b2" },
-    dark: { fill: "#14171b", ink: "#56b4e9" },
-    edge: { light: "#0072b2", dark: "#56b4e9" },
+    light: { fill: "#ffffff", ink: "#d55e00" },
+    dark: { fill: "#14171b", ink: "#ff8c42" },
+    edge: { light: "#d55e00", dark: "#ff8c42" },
   },
 };
 

@@ -1,4 +1,5 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { hasTimes } from "../charts/axis";
 import { compare } from "../data";
 import { shortId } from "../data/labels";
 import type { Row } from "../data/model/columns";
@@ -50,7 +51,7 @@ function Two({ a, b, takesFocus }: { a: TraceStore; b: TraceStore; takesFocus: b
     0,
   );
   const [wanted, setWanted] = useState<{ row: Row } | null>(null);
-  const alignment = extra.value["align"] === "time" ? "time" : "step";
+  const alignment = extra.value["align"] === "step" || !(hasTimes(a) && hasTimes(b)) ? "step" : "time";
   const frame = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const { activeElement } = document;
@@ -72,8 +73,8 @@ function Two({ a, b, takesFocus }: { a: TraceStore; b: TraceStore; takesFocus: b
             <label>
               align by{" "}
               <select value={alignment} onChange={(event) => setExtra("align", event.currentTarget.value)}>
-                <option value="step">step number</option>
                 <option value="time">time since the first step</option>
+                <option value="step">step number</option>
               </select>
             </label>
           </p>

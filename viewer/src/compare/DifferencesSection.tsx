@@ -95,27 +95,24 @@ function Limits({ a, b, found }: DifferencesProps) {
           small={(row) => [plural(row.a, "step"), plural(row.b, "step")]}
         />
       )}
-      <LimitsTable
-        caption={recorded.length > 0 ? GUESS : "Reconstructed buckets, in steps"}
-        class={recorded.length > 0 ? "guessed" : ""}
-        rows={guessed}
-        values={(row) => [row.a, row.b]}
-        most={[a.rows, b.rows]}
-        text={(inA, inB) => pairText(inA, inB, COUNTS)}
-        small={(row) => [percent(row.a / a.rows), percent(row.b / b.rows)]}
-      />
+      {!(a.hasReasons && b.hasReasons) && (
+        <LimitsTable
+          caption="Reconstructed buckets, in steps: a guess from the counters, for want of recorded reasons in both"
+          rows={guessed}
+          values={(row) => [row.a, row.b]}
+          most={[a.rows, b.rows]}
+          text={(inA, inB) => pairText(inA, inB, COUNTS)}
+          small={(row) => [percent(row.a / a.rows), percent(row.b / b.rows)]}
+        />
+      )}
     </section>
   );
 }
 
-const GUESS =
-  "Reconstructed buckets, in steps: a guess from the counters, one bucket for each step. The record above counts " +
-  "seconds of waiting requests, so one can rise where the other falls; the record holds.";
 const SIDES = ["A", "B"] as const;
 
 interface LimitsTableProps {
   caption: string;
-  class?: string;
   rows: readonly Row[];
   /** Of A and of B; so are the others. */
   values(row: Row): [number, number];
@@ -124,9 +121,9 @@ interface LimitsTableProps {
   small(row: Row): [string, string];
 }
 
-function LimitsTable({ caption, rows, values, most, text, small, ...more }: LimitsTableProps) {
+function LimitsTable({ caption, rows, values, most, text, small }: LimitsTableProps) {
   return (
-    <table class={`numbers limits ${more.class ?? ""}`}>
+    <table class="numbers limits">
       <caption>{caption}</caption>
       <thead>
         <tr>

@@ -1,10 +1,12 @@
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, plural, signed } from "../format";
+import { count, duration, percent, plural, signed } from "../format";
+import { bounds, boundsText } from "../state/bounds";
 import { setExtra } from "../state/store";
 import { EntryLink } from "./EntryLink";
-import { type Entry, entriesOf, extremes, type Group, groupsOf, MEASURES, totalsOf, verdict } from "./faster";
+import { type Entry, entriesOf, extremes, type Group, groupsOf, MEASURES, totalsOf } from "./faster";
 import { timesText } from "./pair";
+import { changeText, verdictOf, workloadsDiffer } from "./verdict";
 
 interface FasterSummaryProps {
   a: TraceStore;
@@ -20,7 +22,7 @@ const MOST = 3;
 export function FasterSummary({ a, b, found }: FasterSummaryProps) {
   return (
     <section class="faster" aria-label="Who was faster">
-      <Verdict entries={entriesOf(found, "requests")} />
+      <VerdictLine found={found} entries={entriesOf(found, "requests")} />
       <div class="columns">
         {groupsOf(a, b).map((group) => (
           <Sums key={group} a={a} group={group} entries={entriesOf(found, group)} />
@@ -30,14 +32,55 @@ export function FasterSummary({ a, b, found }: FasterSummaryProps) {
   );
 }
 
-/** By the requests, end to end: every trace has them, and nobody's time counts twice. */
-function Verdict({ entries }: { entries: readonly Entry[] }) {
-  const told = verdict(entries, MEASURES.requests[0], "requests");
-  if (!told) return null;
+/** By the requests: every trace has them, and nobody's time counts twice. */
+function VerdictLine({ found, entries }: { found: Comparison; entries: readonly Entry[] }) {
+  const apart = workloadsDiffer(found.work);
+  const told = verdictOf(entries, bounds.value);
+  if (!told) return apart && <p class="winner">{apart}</p>;
   return (
-    <p class="winner">
-      <strong>{told.winner}</strong>: {told.why}.
-    </p>
+    <>
+      {apart && <p class="uneven">{apart}</p>}
+      <p class="winner">
+        <strong>{told.winner}</strong>, of the {plural(told.both, "request")} that both finished.
+      </p>
+      <ul class="changes" aria-label="From A to B">
+        {told.changes.map((change) => (
+          <li key={change.name} class={change.sign > 0 ? "worse" : change.sign < 0 ? "better" : ""}>
+            {changeText(change)}
+          </li>
+        ))}
+        {told.goodput && (
+          <li class={told.goodput.b < told.goodput.a ? "worse" : "better"}>
+            within {boundsText(bounds.value)}: {percent(told.goodput.a)} to {percent(told.goodput.b)}
+          </li>
+        )}
+      </ul>
+      <Chain found={found} />
+    </>
+  );
+}
+
+const UNITS = {
+  share: percent,
+  tokens: count,
+  count,
+  seconds: duration,
+} as const;
+
+/** What leads there: cache hits, the work that is left, the time lost to it. */
+function Chain({ found }: { found: Comparison }) {
+  if (found.chain.length === 0) return null;
+  return (
+    <ol class="chain" aria-label="What changed on the way">
+      {found.chain.map(({ name, a, b, unit }) => (
+        <li key={name}>
+          {unit === "seconds" ? `lost to ${name}` : name}{" "}
+          <span class="number">
+            {UNITS[unit](a)} → {UNITS[unit](b)}
+          </span>
+        </li>
+      ))}
+    </ol>
   );
 }
 

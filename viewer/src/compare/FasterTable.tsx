@@ -2,6 +2,7 @@ import { useMemo, useState } from "preact/hooks";
 import { useRoving } from "../charts/roving";
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
+import { largest } from "../data/spread";
 import { download } from "../export/download";
 import { count } from "../format";
 import { extra, setExtra } from "../state/store";
@@ -95,7 +96,7 @@ const COLUMNS = [
 function Table({ a, group, entries, order, onOrder }: TableProps) {
   const roving = useRoving(entries.length);
   const [main] = MEASURES[group];
-  const longest = Math.max(...entries.flatMap(({ a, b }) => [a?.[main.key] || 0, b?.[main.key] || 0]), 0);
+  const longest = largest(entries.flatMap(({ a, b }) => [a?.[main.key] ?? 0, b?.[main.key] ?? 0]));
   return (
     <div class="faster-box">
       <table class="numbers">

@@ -36,7 +36,7 @@ function Alike({ a, b, parting, onShow }: Omit<PartingProps, "found"> & { partin
   if (!parting) {
     return (
       <p>
-        <strong>They never part</strong>: every step is the same ({steps} steps).
+        <strong>They never diverge</strong>: every step is the same ({steps} steps).
       </p>
     );
   }
@@ -45,7 +45,7 @@ function Alike({ a, b, parting, onShow }: Omit<PartingProps, "found"> & { partin
   if (parting.what === "one ends") {
     return (
       <p>
-        <strong>They never part</strong> as far as both go ({steps} steps).{end}
+        <strong>They never diverge</strong> as far as both go ({steps} steps).{end}
       </p>
     );
   }
@@ -74,7 +74,7 @@ function Decision({ a, b, found, decision, onShow }: DecisionProps) {
     <>
       <p>
         <strong>
-          They part at step <span class="number">{count(a.steps.number[row])}</span>
+          Their decisions diverge at step <span class="number">{count(a.steps.number[row])}</span>
         </strong>
         {row === 0 ? " (the first)" : `, after ${plural(row, "equal decision")}`}:{" "}
         {told
@@ -108,7 +108,7 @@ function Causes({ a, b, found, decision, onShow }: DecisionProps) {
   const more = told.length > SHOWN ? ` and ${count(told.length - SHOWN)} more` : "";
   return (
     <p>
-      Why they could:{" "}
+      What differed before:{" "}
       {a.policy !== b.policy
         ? `the policy differs, ${shortId(a.policy, 40)} in A and ${shortId(b.policy, 40)} in B`
         : names.length > 0

@@ -1,15 +1,14 @@
 import { expect, test } from "vitest";
 import type { Comparison } from "../data/model/comparison";
-import { type Entry, entriesOf, extremes, fasterCsv, MEASURES, type Order, ordered, totalsOf, verdict } from "./faster";
+import { type Entry, entriesOf, extremes, fasterCsv, MEASURES, type Order, ordered, totalsOf } from "./faster";
 
-const TOOK = MEASURES.jobs[0];
 const side = (took: number, waited: number) => ({ began: 5, took, waited });
 const JOBS: Entry[] = [
-  { id: "job10", a: side(4, 1), b: side(3, 0.5), whole: true },
-  { id: "job2", a: side(2, 0), b: side(6, 3), whole: true },
-  { id: "only", a: side(1, 0), b: null, whole: false },
+  { id: "job10", a: side(4, 1), b: side(3, 0.5), alike: true, whole: true },
+  { id: "job2", a: side(2, 0), b: side(6, 3), alike: true, whole: true },
+  { id: "only", a: side(1, 0), b: null, alike: false, whole: false },
 ];
-const CUT: Entry = { id: "cut", a: side(9, 0), b: side(1, 0), whole: false };
+const CUT: Entry = { id: "cut", a: side(9, 0), b: side(1, 0), alike: true, whole: false };
 const names = (entries: readonly Entry[]) => entries.map(({ id }) => id);
 const sorted = (key: string, of: Order["of"], down: boolean, text = "") =>
   names(ordered([...JOBS, CUT], { key, of, down }, text));
@@ -27,23 +26,6 @@ test("totals count those of both, and what is not whole in both is not judged", 
   expect(totalsOf([...JOBS, CUT], MEASURES.jobs)).toEqual({ ...totals, cut: 1 });
 });
 
-test("one verdict: the sum and the median have to agree", () => {
-  const of = (...times: [a: number, b: number][]) =>
-    verdict(
-      times.map(([a, b], at): Entry => ({ id: `${at}`, a: side(a, 0), b: side(b, 0), whole: true })),
-      TOOK,
-      "jobs",
-    );
-  expect(of([1, 2], [2, 3], [3, 4])).toEqual({
-    winner: "A is faster",
-    why: "of the 3 jobs that both finished, the median took 50.0 % more time in B, all together 50.0 % more time (took)",
-  });
-  expect(of([2, 1])?.winner).toBe("B is faster");
-  expect(of([2, 1], [3, 2], [4, 40])?.winner).toBe("Neither is faster throughout");
-  expect(of([2, 2.001])?.winner).toBe("A and B are as fast");
-  expect(of()).toBeNull();
-});
-
 test("who gained most and who lost most", () => {
   expect(names(extremes([...JOBS, CUT], "took", -1, 3))).toEqual(["job10"]);
   expect(names(extremes([...JOBS, CUT], "took", 1, 3))).toEqual(["job2"]);
@@ -58,13 +40,13 @@ test("they are sorted and filtered, and what is not known stands last", () => {
 
 test("a job is whole if both finished as many requests, a request if both finished it", () => {
   const half = { begin: 0, end: 4, waited: 1, requests: 2, finished: 1 };
-  const request = { request: 0, begin: 0, waited: 1, ttft: 2, e2e: 3, finished: true };
+  const request = { request: 0, begin: 0, waited: 1, ttft: 2, tpot: 1, e2e: 3, finished: true };
   const found = {
     jobs: [
-      { id: "j", a: { ...half, finished: 2 }, b: half },
-      { id: "k", a: { ...half, finished: 2 }, b: { ...half, finished: 2 } },
+      { id: "j", alike: true, a: { ...half, finished: 2 }, b: half },
+      { id: "k", alike: true, a: { ...half, finished: 2 }, b: { ...half, finished: 2 } },
     ],
-    requests: [{ id: "r", a: request, b: { ...request, e2e: 5 } }],
+    requests: [{ id: "r", alike: true, a: request, b: { ...request, e2e: 5 } }],
   } as unknown as Comparison;
   expect(entriesOf(found, "jobs").map(({ whole }) => whole)).toEqual([false, true]);
   const [r] = entriesOf(found, "requests");

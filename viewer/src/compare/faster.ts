@@ -3,7 +3,6 @@
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
 import { csvLine } from "../export/csv";
-import { count, percent } from "../format";
 
 export const GROUPS = { jobs: "jobs", requests: "requests" } as const;
 export type Group = keyof typeof GROUPS;
@@ -33,23 +32,30 @@ export interface Entry {
   id: string;
   a: Values | null;
   b: Values | null;
-  /** Both traces have it as a whole: it did the same in both. */
+  /** It asks for the same in both: prompt length and bound. */
+  alike: boolean;
+  /** So it does, and both traces have it as a whole. */
   whole: boolean;
 }
 
 /** The jobs of a comparison, or its requests. */
 export function entriesOf(found: Comparison, group: Group): Entry[] {
   if (group === "jobs") {
-    return found.jobs.map(({ id, a, b }) => ({
-      id,
+    return found.jobs.map(({ id, alike, a, b }) => ({
+      ...{ id, alike },
       ...side(a, b, (one) => ({ began: one.begin, took: one.end - one.begin, waited: one.waited })),
-      whole: a !== null && b !== null && a.requests === b.requests && [a, b].every((x) => x.finished === x.requests),
+      whole:
+        alike &&
+        a !== null &&
+        b !== null &&
+        a.requests === b.requests &&
+        [a, b].every((x) => x.finished === x.requests),
     }));
   }
-  return found.requests.map(({ id, a, b }) => ({
-    id,
-    ...side(a, b, ({ begin, e2e, waited, ttft }) => ({ began: begin, e2e, waited, ttft })),
-    whole: a !== null && b !== null && a.finished && b.finished,
+  return found.requests.map(({ id, alike, a, b }) => ({
+    ...{ id, alike },
+    ...side(a, b, ({ begin, e2e, waited, ttft, tpot }) => ({ began: begin, e2e, waited, ttft, tpot })),
+    whole: alike && a !== null && b !== null && a.finished && b.finished,
   }));
 }
 
@@ -81,45 +87,11 @@ export interface Totals {
   before: Record<string, number>;
 }
 
-/** The middle value of a measure in A and in B, of those that are whole in both. */
-export function mediansOf(entries: readonly Entry[], key: string): { a: number; b: number } {
-  const whole = entries.filter((entry) => !Number.isNaN(change(entry, key)));
-  const middleOf = (of: "a" | "b") => {
-    const values = whole.map((entry) => entry[of]?.[key] ?? Number.NaN).sort((x, y) => x - y);
-    return values[values.length >> 1] ?? Number.NaN;
-  };
-  return { a: middleOf("a"), b: middleOf("b") };
-}
-
-/** Less than this share more or less is as fast. */
-const AS_FAST = 0.005;
-
-/** Which of the two is faster, in one sentence: the sum and the middle have to agree; null if both finished none. */
-export function verdict(
-  entries: readonly Entry[],
-  { key, title }: Measure,
-  group: Group,
-): { winner: string; why: string } | null {
-  const { both, sums, before } = totalsOf(entries, [{ key, title, meaning: "" }]);
-  const median = mediansOf(entries, key);
-  if (both === 0 || !(before[key] > 0) || !(median.a > 0)) return null;
-  const shares = [sums[key] / before[key], (median.b - median.a) / median.a];
-  const [summed, middle] = shares.map((share) => (Math.abs(share) < AS_FAST ? 0 : Math.sign(share)));
-  const [more, most] = shares.map((share) =>
-    Math.abs(share) < AS_FAST ? "as long" : `${percent(Math.abs(share))} ${share < 0 ? "less" : "more"} time`,
-  );
-  const which = both === 1 ? `one ${group.slice(0, -1)}` : `${count(both)} ${group}`;
-  const why = `of the ${which} that both finished, the median took ${most} in B, all together ${more} (${title})`;
-  if (summed * middle < 0) return { winner: "Neither is faster throughout", why };
-  const sum = summed + middle;
-  return { winner: sum === 0 ? "A and B are as fast" : sum < 0 ? "B is faster" : "A is faster", why };
-}
-
 export function totalsOf(entries: readonly Entry[], measures: readonly Measure[]): Totals {
   const totals: Totals = { both: 0, cut: 0, faster: 0, slower: 0, sums: {}, before: {} };
   for (const entry of entries) {
     const by = change(entry, measures[0].key);
-    if (entry.a && entry.b && !entry.whole) totals.cut += 1;
+    if (entry.a && entry.b && entry.alike && !entry.whole) totals.cut += 1;
     if (Number.isNaN(by)) continue;
     totals.both += 1;
     totals.faster += Number(by < 0);

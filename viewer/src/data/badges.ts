@@ -3,7 +3,7 @@
 import { CLASSIFIER_BLOCK_SIZE } from "./classify";
 import { known } from "./columns";
 import { bytesPerBlock } from "./header";
-import { memory, shortId } from "./labels";
+import { count, jobAndTurn, memory, shortId } from "./labels";
 import { forEach } from "./lists";
 import { MISSING, type Row } from "./model/columns";
 import type { Badge } from "./model/moment";
@@ -11,10 +11,13 @@ import type { KVNumbers } from "./model/outcomes";
 import { RECORD_FLAGS } from "./model/requests";
 import type { TraceStore } from "./model/trace";
 import { BADGE_MEANINGS } from "./shorthand";
+import { isOfTokens, tokenTakers } from "./takers";
 import { recorded, verdict } from "./verdict";
 
 const HOT = 0.9;
 const JOBS_LISTED = 6;
+/** Of the step's tokens. */
+const WORTH_NAMING = 0.25;
 
 /** The badges of a row, in the order in which they are drawn. */
 export function badges(store: TraceStore, row: Row): Badge[] {
@@ -28,18 +31,11 @@ export function badges(store: TraceStore, row: Row): Badge[] {
   if (truth?.reason && truth.held > 0) {
     found.push({
       kind: "recorded",
-      label: `${truth.held} held: ${truth.reason}${pairOf(truth.outcome.kv)}`,
+      label: `${truth.held} held: ${truth.reason}${pairOf(truth.outcome.kv) || takerOf(store, row, truth.reason)}`,
       title: titleOf(truth.meaning, truth.numbers),
     });
   }
-  if (blocked.badge && store.hasReasons) {
-    const told = truth?.agrees === false ? ` The recorded reason is another one: ${truth.reason}.` : "";
-    found.push({
-      kind: "guess",
-      label: `${truth?.agrees === false ? "≠ " : ""}${blocked.bucket}`,
-      title: `What the classifier makes of the counts: ${blocked.badge}.${told}`,
-    });
-  } else if (blocked.badge) {
+  if (blocked.badge && !store.hasReasons) {
     found.push({ kind: "blocked", label: blocked.badge, title: "What the classifier makes of the counts." });
   }
   const cached = cachedBlocks(store, row);
@@ -60,6 +56,16 @@ export function badges(store: TraceStore, row: Row): Badge[] {
 /** What was asked for, and what there was: the pair that the decision compared. */
 function pairOf(kv: KVNumbers | null): string {
   return kv?.needed == null || kv.free === null ? "" : ` (needs ${kv.needed}, free ${kv.free})`;
+}
+
+/** Who took most of the tokens, if it was much: ` (j0087, t4 took 2,031, 99 %)`. */
+function takerOf(store: TraceStore, row: Row, reason: string): string {
+  const [most] = isOfTokens(reason) ? tokenTakers(store, row) : [];
+  if (!most || most.share < WORTH_NAMING) return "";
+  const job = store.requests.job[most.request];
+  const { job: name, turn } = jobAndTurn(most.name, job < 0 ? null : store.jobs.ids[job]);
+  const who = turn === null ? name : `${name}, ${turn}`;
+  return ` (${who} took ${count(most.amount)}, ${Math.round(100 * most.share)} %)`;
 }
 
 function titleOf(meaning: string, numbers: string): string {

@@ -1,9 +1,12 @@
 /** Where the bytes of a trace come from: a file, a URL of our own server, or this page. Streamed, unpacked on the way. */
 
+import { Gunzip } from "fflate";
 import type { TraceSource } from "./model/sources";
 
 export interface ByteStream {
   stream: ReadableStream<Uint8Array>;
+  /** Compressed where it is stored. */
+  packed: boolean;
   /** Bytes as they are stored; null if not known. */
   total: number | null;
   /** Bytes taken from the store so far: compressed ones, if it is compressed. */
@@ -22,8 +25,11 @@ export function isZstd(path: string): boolean {
   return /\.zst$/i.test(path);
 }
 
-/** Open a source from the beginning. `plain`: without unpacking. Rejects if the server refuses. */
-export async function openBytes(source: TraceSource, signal?: AbortSignal): Promise<ByteStream> {
+/**
+ * Open a source from the beginning. Rejects if the server refuses. `salvage`: unpack everything that can be, which the
+ * browser's own unpacking does not: of data that break off it gives another part each time.
+ */
+export async function openBytes(source: TraceSource, salvage = false, signal?: AbortSignal): Promise<ByteStream> {
   const { stream, total, packed } = await rawStream(source, signal);
   let taken = 0;
   const counted = stream.pipeThrough(
@@ -34,7 +40,12 @@ export async function openBytes(source: TraceSource, signal?: AbortSignal): Prom
       },
     }),
   );
-  return { stream: packed ? unpacked(counted) : counted, total, taken: () => taken };
+  return {
+    stream: packed ? (salvage ? salvaged(counted) : unpacked(counted)) : counted,
+    packed,
+    total,
+    taken: () => taken,
+  };
 }
 
 async function rawStream(source: TraceSource, signal?: AbortSignal) {
@@ -80,4 +91,28 @@ export async function packedBlob(blob: Blob): Promise<boolean> {
 
 export function unpacked(stream: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
   return stream.pipeThrough(new DecompressionStream("gzip") as unknown as TransformStream<Uint8Array, Uint8Array>);
+}
+
+/** What gzip data hold up to where they break off or are damaged: the same each time; then it fails as `unpacked` does. */
+export function salvaged(stream: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  return stream.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>(
+      (() => {
+        let open = true;
+        let give = (_: Uint8Array) => {};
+        const inflater = new Gunzip((piece) => piece.length > 0 && give(piece));
+        return {
+          transform(piece, controller) {
+            if (!open) return;
+            give = (some) => controller.enqueue(some);
+            try {
+              inflater.push(piece);
+            } catch {
+              open = false;
+            }
+          },
+        };
+      })(),
+    ),
+  );
 }

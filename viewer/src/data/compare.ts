@@ -1,5 +1,6 @@
 /** Two traces side by side: where they part, how their figures differ, which rows stand beside each other. */
 
+import { shortId } from "./labels";
 import { lanes, membersOf } from "./lives";
 import type { Row } from "./model/columns";
 import type { Alignment, Comparison, Figure, JobDifference, JobSide } from "./model/comparison";
@@ -7,7 +8,7 @@ import { BUCKETS } from "./model/reasons";
 import type { Spread, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
 import { firstDecision, firstParting } from "./parting";
-import { requestDifferences } from "./requestDifferences";
+import { otherWork, requestDifferences } from "./requestDifferences";
 import { timesOf } from "./requestTimes";
 import { settingsDifference } from "./settings";
 import { inSlices } from "./slices";
@@ -27,21 +28,59 @@ export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal
   const sides = alike
     ? [statisticsA, statisticsB]
     : [withTimesOf(statisticsA, a, common, 0), withTimesOf(statisticsB, b, common, 1)];
+  const requests = await requestDifferences(a, b, signal);
+  const alikes = new Map(requests.map(({ id, alike, a: inA, b: inB }) => [id, !inA || !inB || alike]));
   return {
+    work: workOf(a, b, requests),
+    chain: chainOf(statisticsA, statisticsB),
     settings: settingsDifference(a.start, b.start),
     parting,
     decision: parting && (await firstDecision(a, b, Math.min(parting.rowA, parting.rowB), signal)),
     finished: { a: statisticsA.finished, b: statisticsB.finished, both: common.length },
     figures: figures(sides[0], sides[1], alike),
     buckets: buckets(statisticsA, statisticsB),
-    jobs: await jobDifferences(a, b),
-    requests: await requestDifferences(a, b, signal),
+    jobs: await jobDifferences(a, b, alikes),
+    requests,
     rowInB: (row, alignment) => beside(a, b, row, alignment),
     rowInA: (row, alignment) => beside(b, a, row, alignment),
   };
 }
 
 // -------------------------------------------------------------------------------------------------------- unequal work
+
+function workOf(a: TraceStore, b: TraceStore, requests: Comparison["requests"]): Comparison["work"] {
+  const work: Comparison["work"] = { same: 0, other: 0, example: null };
+  for (const { id, alike, a: inA, b: inB } of requests) {
+    if (!inA || !inB) continue;
+    if (alike) work.same += 1;
+    else work.other += 1;
+    if (!alike) work.example ??= `${shortId(id, 40)}: ${otherWork(a, inA.request, b, inB.request)}`;
+  }
+  return work;
+}
+
+/** Reasons whose difference is worth telling. */
+const LINKS = 2;
+
+/** From the cache over the work to the time lost. */
+function chainOf(a: Statistics, b: Statistics): Comparison["chain"] {
+  const chain: Comparison["chain"] = [];
+  const found = ({ prefixHits: hits }: Statistics) => hits.localTokens + hits.externalTokens;
+  if (a.prefixHits.promptTokens && b.prefixHits.promptTokens) {
+    const [rateA, rateB] = [a, b].map((one) => found(one) / one.prefixHits.promptTokens);
+    chain.push({ name: "prompt tokens found in a cache", a: rateA, b: rateB, unit: "share" });
+    const [workA, workB] = [a, b].map((one) => one.prefixHits.promptTokens - found(one));
+    chain.push({ name: "prompt tokens to compute", a: workA, b: workB, unit: "tokens" });
+  }
+  if (a.preemptions || b.preemptions) {
+    chain.push({ name: "preemptions", a: a.preemptions ?? 0, b: b.preemptions ?? 0, unit: "count" });
+  }
+  const names = [...new Set([...a.recorded, ...b.recorded].map(({ reason }) => reason))];
+  const lost = (one: Statistics, name: string) => one.recorded.find(({ reason }) => reason === name)?.seconds ?? 0;
+  const links = names.map((name) => ({ name, a: lost(a, name), b: lost(b, name), unit: "seconds" as const }));
+  links.sort((x, y) => Math.abs(y.b - y.a) - Math.abs(x.b - x.a));
+  return [...chain, ...links.slice(0, LINKS)].filter((link) => link.a !== link.b);
+}
 
 /** Requests that finished in both traces, as a pair of indices each. */
 async function finishedInBoth(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<[number, number][]> {
@@ -52,7 +91,8 @@ async function finishedInBoth(a: TraceStore, b: TraceStore, signal?: AbortSignal
     (request) => {
       if (Number.isNaN(a.requests.finishedTime[request])) return;
       const inB = requestOf(b, a.requests.ids[request]);
-      if (inB >= 0 && !Number.isNaN(b.requests.finishedTime[inB])) found.push([request, inB]);
+      if (inB < 0 || otherWork(a, request, b, inB) !== null) return;
+      if (!Number.isNaN(b.requests.finishedTime[inB])) found.push([request, inB]);
     },
     signal,
   );
@@ -143,7 +183,11 @@ function buckets(a: Statistics, b: Statistics): Comparison["buckets"] {
   return [...told, ...guessed].filter((row) => row.a > 0 || row.b > 0);
 }
 
-async function jobDifferences(a: TraceStore, b: TraceStore): Promise<JobDifference[]> {
+async function jobDifferences(
+  a: TraceStore,
+  b: TraceStore,
+  alikes: ReadonlyMap<string, boolean>,
+): Promise<JobDifference[]> {
   const rows = new Map<string, JobDifference>();
   for (const [store, side] of [
     [a, "a"],
@@ -153,10 +197,11 @@ async function jobDifferences(a: TraceStore, b: TraceStore): Promise<JobDifferen
     await inSlices(0, found.count - 1, (lane) => {
       const [job, request] = [found.job[lane], found.request[lane]];
       const id = job >= 0 ? store.jobs.ids[job] : store.requests.ids[request];
-      const row = rows.get(id) ?? { id, a: null, b: null };
+      const row = rows.get(id) ?? { id, alike: true, a: null, b: null };
       rows.set(id, row);
       const members = membersOf(store, job, request);
       let finished = 0;
+      for (const member of members) row.alike &&= alikes.get(store.requests.ids[member]) ?? true;
       for (const member of members) finished += Number(!Number.isNaN(store.requests.finishedTime[member]));
       const times = { begin: found.begin[lane], end: found.end[lane], waited: found.waited[lane] };
       row[side] = { ...times, requests: members.length, finished };

@@ -10,6 +10,8 @@ import { countMore, noteBadLine } from "./notes";
 export type Parsed = Record<string, unknown>;
 
 const LARGEST = 2 ** 53;
+/** Seconds: a time after the year 2223 is none. */
+const LATEST = 8e9;
 /** Texts longer than this are cut. */
 const LONGEST_TEXT = 65_536;
 const decoder = new TextDecoder("utf-8", { fatal: true });
@@ -63,7 +65,7 @@ export class FieldReader {
   time(record: Parsed, name: string): number | null {
     const value = record[name];
     if (value === undefined || value === null) return null;
-    if (typeof value === "number") return value;
+    if (typeof value === "number") return Math.abs(value) < LATEST ? value : this.dropped(record, name);
     if (typeof value === "string" && value.trim() !== "" && Number.isFinite(Number(value))) return Number(value);
     return this.dropped(record, name);
   }
@@ -108,6 +110,13 @@ export class FieldReader {
       if (entries[i][0].length > LONGEST_TEXT) entries[i][0] = this.cut(entries[i][0]);
     }
     return entries as [string, number][];
+  }
+
+  /** A list of whole numbers. */
+  wholes(record: Parsed, name: string): number[] | null {
+    const value = record[name];
+    if (value === undefined || value === null) return null;
+    return Array.isArray(value) && value.every(Number.isInteger) ? value : this.dropped(record, name);
   }
 
   /** A list of objects; what is none is left out. */

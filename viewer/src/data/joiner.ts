@@ -162,6 +162,7 @@ export class StepJoiner {
 
 function traceStart(record: Parsed, read: FieldReader): TraceStart {
   return {
+    ts: read.time(record, "ts"),
     formatVersion: read.whole(record, "format_version"),
     policy: read.text(record, "policy"),
     tokenyardVersion: read.text(record, "tokenyard_version"),

@@ -57,7 +57,26 @@ export function life(store: TraceStore, request: RequestIndex): RequestLife {
       phases.unshift({ kind: "queued", first: first.first, last: first.first - 1, begin: arrival, end: first.begin });
   }
   if (last && finished >= last.begin) last.end = finished;
+  firstToken(phases, requests.firstTokenTime[request]);
   return { request, phases, unfinished: Number.isNaN(finished) || (last !== undefined && last.last >= rows) };
+}
+
+/** Prefill ends with the first token where its time is recorded, not with the step that brings it: as `tokenyard why` counts. */
+function firstToken(phases: Phase[], token: number): void {
+  const at = phases.findIndex(({ kind, end }) => kind === "prefill" && token <= end);
+  const place =
+    at >= 0 ? at : phases.findIndex(({ kind, begin, end }) => kind === "decode" && token > begin && token <= end);
+  if (place < 0) return;
+  const phase = phases[place];
+  const next = phases[place + 1];
+  const before = phases[place - 1];
+  if (phase.kind === "prefill" && token >= phase.begin) {
+    phase.end = token;
+    if (next?.kind === "decode") next.begin = token;
+  } else if (phase.kind === "decode" && before?.kind === "prefill") {
+    before.end = token;
+    phase.begin = token;
+  }
 }
 
 /** All lanes, in order of first arrival. */

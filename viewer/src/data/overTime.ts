@@ -1,5 +1,6 @@
 /** How the run went, in slices of the clock: queues, throughput, goodput, cache hits, and how long requests took. */
 
+import { originOf } from "./clock";
 import { endOfRow, secondsOf } from "./lives";
 import { MISSING, type Range } from "./model/columns";
 import type { OverTime, Percentiles } from "./model/overTime";
@@ -9,6 +10,7 @@ import { endRowOf, tellsTimes, timesOf } from "./requestTimes";
 import { inSlices } from "./slices";
 import { isBounded, meets } from "./slo";
 import { knownSpread } from "./spread";
+import { isCutShort } from "./status";
 import type { StoreInside } from "./store";
 
 /** Requests in a slice of the rates, on average, at least. */
@@ -47,6 +49,7 @@ export async function overTime(
   const times = { ttft: collected(slices), tpot: collected(slices), e2e: collected(slices) };
   const timed = tellsTimes(inside);
   const ended = new Array<number>(slices).fill(0);
+  const cut = new Array<number>(slices).fill(0);
   const good = timed && isBounded(bounds) ? new Array<number>(slices).fill(0) : null;
   await inSlices(
     0,
@@ -66,6 +69,7 @@ export async function overTime(
       if (row < range.first || row > range.last || Number.isNaN(end)) return;
       const slice = of(end);
       ended[slice] += 1;
+      if (isCutShort(store, request)) cut[slice] += 1;
       if (good && meets(took, bounds)) good[slice] += 1;
       if (timed && !Number.isNaN(took.tpot)) times.tpot[slice].push(took.tpot);
       if (timed && !Number.isNaN(took.e2e)) times.e2e[slice].push(took.e2e);
@@ -74,12 +78,13 @@ export async function overTime(
   );
   const together = togetherOf(ended);
   return {
-    at: Array.from({ length: slices }, (_, slice) => from - steps.ts[0] + (slice + 0.5) * width),
+    at: Array.from({ length: slices }, (_, slice) => from - originOf(store) + (slice + 0.5) * width),
     seconds: width,
     running: sums.running.result(),
     waiting: sums.waiting.result(),
     secondsOfRates: together * width,
     requestsPerSecond: rates(ended, together, width),
+    cutShort: cut,
     goodPerSecond: good && rates(good, together, width),
     tokensPerSecond: Array.from(sampled, (tokens) => tokens / width),
     hitRate: hits.result(),
@@ -125,5 +130,6 @@ function collected(slices: number): number[][] {
 
 function percentiles(slices: readonly number[][]): Percentiles {
   const spreads = slices.map(knownSpread);
-  return { p50: spreads.map((one) => one?.p50 ?? Number.NaN), p95: spreads.map((one) => one?.p95 ?? Number.NaN) };
+  const of = (which: "p50" | "p95" | "p99") => spreads.map((one) => one?.[which] ?? Number.NaN);
+  return { p50: of("p50"), p95: of("p95"), p99: of("p99") };
 }

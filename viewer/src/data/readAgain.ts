@@ -97,7 +97,7 @@ export async function copyLines(
   const sorted = [...offsets].sort((a, b) => a - b);
   const blob = await seekable(source);
   const base = blob ? sorted[0] : 0;
-  const stream = blob ? bytesOf(blob.slice(base)) : (await openBytes(source, signal)).stream;
+  const stream = blob ? bytesOf(blob.slice(base)) : (await openBytes(source, false, signal)).stream;
   let next = 0;
   const splitter = new LineSplitter((bytes, offset) => {
     if (next >= sorted.length || base + offset !== sorted[next]) return;

@@ -11,6 +11,8 @@ export class RequestBook {
   readonly ids = new Names();
   readonly jobs = new Names();
   readonly finishReasons = new Names();
+  readonly adapters = new Names();
+  readonly tenants = new Names();
   lookups = 0;
   connector: string | null = null;
   /** The trace has arrival or end records. */
@@ -38,6 +40,8 @@ export class RequestBook {
   private readonly localHitTokens = new WholeColumn();
   private readonly externalHitTokens = new WholeColumn();
   private readonly lookupPromptTokens = new WholeColumn();
+  private readonly adapter = new IndexColumn();
+  private readonly tenant = new IndexColumn();
   private readonly arrivals: FieldReader;
   private readonly ends: FieldReader;
   private readonly hits: FieldReader;
@@ -79,6 +83,9 @@ export class RequestBook {
     set(this.promptTokens, request, read.whole(record, "num_prompt_tokens"));
     set(this.maxTokens, request, read.whole(record, "max_tokens"));
     set(this.priority, request, read.whole(record, "priority"));
+    const [adapter, tenant] = [read.text(record, "lora_name"), read.text(record, "cache_salt_hash")];
+    if (adapter) this.adapter.set(request, this.adapters.index(adapter));
+    if (tenant) this.tenant.set(request, this.tenants.index(tenant));
   }
 
   finished(record: Parsed, row: number): void {
@@ -149,6 +156,8 @@ export class RequestBook {
       localHitTokens: wholes(this.localHitTokens, count),
       externalHitTokens: wholes(this.externalHitTokens, count),
       lookupPromptTokens: wholes(this.lookupPromptTokens, count),
+      adapter: indices(this.adapter, count),
+      tenant: indices(this.tenant, count),
     };
   }
 

@@ -1,6 +1,6 @@
 /** Every request of two traces: how long it waited and took in each. */
 
-import type { RequestIndex } from "./model/columns";
+import { MISSING, type RequestIndex } from "./model/columns";
 import type { RequestDifference, RequestSide } from "./model/comparison";
 import type { TraceStore } from "./model/trace";
 import { timesOf } from "./requestTimes";
@@ -17,14 +17,28 @@ export async function requestDifferences(
   await eachSeen(a, signal, (request) => {
     const id = a.requests.ids[request];
     const inB = requestOf(b, id);
-    found.push({ id, a: sideOf(a, request), b: inB >= 0 && isSeen(b, inB) ? sideOf(b, inB) : null });
+    const both = inB >= 0 && isSeen(b, inB);
+    const alike = both && otherWork(a, request, b, inB) === null;
+    found.push({ id, alike, a: sideOf(a, request), b: both ? sideOf(b, inB) : null });
   });
   await eachSeen(b, signal, (request) => {
     const id = b.requests.ids[request];
     const inA = requestOf(a, id);
-    if (inA < 0 || !isSeen(a, inA)) found.push({ id, a: null, b: sideOf(b, request) });
+    if (inA < 0 || !isSeen(a, inA)) found.push({ id, alike: false, a: null, b: sideOf(b, request) });
   });
   return found;
+}
+
+/** What two requests of the same name ask for that is not the same, in words; null if it is as far as both tell. */
+export function otherWork(a: TraceStore, inA: RequestIndex, b: TraceStore, inB: RequestIndex): string | null {
+  for (const [column, words] of [
+    ["promptTokens", "prompt tokens"],
+    ["maxTokens", "tokens at most"],
+  ] as const) {
+    const [one, other] = [a.requests[column][inA], b.requests[column][inB]];
+    if (one !== MISSING && other !== MISSING && one !== other) return `${one} ${words} in A, ${other} in B`;
+  }
+  return null;
 }
 
 async function eachSeen(
@@ -41,9 +55,9 @@ function isSeen({ requests }: TraceStore, request: RequestIndex): boolean {
 }
 
 function sideOf(store: TraceStore, request: RequestIndex): RequestSide {
-  const { ttft, e2e } = timesOf(store, request);
+  const { ttft, tpot, e2e } = timesOf(store, request);
   return {
-    ...{ request, ttft, e2e },
+    ...{ request, ttft, tpot, e2e },
     begin: store.requests.arrivalTime[request],
     waited: waitingSeconds(store, request),
     finished: !Number.isNaN(store.requests.finishedTime[request]),

@@ -1,16 +1,19 @@
 /** Every request in figures: how long it waited and for what, how fast it was served, whom it held up. */
 
+import { originOf } from "./clock";
 import { MISSING, type RequestIndex, type Row } from "./model/columns";
 import type { RequestFigures } from "./model/requestFigures";
 import type { TraceStore } from "./model/trace";
 import { endRowOf, timesOf } from "./requestTimes";
 import { inSlices } from "./slices";
+import { statusOf } from "./status";
 import type { StoreInside } from "./store";
 import { waitingSplit } from "./waiting";
 
 /** Requests that were in a queue, in the order of the trace. */
 export async function requestFigures(store: TraceStore, signal?: AbortSignal): Promise<RequestFigures> {
   const { requests, version } = store;
+  const origin = originOf(store);
   const seen: RequestIndex[] = [];
   for (let request = 0; request < requests.count; request++) {
     if (requests.firstRow[request] >= 0 || requests.timesRecorded[request]) seen.push(request);
@@ -22,6 +25,9 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     count,
     request: Int32Array.from(seen),
     ended: new Uint8Array(count),
+    status: seen.map((request) => statusOf(store, request)),
+    prompt: column(),
+    output: column(),
     arrived: column(),
     waited: column(),
     queue: column(),
@@ -44,8 +50,10 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
       const { queue, ttft, tpot, e2e } = timesOf(store, request);
       [found.queue[index], found.ttft[index], found.tpot[index], found.e2e[index]] = [queue, ttft, tpot, e2e];
       found.ended[index] = Number(endRowOf(store as StoreInside, request) >= 0);
-      found.arrived[index] = requests.arrivalTime[request] - store.steps.ts[0];
+      found.arrived[index] = requests.arrivalTime[request] - origin;
       found.hit[index] = hitShare(store, request);
+      if (requests.promptTokens[request] !== MISSING) found.prompt[index] = requests.promptTokens[request];
+      if (requests.outputTokens[request] !== MISSING) found.output[index] = requests.outputTokens[request];
       if (requests.numPreemptions[request] !== MISSING) found.preemptions[index] = requests.numPreemptions[request];
       const place = placeInQueue(store, requests.firstRow[request], request);
       if (place) [found.place[index], found.placeOf[index]] = [place.place, place.of];

@@ -2,10 +2,8 @@
 
 import type { RequestIndex, Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";
+import { isCutShort } from "./status";
 import type { StoreInside } from "./store";
-
-/** Finish reasons of requests that did not get what they asked for; they have no end-to-end time. */
-const CUT_SHORT = new Set(["abort", "error"]);
 
 /** NaN where the trace does not tell. */
 export interface RequestTimes {
@@ -31,12 +29,11 @@ export function endRowOf({ requests, livesRecorded }: StoreInside, request: Requ
   return livesRecorded || Number.isNaN(requests.finishedTime[request]) ? -1 : requests.lastRow[request];
 }
 
-export function timesOf({ requests, finishReasons }: TraceStore, request: RequestIndex): RequestTimes {
+export function timesOf(store: TraceStore, request: RequestIndex): RequestTimes {
+  const { requests } = store;
   const arrival = requests.arrivalTime[request];
   const token = requests.firstTokenTime[request];
-  const reason = requests.finishReason[request];
-  const cut = reason >= 0 && CUT_SHORT.has(finishReasons[reason]);
-  const end = cut ? Number.NaN : requests.finishedTime[request];
+  const end = isCutShort(store, request) ? Number.NaN : requests.finishedTime[request];
   const output = requests.outputTokens[request];
   return {
     queue: requests.firstScheduledTime[request] - arrival,

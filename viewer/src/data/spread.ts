@@ -17,6 +17,14 @@ export function spread(values: Float64Array): Spread | null {
   return { mean: sum / length, p50: at(50), p90: at(90), p95: at(95), p99: at(99), max: sorted[length - 1] };
 }
 
+/** The largest of the values that are known, and no less than 0; of any number of them. */
+export function largest(values: ArrayLike<number>): number {
+  let most = 0;
+  for (let at = 0; at < values.length; at++)
+    if (values[at] > most && values[at] < Number.POSITIVE_INFINITY) most = values[at];
+  return most;
+}
+
 /** Of the values that are known. */
 export function knownSpread(values: readonly number[]): Spread | null {
   return spread(Float64Array.from(values).filter((value) => !Number.isNaN(value)));
@@ -28,10 +36,19 @@ export class Counter {
   private total = 0;
   private sum = 0;
   private most = 0;
+  private weighted = 0;
+  private weights = 0;
   /** Numbers too large to count. */
   private large: number[] = [];
 
-  add(value: number): void {
+  /** Mean by weight: over time, if that is the seconds for which each value held. */
+  get mean(): number | null {
+    return this.weights > 0 ? this.weighted / this.weights : null;
+  }
+
+  add(value: number, weight = 0): void {
+    this.weighted += weight * value;
+    this.weights += weight;
     this.total += 1;
     this.sum += value;
     if (value > this.most || this.total === 1) this.most = value;
@@ -68,4 +85,40 @@ export class Counter {
     });
     return { mean: this.sum / this.total, p50, p90, p95, p99, max: this.most };
   }
+}
+
+/** Of values that stand for several each: those of the whole list. Null if none stands for any. */
+export function weightedSpread(values: Float64Array, counts: Float64Array): Spread | null {
+  const order = Array.from(values.keys()).filter((at) => counts[at] > 0);
+  if (order.length === 0) return null;
+  order.sort((a, b) => values[a] - values[b]);
+  const ends = new Float64Array(order.length);
+  let [total, sum] = [0, 0];
+  order.forEach((at, place) => {
+    total += counts[at];
+    sum += counts[at] * values[at];
+    ends[place] = total;
+  });
+  const nth = (rank: number) => {
+    let [low, high] = [0, ends.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (ends[middle] > rank) high = middle;
+      else low = middle + 1;
+    }
+    return values[order[low]];
+  };
+  const at = (percent: number) => {
+    const place = ((total - 1) * percent) / 100;
+    const low = Math.floor(place);
+    return nth(low) + (nth(Math.min(low + 1, total - 1)) - nth(low)) * (place - low);
+  };
+  return {
+    mean: sum / total,
+    p50: at(50),
+    p90: at(90),
+    p95: at(95),
+    p99: at(99),
+    max: values[order[order.length - 1]],
+  };
 }

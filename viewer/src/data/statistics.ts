@@ -1,7 +1,7 @@
 /** Everything that the Statistics tab shows over a range of rows; the numbers are those of `tokenyard report`. */
 
 import { headline } from "./headline";
-import { endOfRow } from "./lives";
+import { endOfRow, secondsOf } from "./lives";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { ReasonTotals, Statistics } from "./model/statistics";
@@ -11,6 +11,7 @@ import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
 import { Counter, knownSpread } from "./spread";
 import type { StoreInside } from "./store";
+import { tokenGaps } from "./tokenGaps";
 import { micros } from "./waitingTally";
 import { agrees, familyOf } from "./wording";
 
@@ -60,6 +61,9 @@ class Gathering {
   private preemptions: number | null = null;
   private recomputed: number | null = null;
   private sampled: number | null = null;
+  private drafts: number | null = null;
+  private accepted: number | null = null;
+  private readonly ends = new Map<string, number>();
   private readonly hits = {
     counts: Array.from({ length: HIT_BINS }, () => 0),
     localByBin: Array.from({ length: HIT_BINS }, () => 0),
@@ -90,9 +94,12 @@ class Gathering {
     const reason = steps.stepReason[row];
     if (reason !== NO_REASON) this.reasons[reason] += 1;
     if (steps.outcome[row] >= 0) this.outcome(row, steps.outcome[row]);
+    const seconds = secondsOf(this.store, row);
     this.budget(steps.tokenSum[row], steps.tokenBudget[row]);
-    if (steps.numRunning[row] !== MISSING) this.running.add(steps.numRunning[row]);
-    if (steps.numWaiting[row] !== MISSING) this.waiting.add(steps.numWaiting[row]);
+    this.drafts = plus(this.drafts, steps.draftTokens[row]);
+    this.accepted = plus(this.accepted, steps.acceptedTokens[row]);
+    if (steps.numRunning[row] !== MISSING) this.running.add(steps.numRunning[row], seconds);
+    if (steps.numWaiting[row] !== MISSING) this.waiting.add(steps.numWaiting[row], seconds);
     if (steps.freeBlocks[row] !== MISSING && steps.totalBlocks[row] > 0) {
       this.peakKvUse = Math.max(this.peakKvUse ?? 0, 1 - steps.freeBlocks[row] / steps.totalBlocks[row]);
     }
@@ -202,6 +209,8 @@ class Gathering {
 
   private end(request: RequestIndex): void {
     this.finished += 1;
+    const why = this.store.finishReasons[this.store.requests.finishReason[request]] ?? "unknown";
+    this.ends.set(why, (this.ends.get(why) ?? 0) + 1);
     this.outputTokens += or0(this.store.requests.outputTokens[request]);
     if (!this.timed) return;
     const times = timesOf(this.store, request);
@@ -232,6 +241,10 @@ class Gathering {
         budget: mostFrequent(this.budgets),
       },
       prefixHits: { ...hits, mean: hits.lookups ? shares / hits.lookups : null },
+      overTime: { running: this.running.mean, waiting: this.waiting.mean },
+      drafts: this.drafts === null ? null : { tokens: this.drafts, accepted: this.accepted ?? 0 },
+      ends: [...this.ends].map(([reason, requests]) => ({ reason, requests })).sort((a, b) => b.requests - a.requests),
+      itlSeconds: tokenGaps(store, range),
       running: this.running.spread(),
       waiting: this.waiting.spread(),
       peakKvUse: this.peakKvUse,

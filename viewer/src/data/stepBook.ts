@@ -54,6 +54,8 @@ const WHOLE_NAMES: readonly WholeName[] = [
   "runningConsumed",
   "minNeed",
   "sampledTokens",
+  "draftTokens",
+  "acceptedTokens",
   "unadmitted",
   "effectiveFree",
 ];
@@ -219,6 +221,9 @@ export class StepBook {
     this.completedTs.push(read.time(completed, "ts"));
     this.stepSeconds.push(read.time(completed, "step_seconds"));
     this.wholes.sampledTokens.push(read.whole(completed, "num_sampled_tokens"));
+    const accepted = read.wholes(completed, "num_accepted_tokens_per_pos");
+    this.wholes.draftTokens.push(read.whole(completed, "num_draft_tokens"));
+    this.wholes.acceptedTokens.push(accepted?.reduce((sum, count) => sum + count, 0) ?? null);
   }
 
   // ---- handing over

@@ -26,6 +26,8 @@ export interface StepTables {
   requests: RequestTable;
   jobIds: string[];
   finishReasons: string[];
+  adapters: string[];
+  tenants: string[];
   lookups: number;
   connector: string | null;
   livesRecorded: boolean;
@@ -101,6 +103,8 @@ export class StepsReader {
       requests: book.requests.table(),
       jobIds: book.requests.jobs.texts,
       finishReasons: book.requests.finishReasons.texts,
+      adapters: book.requests.adapters.texts,
+      tenants: book.requests.tenants.texts,
       lookups: book.requests.lookups,
       connector: book.requests.connector,
       livesRecorded: book.requests.livesRecorded,

@@ -49,6 +49,8 @@ export function adopt(store: StoreInside, tables: StepTables): void {
     spans: tables.spans,
     shown: shownReasons(tables.reasonNames),
     finishReasons: tables.finishReasons,
+    adapters: tables.adapters,
+    tenants: tables.tenants,
     lookups: tables.lookups,
     connector: tables.connector,
     start: tables.start,

@@ -200,30 +200,45 @@ async function pump(
 ): Promise<void> {
   let bytesRead = 0;
   const whole = part === null || source.kind !== "file";
-  const { stream, total, taken } = whole
+  const { stream, packed, total, taken } = whole
     ? await openBytes(source)
-    : { stream: bytesOf(source.file.slice(part.start)), total: part.end - part.start, taken: () => bytesRead };
-  const reader = stream.getReader();
+    : {
+        ...{ stream: bytesOf(source.file.slice(part.start)), packed: false },
+        ...{ total: part.end - part.start, taken: () => bytesRead },
+      };
   let told = 0;
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done || stopped) break;
-      bytesRead += value.length;
-      if (!take(value)) break;
-      if (performance.now() - told > PROGRESS_MS) {
-        told = performance.now();
-        progress(taken(), total, records());
-        // Let a "stop" in.
-        await new Promise((resolve) => setTimeout(resolve));
+  const from = async (opened: ReadableStream<Uint8Array>, known: number) => {
+    const reader = opened.getReader();
+    let passed = 0;
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done || stopped) break;
+        const fresh = passed + value.length <= known ? null : value.subarray(Math.max(known - passed, 0));
+        passed += value.length;
+        if (!fresh) continue;
+        bytesRead += fresh.length;
+        if (!take(fresh)) break;
+        if (performance.now() - told > PROGRESS_MS) {
+          told = performance.now();
+          progress(taken(), total, records());
+          // Let a "stop" in.
+          await new Promise((resolve) => setTimeout(resolve));
+        }
       }
+    } finally {
+      void reader.cancel().catch(() => undefined);
     }
+  };
+  try {
+    await from(stream, 0);
   } catch (error) {
+    // The browser drops what it had unpacked when it fails: unpack it again, and go on where it was dropped.
+    if (packed) await from((await openBytes(source, true)).stream, bytesRead);
     if (bytesRead === 0) throw error;
     notes.cutOff = true;
-    notes.sentences.push(`${source.path}: reading broke off after ${records()} records (${messageOf(error)})`);
-  } finally {
-    void reader.cancel().catch(() => undefined);
+    const why = packed ? "its compressed data break off or are damaged" : `reading broke off (${messageOf(error)})`;
+    notes.sentences.push(`${source.path}: ${why}; what comes before is all that is shown`);
   }
   progress(taken(), total, records());
 }

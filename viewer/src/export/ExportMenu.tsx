@@ -200,6 +200,7 @@ function Annotations({ store }: { store: TraceStore }) {
 
 /** What of each view a picture holds. */
 const PICTURED: Record<Tab, string> = {
+  overview: "the whole tab, also what is scrolled out of view",
   timeline: "the rows in view, without the panel at the side",
   requests: "what is in view, without the panel at the side",
   statistics: "the whole tab, also what is scrolled out of view",

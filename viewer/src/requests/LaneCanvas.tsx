@@ -5,6 +5,7 @@ import type { Size } from "../charts/useSize";
 import type { Range, RequestIndex, Row } from "../data/model/columns";
 import type { RequestLife } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
+import { isCutShort } from "../data/status";
 import type { ThemeName } from "../palette";
 import type { View } from "../state/store";
 import { LaneTip, laneWords, turnWords } from "./LaneTip";
@@ -103,7 +104,8 @@ function draw(props: LaneCanvasProps, scene: Scene, selection: Range | null): vo
   const pen = canvas.current && prepare(canvas.current, size);
   if (!pen) return;
   const turnName = (request: RequestIndex) => turnText(props.store, request);
-  const picture = { ...props, axis, lanes: scene.lanes, top: scene.first, selection, turnText: turnName };
+  const isCut = (request: RequestIndex) => isCutShort(props.store, request);
+  const picture = { ...props, axis, lanes: scene.lanes, top: scene.first, selection, turnText: turnName, isCut };
   paint(pen, picture, size.width, size.height);
 }
 

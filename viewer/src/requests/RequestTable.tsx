@@ -7,6 +7,7 @@ import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
+import { STATUSES, type Status } from "../data/status";
 import { download } from "../export/download";
 import { duration, plural } from "../format";
 import { bounds, boundsText, OUTCOME_KEY } from "../state/bounds";
@@ -180,7 +181,7 @@ function showSorted(scroller: HTMLElement | null): void {
   if (beyond > 0) scroller.scrollLeft += beyond;
 }
 
-const WORDS = new Set(["request", "reason"]);
+const WORDS = new Set(["request", "reason", "status"]);
 
 function Head({ column, sorting }: { column: TableColumn; sorting: Sorting }) {
   const chosen = sorting.key === column.key;
@@ -227,6 +228,15 @@ function Line({ store, found, columns, index, position }: LineProps) {
                 {shortId(text, ID_CHARACTERS)}
               </button>
             </th>
+          );
+        }
+        if (column.key === "status") {
+          const bad = text === "aborted" || text === "failed";
+          return (
+            <td key={column.key} class={bad ? "status wrong" : "status"} title={STATUSES[text as Status]}>
+              {bad && <span aria-hidden="true">✕ </span>}
+              {text}
+            </td>
           );
         }
         if (column.key === "reason") {

@@ -88,7 +88,7 @@ function AsLanes({ store }: { store: TraceStore }) {
 }
 
 /** W A S D and F move the lanes while they are open, wherever the focus is, but for text fields. */
-function useLaneKeys(rows: number): void {
+export function useLaneKeys(rows: number): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const typing = event.target instanceof Element && event.target.closest("input, textarea, select");

@@ -6,11 +6,13 @@ import { shortId } from "../data/labels";
 import type { RequestIndex, Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import type { WaitingPart, WaitingSpan, WaitingSplit, WaitState } from "../data/model/waiting";
+import { type Status, statusOf } from "../data/status";
 import { count, milliseconds, ordinal, percent, plural } from "../format";
 import { PLACES, WAIT_STATES } from "../generated/vocabulary";
 import { focus } from "../state/moves";
 import { revision } from "../state/store";
 import { StepLink } from "./StepLink";
+import { TakersSection } from "./TakersSection";
 import "./requests.css";
 
 interface WhyWaitedProps {
@@ -39,13 +41,17 @@ export function WhyWaited({ store, request }: WhyWaitedProps) {
 
 function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
   const states = (Object.keys(WAIT_STATES) as WaitState[]).filter((state) => split.byState[state] > 0);
+  const never = split.firstScheduledUs === null;
+  if (never) states.splice(0, states.length);
   return (
     <>
       <p>
         It waited <strong class="number">{micros(split.us)}</strong>
-        {states.length === 1
-          ? ` ${WAIT_STATES[states[0]]}.`
-          : `: ${states.map((state) => `${micros(split.byState[state])} ${WAIT_STATES[state]}`).join(", ")}.`}
+        {never
+          ? `, and was never scheduled: ${ENDS[statusOf(store, split.request)]}.`
+          : states.length === 1
+            ? ` ${WAIT_STATES[states[0]]}.`
+            : `: ${states.map((state) => `${micros(split.byState[state])} ${WAIT_STATES[state]}`).join(", ")}.`}
       </p>
       <div class="split-bar" aria-hidden="true">
         {split.parts.map((part) => (
@@ -68,11 +74,21 @@ function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
           </div>
         </li>
       </ul>
+      <TakersSection store={store} split={split} />
       <Before store={store} split={split} />
       <Spans store={store} spans={split.spans} />
     </>
   );
 }
+
+/** How a request that was never scheduled ended. */
+const ENDS: Record<Status, string> = {
+  finished: "it ended without",
+  aborted: "it was aborted",
+  failed: "it failed",
+  running: "the trace ends before",
+  waiting: "it still waited when the trace ended",
+};
 
 function key(part: WaitingPart): string {
   return `${part.reason}/${part.place}`;

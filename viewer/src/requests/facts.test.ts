@@ -5,6 +5,11 @@ import { requestFacts } from "./facts";
 
 function store(change: Record<string, unknown> = {}): TraceStore {
   return {
+    rows: 1,
+    start: null,
+    adapters: [],
+    tenants: [],
+    spans: { starts: Int32Array.of(0, 0), kind: new Uint8Array(0), last: new Int32Array(0) },
     steps: { ts: Float64Array.of(100) },
     finishReasons: ["length"],
     requests: {
@@ -19,6 +24,8 @@ function store(change: Record<string, unknown> = {}): TraceStore {
       numPreemptions: Int32Array.of(0),
       recomputedTokens: Int32Array.of(MISSING),
       priority: Int32Array.of(0),
+      adapter: Int32Array.of(-1),
+      tenant: Int32Array.of(-1),
       finishReason: Int32Array.of(0),
       lookupRow: Int32Array.of(0),
       lookupPromptTokens: Int32Array.of(1000),
@@ -42,7 +49,7 @@ test("times are those of the report, and what the trace does not tell is left ou
     "prefix hit, local": "250 (25.0 %)",
     preemptions: "0",
     priority: "0",
-    finished: "length",
+    status: "finished (length)",
   });
 });
 
@@ -65,5 +72,6 @@ test("a request that did not come far has few figures", () => {
     "output tokens",
     "preemptions",
     "priority",
+    "status",
   ]);
 });

@@ -1,7 +1,11 @@
 /** What is known of a request for good, put into words. */
 
+import { originOf } from "../data/clock";
+import { shortId } from "../data/labels";
 import { MISSING, type RequestIndex } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
+import { STATUSES, statusOf } from "../data/status";
+import { adapterOf } from "../data/takers";
 import { count, milliseconds, percent } from "../format";
 
 export interface Fact {
@@ -13,7 +17,7 @@ export interface Fact {
 /** Only facts that the trace tells. */
 export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
   const { requests } = store;
-  const start = store.steps.ts[0];
+  const start = originOf(store);
   const arrival = requests.arrivalTime[request];
   const scheduled = requests.firstScheduledTime[request];
   const token = requests.firstTokenTime[request];
@@ -23,7 +27,7 @@ export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
   const perToken = output > 1 ? (finished - token) / (output - 1) : Number.NaN;
   const reason = requests.finishReason[request];
   const facts: (Fact | null)[] = [
-    time("arrived", arrival - start, `after the first step of the trace${exact}`),
+    time("arrived", arrival - start, `since the beginning of the trace${exact}`),
     time("queue", scheduled - arrival, `arrival to first scheduled${exact}`),
     time("TTFT", token - arrival, `arrival to first token${exact}`),
     time("TPOT", perToken, `per token after the first${exact}`),
@@ -35,9 +39,21 @@ export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
     whole("preemptions", requests.numPreemptions[request], "how often it lost its blocks"),
     whole("computed again", requests.recomputedTokens[request], "tokens computed a second time after preemptions"),
     whole("priority", requests.priority[request], "smaller is more urgent"),
-    reason >= 0 ? { name: "finished", value: store.finishReasons[reason].slice(0, 40), title: "why it ended" } : null,
+    { name: "status", value: statusWords(store, request, reason), title: STATUSES[statusOf(store, request)] },
+    text("adapter", adapterOf(store, request), "its LoRA adapter"),
+    text("tenant", store.tenants[requests.tenant[request]] ?? "", "hash of its cache salt"),
   ];
   return facts.filter((fact) => fact !== null);
+}
+
+function statusWords(store: TraceStore, request: RequestIndex, reason: number): string {
+  const status = statusOf(store, request);
+  const why = store.finishReasons[reason]?.slice(0, 40);
+  return why && why !== "abort" && why !== "error" ? `${status} (${why})` : status;
+}
+
+function text(name: string, value: string, title: string): Fact | null {
+  return value === "" ? null : { name, value: shortId(value, 40), title };
 }
 
 function time(name: string, seconds: number, title: string): Fact | null {

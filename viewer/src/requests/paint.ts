@@ -38,6 +38,8 @@ export interface Picture {
   /** Requests that the filter means; the others are drawn pale. */
   meant: Uint8Array | null;
   turnText(request: RequestIndex): string;
+  /** It was aborted, or failed. */
+  isCut(request: RequestIndex): boolean;
 }
 
 export function drawn(lane: JobLane, label: string, notes: string[]): DrawnLane {
@@ -134,7 +136,22 @@ function paintTurn(
       sign(pen, picture.turnText(life.request), from + size / 2, y + height / 2, PHASES.decode[theme].ink, size - 6);
     }
   }
+  if (picture.isCut(life.request)) cross(pen, picture, life, y, height);
   if (life.request === picture.focusRequest) outline(pen, picture, life, y, height);
+}
+
+/** Where a request was aborted: a red end with a cross. */
+function cross(pen: CanvasRenderingContext2D, picture: Picture, life: RequestLife, y: number, height: number): void {
+  const last = life.phases.at(-1);
+  if (!last) return;
+  const x = LABEL_WIDTH + picture.axis.place(last.end, last.last + 1);
+  const { fill, ink } = SURFACES[picture.theme].blocked;
+  pen.fillStyle = fill;
+  pen.fillRect(x - 2, y, 3, height);
+  if (height > 10) {
+    pen.fillRect(x - 11, y, 12, height);
+    sign(pen, "✕", x - 5, y + height / 2, ink);
+  }
 }
 
 function outline(pen: CanvasRenderingContext2D, picture: Picture, life: RequestLife, y: number, height: number): void {

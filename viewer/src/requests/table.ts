@@ -24,9 +24,19 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     value: (index) => found[key][index],
     text: (index) => milliseconds(found[key][index]),
   });
+  const tokens = (key: "prompt" | "output", title: string, meaning: string): TableColumn => ({
+    ...{ key, title, meaning, csv: `${title}_tokens` },
+    value: (index) => found[key][index],
+    text: (index) => count(known(found[key][index])),
+  });
   const id = (index: number) => store.requests.ids[found.request[index]];
   return [
     { key: "request", title: "request", meaning: "its id", csv: "request", value: id, text: id },
+    {
+      ...{ key: "status", title: "status", meaning: "what became of it", csv: "status" },
+      value: (index) => found.status[index],
+      text: (index) => found.status[index],
+    },
     seconds("arrived", "arrived", "seconds after the first step"),
     seconds("waited", "waited", "queued, preempted and stalled together, as `tokenyard why` counts it"),
     {
@@ -38,6 +48,8 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     seconds("ttft", "TTFT", "time to first token: arrival to first token"),
     seconds("tpot", "TPOT", "time per output token after the first"),
     seconds("e2e", "E2E", "end to end: arrival to end"),
+    tokens("prompt", "prompt", "tokens of its prompt"),
+    tokens("output", "output", "tokens of its answer"),
     {
       ...{ key: "hit", title: "hit", meaning: "share of its prompt found in a cache at its first lookup" },
       csv: "hit_share",
@@ -69,7 +81,7 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
   ];
 }
 
-type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended">;
+type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended" | "status">;
 
 function underscored(title: string): string {
   return title.toLowerCase().replaceAll(" ", "_");

@@ -3,6 +3,7 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
 import type { TraceStore } from "../data/model/trace";
+import { OverviewView } from "../overview/OverviewView";
 import { RequestsView } from "../requests/RequestsView";
 import { TAB_TITLES, type Tab } from "../state/hash";
 import { type Action, actionOf } from "../state/keyboard";
@@ -13,6 +14,7 @@ import { Timeline } from "../timeline/Timeline";
 import { hovering } from "./DropCard";
 import { FailureCard } from "./FailureCard";
 import { FilterNote } from "./FilterNote";
+import { Guarded } from "./Guarded";
 import { Header } from "./Header";
 import { Help, helpOpen } from "./Help";
 import { keyMoves } from "./keyMoves";
@@ -32,6 +34,7 @@ import "./help.css";
 import "./touch.css";
 
 const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
+  overview: () => <OverviewView />,
   timeline: () => <Timeline />,
   requests: () => <RequestsView />,
   statistics: () => <StatisticsView />,
@@ -46,7 +49,7 @@ export function App() {
   }, [title]);
   return (
     <>
-      {store ? <Run key={store.key} store={store} /> : <Landing />}
+      {store ? <Run key={store.key} store={store} title={title} /> : <Landing />}
       {hovering.value && <p class="drop-hint">Let go to open it{store && tab.value === "compare" ? " beside" : ""}</p>}
       {helpOpen.value && <Help />}
       <p class="announcement" role="status" aria-live="polite">
@@ -56,7 +59,7 @@ export function App() {
   );
 }
 
-function Run({ store }: { store: TraceStore }) {
+function Run({ store, title }: { store: TraceStore; title: string }) {
   const filterField = useRef<HTMLInputElement>(null);
   const goToField = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -87,18 +90,29 @@ function Run({ store }: { store: TraceStore }) {
   }, []);
   return (
     <div class="run">
+      <h1 class="hidden-text">{title}</h1>
       <Header store={store} />
-      <Minimap />
-      <Legend store={store} />
+      {tab.value !== "overview" && (
+        <Guarded what="the strip of the whole run">
+          <Minimap />
+          <Legend store={store} />
+        </Guarded>
+      )}
       <Notes store={store} />
       {failure.value && <FailureCard />}
       <Toolbar store={store} filterField={filterField} goToField={goToField} />
       <FilterNote />
       <div class="body">
-        <main id="view" class="view" role="tabpanel" tabIndex={-1} aria-labelledby={`tab-${tab.value}`}>
-          {VIEWS[tab.value]()}
+        <main class="view">
+          <div id="view" class="view" role="tabpanel" tabIndex={-1} aria-labelledby={`tab-${tab.value}`}>
+            <Guarded key={tab.value} what={`the view ${TAB_TITLES[tab.value]}`}>
+              {VIEWS[tab.value]()}
+            </Guarded>
+          </div>
         </main>
-        <SidePanel store={store} />
+        <Guarded what="what is selected">
+          <SidePanel store={store} />
+        </Guarded>
       </div>
     </div>
   );

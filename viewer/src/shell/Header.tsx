@@ -1,8 +1,10 @@
 /** One line about the run: each token from the field that the trace format names for it. */
 
+import { useEffect, useState } from "preact/hooks";
 import { header } from "../data";
 import type { HeaderToken } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
+import { duration } from "../format";
 import { setStick } from "../state/live";
 import { canFollow, followTrace } from "../state/loader";
 import { live, loading, revision } from "../state/store";
@@ -51,14 +53,26 @@ function Token({ token }: { token: HeaderToken }) {
   );
 }
 
+/** Seconds without a step that are worth a word. */
+const SILENT_S = 3;
+
 function LiveLine() {
-  const { phase, sentence, stick } = live.value;
+  const { phase, sentence, stick, heard } = live.value;
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const clock = setInterval(() => setNow(Date.now()), 1_000);
+    return () => clearInterval(clock);
+  }, []);
+  const silent = Math.floor((Math.max(now, heard) - heard) / 1_000);
   return (
     <span class={`live ${phase}`} role="status">
       <span aria-hidden="true">{phase === "lost" ? "▲" : "●"}</span>
       <span class="live-sentence" title={sentence}>
         {sentence}
       </span>
+      {phase !== "lost" && silent >= SILENT_S && (
+        <strong class="live-silent">last step {silent < 100 ? `${silent} s` : duration(silent)} ago</strong>
+      )}
       <label>
         <input
           type="checkbox"

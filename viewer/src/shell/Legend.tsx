@@ -4,6 +4,7 @@ import { useComputed, useSignal } from "@preact/signals";
 import { AxisSwitch } from "../charts/AxisSwitch";
 import { Swatch } from "../charts/Swatch";
 import { shares } from "../data";
+import { originOf } from "../data/clock";
 import type { Row } from "../data/model/columns";
 import type { Share } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
@@ -78,7 +79,7 @@ function Item({ store, share, all, first }: ItemProps) {
   const { name, family, meaning, recorded, blocked } = store.shown[share.index];
   const sum = (of: (one: Share) => number) => all.reduce((total, one) => total + of(one), 0);
   const { number, ts } = store.steps;
-  const at = (row: Row) => duration(ts[row] - ts[0]);
+  const at = (row: Row) => duration(ts[row] - originOf(store));
   const byTime = axisKind.value === "time";
   const part = byTime ? share.seconds / sum((one) => one.seconds) : share.rows / sum((one) => one.rows);
   const title = [
@@ -88,7 +89,10 @@ function Item({ store, share, all, first }: ItemProps) {
       ? [`requests lost ${duration(share.lost)} to it, summed: each step's length times whom it held back`]
       : []),
     `first in step ${count(number[share.first])} at ${at(share.first)}, last in step ${count(number[share.last])} at ${at(share.last)}`,
-    "Click: go to the next such step",
+    ...(share.since >= 0
+      ? [`a hundredth of that was lost at ${at(share.since)}, in step ${count(number[share.since])}`]
+      : []),
+    "Click: go there, and then to the next such step",
   ];
   return (
     <li>
@@ -104,12 +108,14 @@ function Item({ store, share, all, first }: ItemProps) {
         type="button"
         class={`plain legend-item${blocked ? " blocked-item" : ""}`}
         title={title.join("\n")}
-        onClick={() => goToReason(share.index)}
+        onClick={() => goToReason(share.index, share.since)}
       >
         <Swatch family={family} /> <span>{middle(name, 40)}</span>{" "}
         <span class="number quiet">
           {percent(part)}
-          {blocked && share.lost > 0 && `, ${duration(share.lost)} lost, first at ${at(share.first)}`}
+          {blocked &&
+            share.lost > 0 &&
+            `, ${duration(share.lost)} lost, since ${at(share.since >= 0 ? share.since : share.first)}`}
         </span>
       </button>
     </li>

@@ -10,6 +10,7 @@ import type { KVNumbers, Outcome } from "../data/model/outcomes";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { count, milliseconds, plural } from "../format";
+import { StepTakers } from "../requests/TakersSection";
 import { toggleTerm } from "../state/filter";
 import { episodeOf, sameEpisode, sameReason } from "../state/moves";
 import { filterText, focusRequest } from "../state/store";
@@ -58,6 +59,7 @@ export function StepPanel({ store, row }: Props) {
         </button>
       </p>
       {recorded && <Recorded store={store} recorded={recorded} shown={shown.name} />}
+      <StepTakers store={store} row={row} />
       <Reconstructed verdict={verdictOf(store, row)} recorded={recorded} has={store.hasReasons} />
       <Named store={store} row={row} />
       <Raw store={store} row={row} />
@@ -203,9 +205,8 @@ function Reconstructed({
     ["minNeed", verdict.minNeed],
   ];
   const agrees = recorded?.agrees ?? null;
-  return (
+  const told = (
     <>
-      <h3>{has ? "Reconstructed, for comparison" : "Reconstructed"}</h3>
       <p>
         bucket <code>{verdict.bucket}</code>
         {verdict.reason && (
@@ -225,6 +226,21 @@ function Reconstructed({
         ))}
       </dl>
     </>
+  );
+  // Where the record tells, a guess is only of interest to those who judge the guess.
+  if (!has) {
+    return (
+      <>
+        <h3>Reconstructed</h3>
+        {told}
+      </>
+    );
+  }
+  return (
+    <details class="guess-details">
+      <summary>What the counts alone would suggest</summary>
+      {told}
+    </details>
   );
 }
 

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { rowAtTime, rowOfStep } from "../data";
+import { originOf } from "../data/clock";
 import type { Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { ExportMenu } from "../export/ExportMenu";
@@ -95,7 +96,7 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
     event.preventDefault();
     const moment = secondsTyped(typed.value);
     if (moment !== null) {
-      lookAt(store, rowAtTime(store, store.steps.ts[0] + moment));
+      lookAt(store, rowAtTime(store, originOf(store) + moment));
       typed.value = "";
       field.current?.blur();
       return;

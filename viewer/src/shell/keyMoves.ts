@@ -34,10 +34,11 @@ export const keyMoves: Partial<Record<Action, () => void>> = {
   },
   fit,
   back: () => void back(),
-  "tab-1": () => goToTab("timeline"),
-  "tab-2": () => goToTab("requests"),
-  "tab-3": () => goToTab("statistics"),
-  "tab-4": () => goToTab("compare"),
+  "tab-1": () => goToTab("overview"),
+  "tab-2": () => goToTab("timeline"),
+  "tab-3": () => goToTab("requests"),
+  "tab-4": () => goToTab("statistics"),
+  "tab-5": () => goToTab("compare"),
 };
 
 /** Whoever has come by key goes on by Tab from there, and not from the top of the page. */

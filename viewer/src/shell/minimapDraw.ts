@@ -5,7 +5,7 @@ import { MISSING, type Range, type Row } from "../data/model/columns";
 import type { Level, LevelsOfDetail } from "../data/model/levels";
 import { NO_REASON, type ReasonFamily } from "../data/model/reasons";
 import type { TraceStore } from "../data/model/trace";
-import { familyFill, type Ink, rule, takeInk, write } from "../ink";
+import { familyFill, type Ink, rule, takeInk, tone, write } from "../ink";
 import { FAMILIES, type ThemeName } from "../palette";
 
 /** The picture, and the ruler below it. */
@@ -17,6 +17,8 @@ const TROUBLE = 5;
 /** Runs narrower than this have no letter; calm ones have few, for they are many. */
 const LETTER_WIDTH = 14;
 const CALM_WIDTH = 90;
+/** A pattern in less is noise. */
+const LEAST_HATCHED = 6;
 
 export interface MinimapScene {
   store: TraceStore;
@@ -118,7 +120,7 @@ function drawReasons(ink: Ink, scene: MinimapScene): { x: number; family: Reason
   const flush = (to: number) => {
     if (before < 0 || to <= from) return;
     const { family } = scene.store.shown[before];
-    ink.context.fillStyle = familyFill(ink, family);
+    ink.context.fillStyle = to - from < LEAST_HATCHED ? tone(family, ink.theme).fill : familyFill(ink, family);
     ink.context.fillRect(from, TROUBLE, to - from, bottom - TROUBLE);
     const { blocked } = scene.store.shown[before];
     if (to - from >= (blocked ? LETTER_WIDTH : CALM_WIDTH)) letters.push({ x: (from + to) / 2, family });

@@ -13,7 +13,24 @@
 import { MEASURES, type Measure } from "./measures";
 import { secondsBetween, TIMES, type Time } from "./times";
 
-export type FilterKey = "job" | "req" | "reason" | "bucket" | "disagree" | "step" | "text" | Measure | Time;
+/** What a request is, as text, and as a number. */
+export const TRAITS = ["status", "lora", "tenant"] as const;
+export type Trait = (typeof TRAITS)[number];
+export const COUNTS = ["priority", "prompt", "output"] as const;
+export type Count = (typeof COUNTS)[number];
+
+export type FilterKey =
+  | "job"
+  | "req"
+  | "reason"
+  | "bucket"
+  | "disagree"
+  | "step"
+  | "text"
+  | Trait
+  | Count
+  | Measure
+  | Time;
 
 export interface Term {
   key: FilterKey;
@@ -33,18 +50,30 @@ export interface Filter {
   problems: string[];
 }
 
-const SHOWN_KEYS = ["job", "req", "reason", "bucket", "disagree", "step", ...TIMES, ...MEASURES] as const;
+const SHOWN_KEYS = [
+  "job",
+  "req",
+  "reason",
+  ...TRAITS,
+  ...COUNTS,
+  "step",
+  ...TIMES,
+  ...MEASURES,
+  "bucket",
+  "disagree",
+] as const;
 const KEYS = new Map<string, FilterKey>([
   ...SHOWN_KEYS.map((name): [string, FilterKey] => [name, name]),
   ["request", "req"],
+  ["adapter", "lora"],
   ["steps", "step"],
 ]);
-const NUMBERS: ReadonlySet<string> = new Set(["step", ...MEASURES, ...TIMES]);
+const NUMBERS: ReadonlySet<string> = new Set(["step", ...COUNTS, ...MEASURES, ...TIMES]);
 const SECONDS: ReadonlySet<string> = new Set(TIMES);
 /** Keys that ask about steps alone: a request has none of them. */
 const OF_STEPS: ReadonlySet<string> = new Set(["bucket", "disagree", "step", ...MEASURES]);
-const TOKEN = /(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S*))/giy;
-const INTERVAL = /^(\d[\d_,]*(?:\.\d+)?)?(\.\.)?(\d[\d_,]*(?:\.\d+)?)?$/;
+const TOKEN = /(-?)(?:([a-z][a-z0-9]*):)?(?:"([^"]*)"?|(\S*))/giy;
+const INTERVAL = /^(-?\d[\d_,]*(?:\.\d+)?)?(\.\.)?(-?\d[\d_,]*(?:\.\d+)?)?$/;
 
 /** Never throws: what is not understood is named in `problems` and left out. */
 export function parseFilter(text: string): Filter {
@@ -74,7 +103,7 @@ function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExec
   }
   const term: Term = { key, value: value.toLowerCase(), negated: minus === "-", from: 0, to: 0 };
   if (NUMBERS.has(term.key)) {
-    const range = SECONDS.has(term.key) ? secondsBetween(value) : interval(value);
+    const range = SECONDS.has(term.key) ? secondsBetween(value) : interval(value, term.key === "priority");
     if (!range) {
       filter.problems.push(notUnderstood(term.key, value));
       return;
@@ -109,9 +138,10 @@ function notUnderstood(key: string, value: string): string {
 }
 
 /** `120`, `100..200`, `100..`, `..200`; a turned-round range is turned back. */
-export function interval(text: string): [number, number] | null {
+export function interval(text: string, signed = false): [number, number] | null {
   const found = INTERVAL.exec(text);
   if (!found || (found[1] === undefined && found[3] === undefined)) return null;
+  if (!signed && (found[1]?.[0] === "-" || found[3]?.[0] === "-")) return null;
   const number = (digits: string | undefined, open: number) =>
     digits === undefined ? open : Number(digits.replace(/[_,]/g, ""));
   if (found[2] === undefined) {

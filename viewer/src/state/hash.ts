@@ -1,8 +1,9 @@
 /** The state of the page as the hash of its address, and back: whoever is sent the address sees the same. */
 
-export const TABS = ["timeline", "requests", "statistics", "compare"] as const;
+export const TABS = ["overview", "timeline", "requests", "statistics", "compare"] as const;
 export type Tab = (typeof TABS)[number];
 export const TAB_TITLES: Readonly<Record<Tab, string>> = {
+  overview: "Overview",
   timeline: "Timeline",
   requests: "Requests",
   statistics: "Statistics",
@@ -38,7 +39,7 @@ export const EMPTY: HashState = {
   reqs: false,
   with: null,
   live: "",
-  tab: "timeline",
+  tab: "overview",
   view: null,
   selection: null,
   step: null,
@@ -58,7 +59,7 @@ export function writeHash(state: HashState): string {
   if (state.reqs) parts.set("reqs", "1");
   if (state.with) parts.set("with", state.with);
   if (state.live) parts.set("live", state.live === "end" ? "1" : state.live);
-  if (state.tab !== "timeline") parts.set("tab", state.tab);
+  if (state.tab !== tabWithout(state)) parts.set("tab", state.tab);
   if (state.view) parts.set("view", state.view.join(".."));
   if (state.selection) parts.set("sel", state.selection.join(".."));
   if (state.step !== null) parts.set("step", String(state.step));
@@ -72,17 +73,18 @@ export function writeHash(state: HashState): string {
 /** Never throws; what makes no sense is left at its default. */
 export function readHash(hash: string): HashState {
   const parts = new URLSearchParams(hash.replace(/^#/, ""));
+  const named = oneOf(TABS, parts.get("tab")) !== null;
   const take = (name: string): string | null => {
     const value = parts.get(name);
     parts.delete(name);
     return value === "" ? null : value;
   };
-  return {
+  const state: HashState = {
     trace: take("trace"),
     reqs: take("reqs") === "1",
     with: take("with"),
     live: liveOf(take("live")),
-    tab: oneOf(TABS, take("tab")) ?? "timeline",
+    tab: oneOf(TABS, take("tab")) ?? EMPTY.tab,
     view: pair(take("view"), PLACE),
     selection: pair(take("sel"), WHOLE),
     step: whole(take("step")),
@@ -91,6 +93,13 @@ export function readHash(hash: string): HashState {
     theme: oneOf(["light", "dark", "system"] as const, take("theme")) ?? "system",
     extra: Object.fromEntries([...parts].filter(([name, value]) => /^[a-z][\w-]*$/i.test(name) && value !== "")),
   };
+  return named ? state : { ...state, tab: tabWithout(state) };
+}
+
+/** What an address without a tab means: one that names a place in the trace, the Timeline; else the Overview. */
+function tabWithout({ view, selection, step, req, filter }: HashState): Tab {
+  const place = view ?? selection ?? step ?? req ?? (filter || null);
+  return place === null ? EMPTY.tab : "timeline";
 }
 
 function oneOf<T extends string>(allowed: readonly T[], text: string | null): T | null {

@@ -6,6 +6,8 @@ import { loading, revision } from "./store";
 
 /** Milliseconds of quiet before the address is written: browsers refuse to have it rewritten all the time. */
 const QUIET_MS = 250;
+/** The address is never behind the page for longer. */
+const LATEST_MS = 1_000;
 
 /** What an entry of the history holds beside its address: the trace that was open, for those that have no path. */
 interface Entry {
@@ -47,6 +49,8 @@ interface Page {
 /** Keep the address up to date, and obey it when the user goes back or changes it. */
 export function startAddress({ landing, place, obey, busy }: Page): void {
   let timer = 0;
+  /** Since when something is to be written; 0: nothing is. */
+  let pending = 0;
   let written = location.hash.replace(/^#/, "");
   let before: Place = { key: "", state: readHash(written) };
   // A trace in the page, or one that the address names, is where the page begins.
@@ -55,6 +59,7 @@ export function startAddress({ landing, place, obey, busy }: Page): void {
   let arriving = false;
   history.replaceState({ key: "" } satisfies Entry, "");
   const write = () => {
+    pending = 0;
     if (busy()) return;
     const now = place();
     const hash = writeHash(now.state);
@@ -71,6 +76,9 @@ export function startAddress({ landing, place, obey, busy }: Page): void {
     loading.value;
     const now = place();
     clearTimeout(timer);
+    // Of a trace that is followed something changes all the time: there is never quiet.
+    if (pending && performance.now() - pending > LATEST_MS && !arriving) write();
+    pending ||= performance.now();
     // A trace that was just opened is a place of its own, also when the user goes on within a moment.
     if (begun && !arriving && now.key !== before.key) write();
     timer = window.setTimeout(write, QUIET_MS);

@@ -27,7 +27,8 @@ export type Action =
   | "tab-1"
   | "tab-2"
   | "tab-3"
-  | "tab-4";
+  | "tab-4"
+  | "tab-5";
 
 export interface KeyHelp {
   keys: string[];
@@ -58,6 +59,7 @@ const BINDINGS: [keys: string[], action: Action][] = [
   [["2"], "tab-2"],
   [["3"], "tab-3"],
   [["4"], "tab-4"],
+  [["5"], "tab-5"],
 ];
 
 const EXTENDS: Readonly<Record<string, Action>> = {
@@ -84,7 +86,7 @@ export const KEY_HELP: KeyHelp[] = [
   { keys: ["F"], words: "fit: the selection, else the whole run" },
   { keys: ["/"], words: "filter" },
   { keys: ["g"], words: "go to a step, or to a time: 12.5s" },
-  { keys: ["1", "2", "3", "4"], words: "Timeline, Requests, Statistics, Compare" },
+  { keys: ["1", "2", "3", "4", "5"], words: "Overview, Timeline, Requests, Statistics, Compare" },
   { keys: ["?"], words: "this help" },
   { keys: ["Esc"], words: "back: close, then clear the selection, then the focus" },
 ];

@@ -31,7 +31,7 @@ export function startLive(store: TraceStore, paths: LivePaths, stick = true): vo
   stopLive();
   const own = new AbortController();
   stop = own;
-  live.value = { phase: "waiting", sentence: "following: waiting for steps", stick };
+  live.value = { phase: "waiting", sentence: "following: waiting for steps", stick, heard: Date.now() };
   if (stick) keepEnd();
   void follow(store, paths, own.signal);
 }
@@ -39,7 +39,7 @@ export function startLive(store: TraceStore, paths: LivePaths, stick = true): vo
 export function stopLive(): void {
   stop?.abort();
   stop = null;
-  live.value = { phase: "off", sentence: "", stick: true };
+  live.value = { phase: "off", sentence: "", stick: true, heard: 0 };
 }
 
 /** Keep the end in view from now on, or let the user look where they are. */
@@ -144,6 +144,7 @@ async function take(store: TraceStore, append: () => Promise<void>): Promise<voi
   const whole = showsWhole(view.peek(), store.rows);
   await append();
   if (trace.peek() !== store || stop === null) return;
+  live.value = { ...live.peek(), heard: Date.now() };
   tell("receiving", "following");
   if (live.peek().stick) keepEnd(whole);
 }

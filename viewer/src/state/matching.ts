@@ -4,7 +4,9 @@ import { type Lists, MISSING } from "../data/model/columns";
 import { BUCKETS, NO_REASON, type ShownReason, STEP_REASONS } from "../data/model/reasons";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
-import type { Filter, Term } from "./filter";
+import { statusOf } from "../data/status";
+import { adapterOf } from "../data/takers";
+import { COUNTS, type Count, type Filter, type Term, TRAITS, type Trait } from "./filter";
 import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";
 import { lostTo, TIMES, type Time, timeOf } from "./times";
@@ -17,7 +19,19 @@ const SLICE_MS = 10;
 export async function findMatches(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Matches> {
   if (filter.terms.length === 0) return { rows: null, requests: null };
   const requests = await requestMask(store, filter.terms, signal);
-  const passes = rowTest(store, filter.terms, requests);
+  // A minus means steps without such a request: others that stand beside it do not bring them back.
+  const [wanted, unwanted] = [false, true].map((negated) =>
+    filter.terms.filter((term) => term.negated === negated).map((term) => ({ ...term, negated: false })),
+  );
+  const present = unwanted.some(({ key }) => OF_REQUESTS.has(key))
+    ? await requestMask(store, wanted, signal)
+    : requests;
+  const absent: Uint8Array[] = [];
+  for (const term of unwanted) {
+    const mask = await requestMask(store, [term], signal);
+    if (mask) absent.push(mask);
+  }
+  const passes = rowTest(store, filter.terms, present, absent);
   const found = new Int32Array(store.rows);
   let kept = 0;
   let began = performance.now();
@@ -44,7 +58,7 @@ export async function lostMask(store: TraceStore, filter: Filter, signal: AbortS
   return mask;
 }
 
-const OF_REQUESTS: ReadonlySet<string> = new Set(["job", "req", "text", ...TIMES]);
+const OF_REQUESTS: ReadonlySet<string> = new Set(["job", "req", "text", ...TRAITS, ...COUNTS, ...TIMES]);
 
 /** 1 for each request that the `job:`, `req:` and plain terms, and those of its times, mean; null without such a term. */
 export async function requestMask(
@@ -71,6 +85,11 @@ export async function requestMask(
         const seconds = timeOf(store, term.key, request);
         return seconds >= term.from && seconds <= term.to;
       }
+      if (isCount(term.key)) {
+        const value = store.requests[COLUMNS[term.key]][request];
+        return value !== MISSING && value >= term.from && value <= term.to;
+      }
+      if (isTrait(term.key)) return traitOf(store, term.key, request).toLowerCase().includes(term.value);
       return (job >= 0 && jobHits.get(term)?.[job] === 1) || (term.key !== "job" && id.includes(term.value));
     };
     mask[request] = decide(wanted, meant) ? 1 : 0;
@@ -91,7 +110,12 @@ function decide(terms: readonly Term[], holds: (term: Term) => boolean): boolean
   return true;
 }
 
-function rowTest(store: TraceStore, terms: readonly Term[], mask: Uint8Array | null): (row: number) => boolean {
+function rowTest(
+  store: TraceStore,
+  terms: readonly Term[],
+  mask: Uint8Array | null,
+  absent: readonly Uint8Array[],
+): (row: number) => boolean {
   const { number } = store.steps;
   const steps = terms.filter((term) => term.key === "step");
   const reasons = reasonTest(
@@ -99,11 +123,13 @@ function rowTest(store: TraceStore, terms: readonly Term[], mask: Uint8Array | n
     terms.filter((term) => term.key === "reason"),
   );
   const present = mask && presence(store, mask);
+  const gone = absent.map((one) => presence(store, one));
   const figures = figureTests(store, terms);
   return (row) =>
     decide(steps, (term) => number[row] >= term.from && number[row] <= term.to) &&
     (!reasons || reasons(row)) &&
     (!present || present(row)) &&
+    !gone.some((test) => test(row)) &&
     (!figures || figures(row));
 }
 
@@ -118,6 +144,28 @@ function figureTests(store: TraceStore, terms: readonly Term[]): ((row: number) 
   if (tests.size === 0) return null;
   const asked = [...tests.keys()];
   return (row) => decide(asked, (term) => tests.get(term)?.(row) ?? false);
+}
+
+const COLUMNS = { priority: "priority", prompt: "promptTokens", output: "outputTokens" } as const;
+
+function isCount(key: string): key is Count {
+  return (COUNTS as readonly string[]).includes(key);
+}
+
+function isTrait(key: string): key is Trait {
+  return (TRAITS as readonly string[]).includes(key);
+}
+
+/** What a request is, by a key of the filter: "" where it has none. */
+export function traitOf(store: TraceStore, trait: Trait, request: number): string {
+  switch (trait) {
+    case "status":
+      return statusOf(store, request);
+    case "lora":
+      return adapterOf(store, request);
+    case "tenant":
+      return store.tenants[store.requests.tenant[request]] ?? "";
+  }
 }
 
 function isTime(key: string): key is Time {

@@ -204,11 +204,12 @@ function scan(store: TraceStore, from: Row, direction: 1 | -1, wanted: (shown: n
   return -1;
 }
 
-/** First row shown as `shown[index]` at or after the focused one, else from the beginning: clicks on a legend. */
-export function goToReason(index: number): void {
+/** The next row shown as `shown[index]`: of one that is not looked at yet, the first from `begin` on. Clicks on a legend. */
+export function goToReason(index: number, begin: Row = -1): void {
   const store = trace.value;
   if (!store) return;
-  let found = scan(store, focusRow.value, 1, (shown) => shown === index);
+  const from = focusRow.value >= 0 && store.steps.shown[focusRow.value] === index ? focusRow.value : begin - 1;
+  let found = scan(store, from, 1, (shown) => shown === index);
   if (found < 0) found = scan(store, -1, 1, (shown) => shown === index);
   if (found >= 0) focus(found);
 }

@@ -1,9 +1,24 @@
 /** From the address to the state, and from the state to the address. */
 
-import { rowOfStep } from "../data";
+import { requestOf, rowAtTime, rowOfStep } from "../data";
+import { originOf } from "../data/clock";
+import { shortId } from "../data/labels";
 import type { TraceStore } from "../data/model/trace";
+import { count } from "../format";
 import { EMPTY, type HashState } from "./hash";
-import { extra, filterText, focusRequest, focusRow, live, selection, tab, themeChoice, trace, view } from "./store";
+import {
+  announce,
+  extra,
+  filterText,
+  focusRequest,
+  focusRow,
+  live,
+  selection,
+  tab,
+  themeChoice,
+  trace,
+  view,
+} from "./store";
 
 /** The part of a state that needs no trace. */
 export function applyToPage(state: HashState): void {
@@ -20,7 +35,30 @@ export function applyToTrace(store: TraceStore, state: HashState): void {
     view.value = { first: Math.max(placeOf(store, state.view[0]), 0), last: placeOf(store, state.view[1]) };
   selection.value = state.selection ? { first: row(state.selection[0]), last: row(state.selection[1]) } : null;
   focusRow.value = state.step === null ? -1 : row(state.step);
-  focusRequest.value = state.req === null ? -1 : store.requests.ids.indexOf(state.req);
+  focusRequest.value = state.req === null ? -1 : requestOf(store, state.req);
+  if (state.extra["from"] || state.extra["to"]) between(store, state.extra["from"], state.extra["to"]);
+  const missed = [
+    state.step !== null && store.steps.number[focusRow.value] !== state.step && `step ${count(state.step)}`,
+    state.req !== null && focusRequest.value < 0 && `request ${shortId(state.req, 60)}`,
+  ].filter(Boolean);
+  if (missed.length > 0 && store.stage !== "reading") {
+    const instead = focusRow.value >= 0 ? `: this is step ${count(store.steps.number[focusRow.value])}` : "";
+    announce(`This trace has no ${missed.join(" and no ")}${instead}`);
+  }
+}
+
+/** Times of an address, as a monitor's link gives them: seconds or milliseconds since 1970, else seconds since the beginning. */
+function between(store: TraceStore, from: string | undefined, to: string | undefined): void {
+  const at = (text: string | undefined, open: number) => {
+    const value = Number(text ?? Number.NaN);
+    if (!Number.isFinite(value)) return open;
+    const seconds = value > 1e11 ? value / 1e3 : value;
+    return rowAtTime(store, seconds > 1e9 ? seconds : originOf(store) + seconds);
+  };
+  const [first, last] = [at(from, 0), at(to, store.rows - 1)];
+  if (last >= first) selection.value = { first, last };
+  const { from: _, to: __, ...rest } = extra.peek();
+  extra.value = rest;
 }
 
 /** A place between rows, as a step's number and how far in it, to a thousandth: read back it is the same place. */

@@ -18,7 +18,7 @@ export const trace = signal<TraceStore | null>(null);
 export const other = signal<TraceStore | null>(null);
 export const revision = signal(0);
 
-export const tab = signal<Tab>("timeline");
+export const tab = signal<Tab>("overview");
 
 /** Rows in view of the timeline, and of every chart: not whole while it moves; `last` is where the view ends. */
 export interface View {
@@ -78,8 +78,10 @@ export interface LiveState {
   sentence: string;
   /** Keep the end in view: until the user moves away from it. */
   stick: boolean;
+  /** When something new came last, or following began: of Date.now(). */
+  heard: number;
 }
-export const live = signal<LiveState>({ phase: "off", sentence: "", stick: true });
+export const live = signal<LiveState>({ phase: "off", sentence: "", stick: true, heard: 0 });
 
 /** Said to screen readers, and shown for a moment. */
 export const announcement = signal("");
@@ -101,8 +103,22 @@ export function wholeRange(store: TraceStore | null = trace.value): Range | null
   return store && store.rows > 0 ? { first: 0, last: store.rows - 1 } : null;
 }
 
-/** What statistics cover: the selection, else everything. */
+/** Seconds at the end of the run that figures are of, while nothing is selected: kept in the address. */
+export const LAST_KEY = "last";
+
+/** What statistics cover: the selection, else the last seconds that are asked for, else everything. */
 export const scope = computed<Range | null>(() => {
   revision.value;
-  return selection.value ?? wholeRange();
+  const whole = wholeRange();
+  const seconds = Number(extra.value[LAST_KEY] || Number.NaN);
+  if (selection.value || !whole || !(seconds > 0)) return selection.value ?? whole;
+  const { ts } = (trace.value as TraceStore).steps;
+  const from = ts[whole.last] - seconds;
+  let [low, high] = [0, whole.last];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ts[middle] < from) low = middle + 1;
+    else high = middle;
+  }
+  return { first: low, last: whole.last };
 });

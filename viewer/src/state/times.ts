@@ -6,7 +6,7 @@ import type { TraceStore } from "../data/model/trace";
 import { timesOf } from "../data/requestTimes";
 import { secondsTyped } from "../format";
 
-export const TIMES = ["ttft", "tpot", "e2e", "waited"] as const;
+export const TIMES = ["queue", "ttft", "tpot", "e2e", "waited"] as const;
 export type Time = (typeof TIMES)[number];
 
 /** Seconds, both ends included: `30s..`, `..80ms`, `40..80ms`. A bare number has the unit of the other end, else seconds. */

@@ -13,7 +13,7 @@ interface AdviceProps {
   onFilter(text: string): void;
 }
 
-const WORDS: Record<Direction, string> = {
+export const DIRECTIONS: Record<Direction, string> = {
   up: "raise",
   down: "lower",
   on: "turn on",
@@ -97,7 +97,7 @@ const LONGEST_VALUE = 40;
 /** `raise max_num_seqs (now 100)`, as the terminal says it. */
 function change({ direction, setting, now }: Finding): string {
   const value = now === null || now === undefined ? "" : ` (now ${String(now).slice(0, LONGEST_VALUE)})`;
-  return `${WORDS[direction]} ${setting}${value}`;
+  return `${DIRECTIONS[direction]} ${setting}${value}`;
 }
 
 function adviceText(finding: Finding): string {

@@ -28,7 +28,14 @@ export function LimitsSection({ store, found, onFilter }: LimitsProps) {
         {(found.recorded.length > 0 || store.hasReasons) && (
           <Recorded store={store} found={found} onFilter={onFilter} />
         )}
-        <Buckets store={store} found={found} onFilter={onFilter} />
+        {store.hasReasons ? (
+          <details class="guess-details">
+            <summary>What the counts alone would suggest: ten buckets, reconstructed</summary>
+            <Buckets store={store} found={found} onFilter={onFilter} />
+          </details>
+        ) : (
+          <Buckets store={store} found={found} onFilter={onFilter} />
+        )}
         {found.recorded.length === 0 && !store.hasReasons && (
           <Guesses store={store} found={found} onFilter={onFilter} />
         )}

@@ -4,9 +4,11 @@ import { Plot, type PlotSpec } from "../charts/Plot";
 import { hatched } from "../charts/patterns";
 import { FREE, lookStyle, PHASES, PINNED } from "../charts/tones";
 import { rowAtTime } from "../data";
+import { originOf } from "../data/clock";
 import type { Range, Row } from "../data/model/columns";
 import type { LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
+import { largest } from "../data/spread";
 import { count, percent, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
@@ -45,7 +47,7 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
     () => (found ? chart(store, pool, found.total, theme, byTime) : null),
     [store, pool, found?.total, theme, byTime],
   );
-  const rowOf = (place: number) => (byTime ? rowAtTime(store, store.steps.ts[0] + place) : Math.round(place));
+  const rowOf = (place: number) => (byTime ? rowAtTime(store, originOf(store) + place) : Math.round(place));
   if (!found || !data || !spec) return null;
   const step = (row: number) => count(store.steps.number[row]);
   const describe = (index: number) => `step ${step(found.rows[index])}: ${words(found, pool, index)}`;
@@ -69,8 +71,8 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
   );
 }
 
-function secondsAt({ steps }: TraceStore, row: Row): number {
-  return steps.ts[row] - steps.ts[0];
+function secondsAt(store: TraceStore, row: Row): number {
+  return store.steps.ts[row] - originOf(store);
 }
 
 function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName, byTime: boolean): PlotSpec {
@@ -120,7 +122,7 @@ function words(found: Occupancy, pool: Pool, index: number): string {
 }
 
 function summary(found: Occupancy): string {
-  const peak = Math.max(0, ...found.peak.filter(Number.isFinite));
+  const peak = largest(found.peak);
   return `${count(found.total)} blocks, at most ${count(peak)} in use (${percent(peak / found.total)})`;
 }
 

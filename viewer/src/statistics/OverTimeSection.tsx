@@ -4,6 +4,7 @@ import { Histogram } from "../charts/Histogram";
 import { Plot, type PlotSpec } from "../charts/Plot";
 import { PHASES } from "../charts/tones";
 import { overTime, rowAtTime } from "../data";
+import { originOf } from "../data/clock";
 import type { Range, Row } from "../data/model/columns";
 import type { OverTime } from "../data/model/overTime";
 import type { Spread, Statistics } from "../data/model/statistics";
@@ -118,7 +119,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
     [at, chart],
   ) as uPlot.AlignedData;
   const spec = useMemo(() => plotOf(chart, theme), [chart.title, chart.names.length, theme]);
-  const start = store.steps.ts[0];
+  const start = originOf(store);
   const row = (seconds: number) => Math.min(Math.max(rowAtTime(store, start + seconds), range.first), range.last);
   const say = (index: number) => {
     const values = chart.series.map((one, which) => {
@@ -184,12 +185,15 @@ const LATENCIES = [
 interface LatenciesProps {
   found: Statistics;
   theme: ThemeName;
-  /** Show the requests in the order of a column of their table. */
-  onSort(key: string): void;
+  /** Show some requests in the order of a column of their table. */
+  onRequests(filter: string, sorting: string): void;
 }
 
+/** The keys of the filter. */
+const FILTERS = { queue: "queue", ttft: "ttft", tpot: "tpot", e2e: "e2e" } as const;
+
 /** How many requests took how long, on a scale that grows: the long tail is where users wait. */
-export function LatencySection({ found, theme, onSort }: LatenciesProps) {
+export function LatencySection({ found, theme, onRequests }: LatenciesProps) {
   const shown = LATENCIES.filter(([key]) => found.times[key].some((value) => value > 0));
   if (shown.length === 0) return null;
   return (
@@ -197,7 +201,7 @@ export function LatencySection({ found, theme, onSort }: LatenciesProps) {
       <h3 id="latency-title">How long requests took</h3>
       <p class="quiet">
         {plural(found.finished, "request")} that finished in these steps, on a scale that grows by 1, 2, 5, 10. A click
-        on a bar leads to the table of requests.
+        on a bar shows its requests.
       </p>
       <div class="columns">
         {shown.map(([key, title, meaning, spread]) => (
@@ -208,7 +212,7 @@ export function LatencySection({ found, theme, onSort }: LatenciesProps) {
             values={found.times[key]}
             spread={found[spread]}
             theme={theme}
-            onClick={() => onSort(`-${key}`)}
+            onClick={(from, to) => onRequests(`${FILTERS[key]}:${from * 1e3}ms..${to * 1e3}ms`, `-${key}`)}
           />
         ))}
       </div>
@@ -222,7 +226,7 @@ interface LatencyProps {
   values: number[];
   spread: Spread | null;
   theme: ThemeName;
-  onClick(): void;
+  onClick(from: number, to: number): void;
 }
 
 function Latency({ title, meaning, values, spread, theme, onClick }: LatencyProps) {
@@ -239,9 +243,9 @@ function Latency({ title, meaning, values, spread, theme, onClick }: LatencyProp
         label={`Requests by ${title}`}
         unit="requests"
         bins={counts.map((value, bin) => ({
-          label: `${milliseconds(edges[bin])}–${milliseconds(edges[bin + 1])}`,
+          label: `${bin === 0 ? "0" : milliseconds(edges[bin])}–${milliseconds(edges[bin + 1])}`,
           value,
-          onClick,
+          onClick: () => onClick(bin === 0 ? 0 : edges[bin], edges[bin + 1]),
         }))}
         scales={[
           {

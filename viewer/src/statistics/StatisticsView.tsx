@@ -2,10 +2,12 @@ import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration } from "../format";
+import { Guarded } from "../shell/Guarded";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
 import { AdviceLine, AdviceSection } from "./AdviceSection";
 import { FiguresSection } from "./FiguresSection";
+import { within } from "./filters";
 import { HistogramsSection } from "./HistogramsSection";
 import { LimitsSection } from "./LimitsSection";
 import { OccupancyChart } from "./OccupancyChart";
@@ -40,17 +42,29 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
       <Scope store={store} range={range} busy={busy} />
       {value && <AdviceLine advice={value.advice} range={value.found.range} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
-      {found && <LimitsSection store={store} found={found} onFilter={showSteps} />}
+      {found && (
+        <Guarded what="what limited admission">
+          <LimitsSection store={store} found={found} onFilter={showSteps} />
+        </Guarded>
+      )}
       <section aria-labelledby="blocks-title">
         <h3 id="blocks-title">KV blocks</h3>
         <p class="quiet">Drag over a chart to select steps; click to look at one.</p>
-        <OccupancyChart {...chart} pool="vram" />
-        <OccupancyChart {...chart} pool="dram" />
+        <Guarded what="the KV blocks">
+          <OccupancyChart {...chart} pool="vram" />
+          <OccupancyChart {...chart} pool="dram" />
+        </Guarded>
       </section>
-      <OverTimeSection {...chart} statistics={found ?? null} revision={revision.value} />
+      <Guarded what="the lines over time">
+        <OverTimeSection {...chart} statistics={found ?? null} revision={revision.value} />
+      </Guarded>
       {value && (
-        <>
-          <LatencySection found={value.found} theme={themeName.value} onSort={showSorted} />
+        <Guarded what="the figures">
+          <LatencySection
+            found={value.found}
+            theme={themeName.value}
+            onRequests={(text, sorting) => showRequests(text + within(store, range), sorting)}
+          />
           <HistogramsSection store={store} found={value.found} theme={themeName.value} onFilter={showSteps} />
           <FiguresSection
             store={store}
@@ -59,7 +73,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
             onFilter={showSteps}
           />
           <AdviceSection store={store} range={value.found.range} advice={value.advice} onFilter={showSteps} />
-        </>
+        </Guarded>
       )}
       <SqlSection store={store} />
     </div>
@@ -72,8 +86,9 @@ function showSteps(text: string): void {
   showTab("timeline");
 }
 
-/** The requests, in the order of a column of their table. */
-function showSorted(sorting: string): void {
+/** Some requests, in the order of a column of their table. */
+function showRequests(text: string, sorting: string): void {
+  filterText.value = text;
   extra.value = { ...extra.value, show: "table", sort: sorting };
   showTab("requests");
 }

@@ -30,6 +30,13 @@ function found(change: Partial<Statistics> = {}): Statistics {
     steps: 100,
     seconds: 12.5,
     prefixHits: { localTokens: 250, externalTokens: 0, promptTokens: 1000 },
+    overTime: { running: 15.5, waiting: null },
+    drafts: null,
+    ends: [
+      { reason: "length", requests: 4 },
+      { reason: "abort", requests: 3 },
+    ],
+    itlSeconds: null,
     running: spread(12.4),
     waiting: null,
     peakKvUse: 0.98765,
@@ -49,12 +56,12 @@ function found(change: Partial<Statistics> = {}): Statistics {
 test("one line per figure, as it is pasted", () => {
   expect(figures(store, found(), NO_BOUNDS).map(figureText)).toEqual([
     "steps: 100, over 12.5 s",
-    "running: mean 12.4, p50 12, p95 31, max 50",
+    "running: mean over time 15.5, mean over steps 12.4, p50 12, p95 31, max 50",
     "waiting: –",
     "peak KV use: 98.8 %",
     "preemptions: 3",
     "prefix hits: local 25.0 %, external 0.0 %",
-    "finished: 7",
+    "finished: 7, length 4, abort 3",
     "throughput: 0.56 requests/s",
   ]);
 });
@@ -94,10 +101,11 @@ test("nothing leads nowhere", () => {
 
 test("latencies are there if one of them is known", () => {
   expect(latencies(found()).map(({ name, values }) => [name, values[0], ...values.slice(3)])).toEqual([
-    ["queue", "500.0 ms", "1.25 s", "1.50 s"],
-    ["TTFT", "–", "–", "–"],
-    ["TPOT", "–", "–", "–"],
-    ["E2E", "–", "–", "–"],
+    ["queue", "500.0 ms", "1.25 s", "1.50 s", "2.00 s"],
+    ["TTFT", "–", "–", "–", "–"],
+    ["TPOT", "–", "–", "–", "–"],
+    ["ITL", "–", "–", "–", "–"],
+    ["E2E", "–", "–", "–", "–"],
   ]);
   expect(latencies(found({ queueSeconds: null }))).toEqual([]);
 });

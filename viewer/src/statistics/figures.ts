@@ -1,6 +1,7 @@
 /** The headline figures: what `tokenyard report` prints under "Figures", each with the steps behind it. */
 
 import { goodput } from "../data";
+import { shortId } from "../data/labels";
 import { MISSING } from "../data/model/columns";
 import type { Bounds } from "../data/model/slo";
 import type { Spread, Statistics } from "../data/model/statistics";
@@ -29,8 +30,8 @@ export function figures(store: TraceStore, found: Statistics, bounds: Bounds): F
   const scope = within(store, found.range);
   return [
     steps(store, found),
-    queue("running", "requests running before each step", found.running, "running", scope),
-    queue("waiting", "requests waiting before each step", found.waiting, "waiting", scope),
+    queue("running", "requests running before each step", found.running, found.overTime.running, scope),
+    queue("waiting", "requests waiting before each step", found.waiting, found.overTime.waiting, scope),
     peak(found, scope),
     ...peakDram(store, found),
     preemptions(found, scope),
@@ -47,14 +48,15 @@ function steps(store: TraceStore, found: Statistics): Figure {
   return { label: "steps", meaning: "steps recorded, and from the first snapshot to the last", parts };
 }
 
-function queue(label: string, meaning: string, spread: Spread | null, key: string, scope: string): Figure {
+function queue(label: string, meaning: string, spread: Spread | null, overTime: number | null, scope: string): Figure {
   if (spread === null) return { label, meaning, parts: [{ text: count(null) }] };
-  const above = (value: number) => `${key}:${Math.ceil(value)}..${scope}`;
+  const above = (value: number) => `${label}:${Math.ceil(value)}..${scope}`;
   return {
     label,
     meaning,
     parts: [
-      { name: "mean", text: mean(spread.mean) },
+      ...(overTime === null ? [] : [{ name: "mean over time", text: mean(overTime) }]),
+      { name: "mean over steps", text: mean(spread.mean) },
       { name: "p50", text: count(spread.p50), filter: above(spread.p50) },
       { name: "p95", text: count(spread.p95), filter: above(spread.p95) },
       { name: "max", text: count(spread.max), filter: above(spread.max) },
@@ -117,10 +119,19 @@ function throughput(found: Statistics, scope: string): Figure[] {
   if (found.tokensPerSecond !== null) rates.push({ text: fixed(found.tokensPerSecond, 1), name: "output tokens/s" });
   const done: Part = { text: count(found.finished) };
   if (found.finished) done.filter = `finished:1..${scope}`;
+  const ends = found.ends.map(({ reason, requests }) => ({ text: count(requests), name: shortId(reason, 24) }));
   return [
-    { label: "finished", meaning: "requests that ended", parts: [done] },
+    { label: "finished", meaning: "requests that ended, and why", parts: [done, ...(done.filter ? ends : [])] },
+    ...speculation(found),
     ...(rates.length ? [{ label: "throughput", meaning: "finished requests and sampled tokens", parts: rates }] : []),
   ];
+}
+
+function speculation({ drafts }: Statistics): Figure[] {
+  if (!drafts?.tokens) return [];
+  const share = { name: "accepted", text: percent(drafts.accepted / drafts.tokens) };
+  const parts = [share, { text: count(drafts.tokens), name: "drafts" }];
+  return [{ label: "speculation", meaning: "draft tokens that were verified, and the share of them accepted", parts }];
 }
 
 function goodRequests(found: Statistics, bounds: Bounds): Figure[] {
@@ -145,7 +156,7 @@ export function figureText(figure: Figure): string {
 }
 
 const OF_ENDED = "of those that ended";
-const AFTER = new Set(["requests/s", "output tokens/s", "tokens computed again", OF_ENDED]);
+const AFTER = new Set(["drafts", "requests/s", "output tokens/s", "tokens computed again", OF_ENDED]);
 
 export function partText(part: Part): string {
   if (!part.name) return part.text;
@@ -153,7 +164,7 @@ export function partText(part: Part): string {
 }
 
 /** What is told of a latency. */
-export const LATENCY_FIGURES = ["mean", "p50", "p90", "p95", "p99"] as const;
+export const LATENCY_FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"] as const;
 
 export interface LatencyRow {
   name: string;
@@ -168,6 +179,7 @@ export function latencies(found: Statistics): LatencyRow[] {
     ["queue", "arrival to first scheduled", found.queueSeconds],
     ["TTFT", "arrival to first token", found.ttftSeconds],
     ["TPOT", "per token after the first", found.tpotSeconds],
+    ["ITL", "between two tokens", found.itlSeconds],
     ["E2E", "arrival to end", found.e2eSeconds],
   ];
   if (rows.every(([, , spread]) => spread === null)) return [];

@@ -1,5 +1,6 @@
 /** Rows too low to be read: one bar per row, or one line of pixels for many rows, from the levels of detail. */
 
+import { originOf } from "../data/clock";
 import { MISSING, type Row, type Whole } from "../data/model/columns";
 import type { Level, LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
@@ -243,7 +244,7 @@ function labels(
   last: number,
 ): void {
   const every = Math.max(1, Math.ceil(LABEL_EVERY / geometry.rowHeight));
-  const begin = store.steps.ts[0];
+  const begin = originOf(store);
   for (let place = Math.ceil(first / every) * every; place <= last; place += every) {
     const row = axis.rowAt(place);
     const y = yOf(geometry, place) + Math.max(geometry.rowHeight / 2, FONT_SIZE / 2 + 1);

@@ -1,6 +1,7 @@
 /** What the rows in view show, made when first needed and kept for a while. */
 
 import { badges, pills } from "../data";
+import { originOf } from "../data/clock";
 import type { Row } from "../data/model/columns";
 import type { Badge } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
@@ -20,9 +21,8 @@ const PLACE: Record<Badge["kind"], number> = {
   cached: 4,
   recorded: 5,
   blocked: 6,
-  guess: 7,
-  vram: 8,
-  dram: 9,
+  vram: 7,
+  dram: 8,
 };
 
 export class Contents {
@@ -85,7 +85,7 @@ function shownBadges(badge: Badge): Badge[] {
 /** Seconds since the first step, and since the step before. */
 export function times(store: TraceStore, row: Row): { elapsed: string; delta: string } {
   const { ts } = store.steps;
-  const elapsed = ts[row] - ts[0];
+  const elapsed = ts[row] - originOf(store);
   const delta = row > 0 ? ts[row] - ts[row - 1] : Number.NaN;
   return {
     elapsed: Number.isFinite(elapsed) ? `${elapsed.toFixed(3)} s` : "–",

@@ -72,7 +72,7 @@ export function drawTextRow(
 
 /** In few lines what was held comes first. */
 const FEW_LINES = 3;
-const HELD = new Set<Badge["kind"]>(["recorded", "blocked", "guess"]);
+const HELD = new Set<Badge["kind"]>(["recorded", "blocked"]);
 /** Room for the flame that marks a budget nearly spent. */
 const FLAME = 14;
 const OWN_LINE = new Set<Badge["kind"]>(["vram", "dram", "blocked", "recorded"]);
@@ -110,7 +110,7 @@ function drawBadge(ink: Ink, badge: Badge, x: number, top: number, width: number
     write(ink, text, x + PAD, middle, surface.blocked.ink);
     return;
   }
-  const faint = badge.kind === "guess" || badge.label.endsWith(":0");
+  const faint = badge.label.endsWith(":0");
   const colour = badge.hot ? surface.hot : faint ? surface.quiet : surface.text;
   write(ink, text, x + PAD, middle, colour, badge.hot === true);
   if (badge.hot) flame(context, x + PAD + text.length * ink.char + 6, middle, surface.hot);

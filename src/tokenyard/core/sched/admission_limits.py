@@ -17,21 +17,6 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 
-__all__ = [
-    "AlignmentLimit",
-    "ConnectorLookup",
-    "EncoderLimit",
-    "LateOutputLimit",
-    "LoraLimit",
-    "MemoryLimit",
-    "PaddedPrefillLimit",
-    "PrefillLimit",
-    "PrefixLookup",
-    "ReadyLimit",
-    "limits_in_order",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The limits of the admission pass: small objects with one question each, asked in vLLM's order.
 #
@@ -162,13 +147,15 @@ class PaddedPrefillLimit(PrefillLimit):
     def __init__(self, config: SchedulerConfig, num_drafts: int) -> None:
         super().__init__(config)
         self._padded = 1 + num_drafts
-        self._last_start = config.max_model_len - self._padded - 1
-        """A request that has come further has no room for the padding and the token sampled after it."""
+        self._while_idle = config.profile.idle_admission_pads
+        self._leaves_room = config.profile.padding_leaves_room
+        self._last_start = config.max_model_len - self._padded - self._leaves_room
+        """A request that has come further has no room for the padding, or also the token sampled after it."""
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         if candidate.loads_async or not self._pads(candidate, budget):
             return super().ask(candidate, budget, room)
-        if self._padded > budget.tokens:
+        if self._padded > budget.tokens or candidate.num_computed_tokens > self._last_start:
             return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, room, self._padded)
         candidate.num_new_tokens, candidate.is_padded = self._padded, True
         return None
@@ -177,7 +164,8 @@ class PaddedPrefillLimit(PrefillLimit):
         computed = candidate.num_computed_tokens
         if candidate.request.num_tokens - computed != 1 or budget.has_run_prefill:
             return False
-        return (budget.has_run or computed > 0) and computed <= self._last_start
+        is_due = budget.has_run or (self._while_idle and computed > 0)
+        return is_due and (computed <= self._last_start or not self._leaves_room)
 
 
 class EncoderLimit:

@@ -12,21 +12,6 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError
 
-__all__ = [
-    "PaddedAdmission",
-    "check_encodable",
-    "check_is_request",
-    "check_lengths",
-    "check_padded",
-    "check_servable",
-    "check_settings",
-    "has_cross_attention",
-    "most_blocks_of",
-    "request_ids_of",
-    "splits_at_blocks",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a request can be served at all: asked once, when it is added, so that nothing waits for ever.
 
@@ -275,7 +260,7 @@ def _check_drafts(config: SchedulerConfig, spec: SpeculativeConfig, *, has_hits:
     """
     profile = config.profile
     slots = spec.num_draft_slots if profile.drafts_take_input_slots else 0
-    padding = spec.num_speculative_tokens if profile.admission_pads_decodes and has_hits else 0
+    padding = spec.num_speculative_tokens if profile.idle_admission_pads and has_hits else 0
     if config.max_num_batched_tokens < (least := 1 + padding + slots):
         fix = f"a request can need {least} tokens in one step, its drafts included, and would wait for ever: raise it"
         raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)

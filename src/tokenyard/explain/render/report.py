@@ -29,8 +29,6 @@ from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
 from tokenyard.vocabulary import BUCKETS, Bucket
 
-__all__ = ["print_report"]
-
 _STYLE = {
     Bucket.TOK_BUDGET: "yellow",
     Bucket.KV_EXHAUSTED: "red",
@@ -61,6 +59,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
     if report.header.partial is not None:
         console.print(Text(str(report.header.partial), "yellow"))
+    console.print()
+    console.print(Text(plain(report.verdict.sentence), "bold"))
     deployment = deployment_table(report.header)
     if deployment is not None:
         print_section(console, "Deployment", deployment)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import asdict
 
@@ -14,31 +16,12 @@ from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.slo import Goodput
+from tokenyard.explain.report.verdict import Verdict, verdict_of
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.files import Partial
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
-
-__all__ = [
-    "DEFAULT_BYTES_PER_BLOCK",
-    "REPORT_VERSION",
-    "ClientFigures",
-    "Header",
-    "HitRate",
-    "RankShare",
-    "ReadingGaps",
-    "ReplicaChange",
-    "ReplicaFigures",
-    "Report",
-    "SpeculationCounter",
-    "SpeculationFigures",
-    "Throughput",
-    "header_of",
-    "infer_gpu",
-    "kv_bytes",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What clients saw who hang up after a time and ask again.
@@ -437,6 +420,15 @@ class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """Changes that were replayed and did not help."""
     tried_on: str | None = None
     """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to, in one sentence and as fields."""
+        return verdict_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as ``--json`` prints it, with its ``verdict``."""
+        return {"verdict": msgspec.to_builtins(self.verdict), **super().to_dict()}
 
     def summary(self) -> str:
         came, done = self.requests, self.requests_finished or 0

@@ -31,21 +31,6 @@ from tokenyard.trace.schema import TraceStart
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "EarlyStop",
-    "EngineRecord",
-    "HeldBy",
-    "Incumbent",
-    "PreparedVariant",
-    "ReplayOutcome",
-    "SLOWatch",
-    "VariantSource",
-    "VariantWorker",
-    "folder_of",
-    "replayed",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Ending a replay early: what is certain of its end before it is there.
 #
@@ -89,6 +74,8 @@ class Incumbent(NamedTuple):
 
 class SLOWatch(StepObserver):
     """Counts requests that are beyond the bounds, on one engine or several."""
+
+    reads_tokens = False
 
     def __init__(self, slos: Sequence[SLO], workload: Workload, *, slack: float = 1.0) -> None:
         """``slack``: bounds are missed only beyond so many times their value; infinity: none ever is."""

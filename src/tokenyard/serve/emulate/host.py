@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.core.kv.events import KVEventBatch
+from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import ResolvedDeployment
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer
@@ -28,15 +31,19 @@ from tokenyard.serve.metrics import MetricsObserver
 from tokenyard.serve.output_processor import Generation
 from tokenyard.serve.text import TextTokenizer
 from tokenyard.sim.choices import router_of
+from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.loop import EngineGroup, EngineParts
 from tokenyard.sim.replay import prefill_seconds
 from tokenyard.sim.routers import Fleet
+from tokenyard.sim.settings import KVLink
+from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import MappedLatency
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.load import load_workload
 
 __all__ = ["EmulateSettings", "EmulatedLLM", "EmulatedModel", "Emulation", "emulate"]
 
+_MOST_SERVERS = 64
 _MOST_QUEUED = 1_000_000
 """vLLM's own queue has no end."""
 
@@ -52,12 +59,24 @@ class EmulateSettings:
     lengths: str | None = None
     """A workload, by name or file, whose answers' lengths are drawn from; None: a spread around 180 tokens."""
     seed: int = 0
+    servers: int = 1
+    """Servers of this kind, at ports that count up."""
+    split: str | None = None
+    """``P+D``: a server of P engines that prefill, and one of D that decode, at the next port."""
+    kv_link_gb_per_s: float = 50.0
+    """Speed of the wire between them, of one GPU."""
+    surface: str | None = None
+    """Version of vLLM whose metrics and fields of answers apply; None: that of the decisions."""
 
     def __post_init__(self) -> None:
         if not 0.001 <= self.speed <= 10_000:
             raise ConfigError("speed", self.speed, "give a number from 0.001 to 10000")
         if self.answers not in ("words", "echo"):
             raise ConfigError("answers", self.answers, "give words or echo")
+        if not 1 <= self.servers <= _MOST_SERVERS:
+            raise ConfigError("servers", self.servers, f"give a number from 1 to {_MOST_SERVERS}")
+        if not 0 < self.kv_link_gb_per_s < float("inf"):
+            raise ConfigError("kv_link_gb_per_s", self.kv_link_gb_per_s, "give a number above 0")
 
 
 @dataclass(slots=True)
@@ -80,11 +99,19 @@ class EmulatedModel:
 class EmulatedLLM(AsyncLLM):
     """``AsyncLLM`` on live engines, which are told what to say."""
 
-    def __init__(self, *args: Any, answers: dict[str, Answer], maker: AnswerMaker, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, answers: dict[str, Answer], maker: AnswerMaker, sources: frozenset[str], **options: Any
+    ) -> None:
+        """``sources``: the engines that may hold the KV of a prompt."""
         super().__init__(*args, **options)
-        self._answers, self._answer_maker = answers, maker
+        self._answers, self._answer_maker, self._sources = answers, maker, sources
 
     def _add(self, generation: Generation) -> Any:
+        params = generation.samples[0].request.kv_transfer_params or {}
+        if params.get("do_remote_prefill") and params.get("remote_engine_id") not in self._sources:
+            fix = f"no such engine prefills here: {', '.join(sorted(self._sources)) or 'give --split 1+1'}"
+            given = params.get("remote_engine_id")
+            raise RequestError(generation.request_id, "kv_transfer_params.remote_engine_id", given, fix)
         news = super()._add(generation)
         for sample in generation.samples:
             self._answers[sample.request.request_id] = self._answer_maker.answer(sample.request, generation.params)
@@ -108,6 +135,8 @@ class Front:
     metrics: Sequence[MetricsObserver]
     group: int = 0
     """Which engines are behind it."""
+    role: str | None = None
+    """prefill or decode, where they are apart."""
 
 
 @dataclass(slots=True)
@@ -153,35 +182,42 @@ class Emulation:
 def emulate(deployment: Deployment, settings: EmulateSettings, *, observers: Sequence[StepObserver] = ()) -> Emulation:
     """What behaves as the deployment would. ``observers`` watch every engine, one each. Raises TokenyardError."""
     resolved = deployment.resolve()
-    clock, wall = VirtualClock(), WallClock(settings.speed)
-    model = _model(deployment, resolved)
-    tokenizer = _tokenizer(deployment, resolved, model)
-    lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
-    pace = _Pace()
-    group = _Group(deployment, resolved, model, tokenizer, clock, observers, pace)
-    engines = LiveEngines([group.engines], [group.news], clock, wall)
+    clock, wall, pace = VirtualClock(), WallClock(settings.speed), _Pace()
+    tokenizer = _tokenizer(deployment, resolved, _model(deployment, resolved))
+    making = _Making(deployment, resolved, settings, clock, pace, tokenizer, list(observers))
+    groups = making.apart(settings.split) if settings.split is not None else making.alike(settings.servers)
+    engines = LiveEngines([each.engines for each in groups], [each.news for each in groups], clock, wall)
     pace.faults = faults = Faults(engines, settings.seed)
+    lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
+    fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
+    publishers = _publishers(deployment, groups)
+    engines.on_event.append(lambda: _publish(groups, publishers, wall))
+    for group in groups:
+        group.metrics[0].more = lambda: lateness_metrics(engines, names=fronts[0].names)
+    is_approximate = isinstance(tokenizer, ApproximateTokenizer)
+    return Emulation(resolved, settings, engines, faults, fronts, publishers, is_approximate)
+
+
+def _front(making: _Making, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
+    """What stands before the engines of a group."""
+    deployment, settings, tokenizer = making.deployment, making.settings, making.tokenizer
+    model, forms = _model(deployment, making.resolved), MadeUpForms(settings.seed)
     maker = AnswerMaker(
         tokenizer, model.eos_token_ids[0], lengths=lengths, echo=settings.answers == "echo", seed=settings.seed
     )
-    forms = MadeUpForms(settings.seed)
     llm = EmulatedLLM(
         group.engines.ranks[0].core,
         answers=group.answers,
         maker=maker,
+        sources=group.sources,
         tokenizer=tokenizer,
         max_queued_requests=_MOST_QUEUED,
         max_logprobs=_number(deployment, "max-logprobs", 20),
         model=model,
         grammars=lambda: forms,
-        stepper=lambda take: GroupStepper(engines, 0, take),
+        stepper=lambda take: GroupStepper(engines, number, take),
     )
-    front = Front(llm, served_names(deployment), model, tokenizer, forms, group.metrics)
-    publishers = _publishers(deployment, group)
-    engines.on_event.append(lambda: group.publish(publishers, wall))
-    group.metrics[0].more = lambda: lateness_metrics(engines, names=front.names)
-    is_approximate = isinstance(tokenizer, ApproximateTokenizer)
-    return Emulation(resolved, settings, engines, faults, [front], publishers, is_approximate)
+    return Front(llm, served_names(deployment), model, tokenizer, forms, group.metrics, number, group.role)
 
 
 class _Pace:
@@ -216,22 +252,65 @@ def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any
 # The engines behind one server.
 
 
+_SPLIT = re.compile(r"([1-9][0-9]?)\+([1-9][0-9]?)")
+
+
+class _Making(NamedTuple):
+    """What all engines are made of."""
+
+    deployment: Deployment
+    resolved: ResolvedDeployment
+    settings: EmulateSettings
+    clock: VirtualClock
+    pace: _Pace
+    tokenizer: TextTokenizer
+    observers: list[StepObserver]
+    """Those that no engine has been given yet."""
+
+    def alike(self, number: int) -> list[_Group]:
+        """So many servers of the deployment."""
+        parallel, scaling = self.resolved.settled.parallel, self.resolved.autoscaling
+        size = parallel.data_parallel_size if scaling is None else scaling.most
+        return [_Group(self, size) for _ in range(number)]
+
+    def apart(self, split: str) -> list[_Group]:
+        """A server that prefills and one that decodes, as ``P+D`` engines. Raises ConfigError."""
+        found = _SPLIT.fullmatch(split)
+        if found is None:
+            raise ConfigError("split", split, "give the engines that prefill and those that decode: 1+1, 2+4")
+        if self.resolved.kv_transfer is not None or self.resolved.speculation is not None:
+            raise ConfigError("split", split, "goes with no other connector, and without drafts")
+        cache, now, plan = self.resolved.cache, self.clock.now, self.resolved.plan
+        link = KVLink(plan.bytes_per_block, self.settings.kv_link_gb_per_s)
+        sources = {f"prefill-{rank}": PrefillTransfers(now, Link(link.seconds_of)) for rank in range(int(found[1]))}
+        targets = {
+            f"decode-{rank}": DecodeTransfers(now, link.bytes_per_block, sources) for rank in range(int(found[2]))
+        }
+        groups = []
+        for role, transfers in (("prefill", sources), ("decode", targets)):
+            pairs = [(PrefillDecodeConnector(cache, name, now), each) for name, each in transfers.items()]
+            groups.append(_Group(self, len(pairs), pairs, role=role, sources=frozenset(sources)))
+        return groups
+
+
 class _Group:
     """Engines, with what watches them and what they say."""
 
     def __init__(
         self,
-        deployment: Deployment,
-        resolved: ResolvedDeployment,
-        model: EmulatedModel,
-        tokenizer: TextTokenizer,
-        clock: VirtualClock,
-        observers: Sequence[StepObserver],
-        pace: _Pace,
+        making: _Making,
+        size: int,
+        connectors: Sequence[tuple[KVConnector, WorkerTransfers]] = (),
+        *,
+        role: str | None = None,
+        sources: frozenset[str] = frozenset(),
     ) -> None:
-        latency = MappedLatency(resolved.latency, pace)
+        """``connectors`` of each engine, where they are not the deployment's; ``sources``: who may hold KV."""
+        deployment, resolved, clock, tokenizer = making.deployment, making.resolved, making.clock, making.tokenizer
+        model, surface = _model(deployment, resolved), making.settings.surface
+        self.role, self.sources = role, sources
+        latency = MappedLatency(resolved.latency, making.pace)
         parallel, scaling = resolved.settled.parallel, resolved.autoscaling
-        size = parallel.data_parallel_size if scaling is None else scaling.most
         fleet = Fleet(
             size, resolved.settled.steps_together, resolved.settled.version, parallel.api_server_count or size
         )
@@ -245,7 +324,7 @@ class _Group:
             MetricsObserver(
                 model_name=names[0],
                 engine=rank,
-                version=resolved.settled.version,
+                version=surface or resolved.settled.version,
                 max_model_len=resolved.scheduler.max_model_len,
                 num_speculative_tokens=(
                     0 if resolved.speculation is None else resolved.speculation.config.num_speculative_tokens
@@ -257,10 +336,15 @@ class _Group:
         ]
         parts = []
         for rank in range(size):
-            connector = transfers = None
-            if resolved.kv_transfer is not None:
+            connector: KVConnector | None = None
+            transfers: WorkerTransfers | None = None
+            if connectors:
+                connector, transfers = connectors[rank]
+            elif resolved.kv_transfer is not None:
                 connector, transfers = resolved.kv_transfer.make(cache, clock, latency)
-            watching = [self.news[rank], self.metrics[rank], *observers[rank : rank + 1]]
+            watching: list[StepObserver] = [self.news[rank], self.metrics[rank]]
+            if making.observers:
+                watching.append(making.observers.pop(0))
             scheduler = Scheduler(
                 resolved.scheduler,
                 cache,
@@ -293,13 +377,20 @@ class _Group:
             ],
         )
 
-    def publish(self, publishers: Sequence[KVEventPublisher], wall: WallClock) -> None:
-        """Tell who listens what has entered and left the prefix caches."""
-        for rank, publisher in enumerate(publishers):
-            batch = self.engines.ranks[rank].scheduler.take_kv_events()
-            if batch is not None:
-                number = rank if len(publishers) > 1 else None
-                publisher.publish(KVEventBatch(wall.unix(batch.ts), batch.events, number))
+
+def _publish(groups: Sequence[_Group], publishers: Sequence[KVEventPublisher], wall: WallClock) -> None:
+    """Tell who listens what has entered and left the prefix caches."""
+    if not publishers:
+        return
+    ranks = [
+        (rank if len(group.engines.ranks) > 1 else None, each)
+        for group in groups
+        for rank, each in enumerate(group.engines.ranks)
+    ]
+    for (number, rank), publisher in zip(ranks, publishers, strict=True):
+        batch = rank.scheduler.take_kv_events()
+        if batch is not None:
+            publisher.publish(KVEventBatch(wall.unix(batch.ts), batch.events, number))
 
 
 def _cache_info(resolved: ResolvedDeployment) -> dict[str, object]:
@@ -324,13 +415,13 @@ def _events(deployment: Deployment) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) and given.get("enable_kv_cache_events") else {}
 
 
-def _publishers(deployment: Deployment, group: _Group) -> list[KVEventPublisher]:
+def _publishers(deployment: Deployment, groups: Sequence[_Group]) -> list[KVEventPublisher]:
     """One for each engine, at ports that count up, as vLLM's data-parallel engines have them."""
     config = _events(deployment)
     if not config or config.get("publisher", "zmq") != "zmq":
         return []
     made = []
-    for rank in range(len(group.engines.ranks)):
+    for rank in range(sum(len(group.engines.ranks) for group in groups)):
         endpoint, replay = (_counted(config.get(name), rank) for name in ("endpoint", "replay_endpoint"))
         made.append(
             KVEventPublisher(
@@ -347,8 +438,9 @@ def _counted(endpoint: str | None, rank: int) -> str | None:
     """The endpoint of an engine; where all addresses are meant it is this machine alone that listens."""
     if endpoint is None:
         return None
-    host, colon, port = endpoint.replace("*:", "127.0.0.1:", 1).rpartition(":")
-    return f"{host}{colon}{int(port) + rank}" if port.isdecimal() and int(port) else endpoint
+    own = endpoint.replace("//*:", "//127.0.0.1:", 1)
+    host, colon, port = own.rpartition(":")
+    return f"{host}{colon}{int(port) + rank}" if port.isdecimal() and int(port) else own
 
 
 # ---------------------------------------------------------------------------------------------------------------------

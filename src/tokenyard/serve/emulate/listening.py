@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -32,33 +34,47 @@ class Listening:
     def __init__(self, emulation: Emulation, deployment: Deployment, faults: Sequence[Fault] = ()) -> None:
         self._emulation, self._deployment, self._faults = emulation, deployment, faults
 
-    def serve(self, listener: socket.socket, host: str, on_ready: Callable[[str], None]) -> None:
-        """Answer until told to end; ``on_ready`` is given the address."""
-        emulation = self._emulation
+    def serve(self, listeners: Sequence[socket.socket], host: str, on_ready: Callable[[Sequence[str]], None]) -> None:
+        """Answer until told to end, at a socket for each front; ``on_ready`` is given the addresses."""
+        emulation, servers = self._emulation, list[uvicorn.Server]()
         _raise_limit()
-        app = make_app(emulation, emulation.fronts[0], self._deployment, emulation.faults)
         for fault in self._faults:
             if fault.kind == "slow_start":
                 time.sleep(fault.seconds or 0.0)
             else:
                 emulation.faults.begin(fault)
+        urls = [
+            f"{front.role} {url_of(listener, host)}" if front.role else url_of(listener, host)
+            for front, listener in zip(emulation.fronts, listeners, strict=True)
+        ]
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
-                on_ready(url_of(listener, host))
+                if all(each.started for each in servers):
+                    on_ready(urls)
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-                self.force_exit = self.should_exit
-                self.should_exit = True
+                for each in servers:
+                    each.force_exit = each.should_exit
+                    each.should_exit = True
 
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, backlog=_BACKLOG, timeout_graceful_shutdown=5
-        )
-        try:
-            Server(config).run([listener])
-        except KeyboardInterrupt:
-            return
+        for front in emulation.fronts:
+            config = uvicorn.Config(
+                make_app(emulation, front, self._deployment, emulation.faults),
+                log_level="warning",
+                access_log=False,
+                backlog=_BACKLOG,
+                timeout_graceful_shutdown=5,
+            )
+            servers.append(Server(config))
+
+        async def together() -> None:
+            pairs = zip(servers, listeners, strict=True)
+            await asyncio.gather(*(server.serve([listener]) for server, listener in pairs))
+
+        with suppress(KeyboardInterrupt):
+            asyncio.run(together())
 
 
 def _raise_limit() -> None:

@@ -47,7 +47,7 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     """An ASGI application that starts the engines when it starts."""
     asked = deployment.settings.launch.asked
     forms = Forms(
-        surface_of(emulation.resolved.settled.version),
+        surface_of(emulation.settings.surface or emulation.resolved.settled.version),
         tells_cached=bool(asked.value("enable-prompt-tokens-details")),
     )
     context = _context(emulation, front, deployment, forms)

@@ -24,10 +24,12 @@ from tokenyard.trace.files import TraceFiles, open_lines
 from tokenyard.trace.schema import STEP_EVENTS, RequestRecord
 from tokenyard.trace.start import SECTION, DeploymentHeader
 
-__all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
+__all__ = ["EMBEDDED_ID", "MOST_BYTES", "embed", "fitting", "without_prompts"]
 
 EMBEDDED_ID = "tokenyard-trace"
 """Id of the script tag (``viewer/src/data/embedded.ts`` looks for it)."""
+MOST_BYTES = 600_000_000
+"""Bytes of JSON lines that a page may hold: of 518 MB a browser shows all steps, of 701 MB it gives up among them."""
 _BETWEEN = b"\x1e\n"
 """Stands between the lines of the steps file and those of the requests file."""
 _PRIVATE = re.compile(r"prompt|output|text|content|message|token_ids", re.IGNORECASE)
@@ -58,6 +60,30 @@ _NAMING_SETTINGS = frozenset(
 )
 """Settings whose text is a name out of a list, or that of a model or file."""
 _CHUNK = 3 * 64 * 1024
+
+
+def fitting(files: TraceFiles) -> tuple[TraceFiles, str | None]:
+    """The files that fit a page, and what is left out, as a sentence; None if they fit as they are.
+
+    Raises TraceError if not even the steps fit.
+    """
+    sizes = [0 if path is None else _size(path) for path in files]
+    if sizes[0] > MOST_BYTES:
+        raise TraceError(
+            f"{files.source}: {sizes[0] / 1e6:,.0f} MB of steps are more than the {MOST_BYTES / 1e6:,.0f} MB that a "
+            "browser reads from a page: open it with `tokenyard view`, or export a trace of fewer steps"
+        )
+    if files.steps is None or files.requests is None or sum(sizes) <= MOST_BYTES:
+        return files, None
+    most, records = (f"{size / 1e6:,.0f} MB" for size in (MOST_BYTES, sizes[1]))
+    return TraceFiles(
+        files.steps, None
+    ), f"{records} of request records are left out: a browser reads {most} from a page"
+
+
+def _size(path: Path) -> int:
+    """Bytes of its JSON lines."""
+    return path.stat().st_size if path.name.endswith(".jsonl") else sum(len(line) for line in _lines(path))
 
 
 def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = False, state: str = "") -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from typing import Any
 
+import httpx
 from starlette.testclient import TestClient
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
 from tokenyard.serve.emulate.surface import make_app
 
-__all__ = ["LINE", "Emulated", "emulated"]
+__all__ = ["LINE", "Emulated", "emulated", "emulated_servers"]
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 16 --max-model-len 2048 --served-model-name toy"
 
@@ -49,3 +50,21 @@ def emulated(line: str = LINE, *, speed: float = 200.0, answers: str = "words", 
         app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         with TestClient(app, raise_server_exceptions=False) as client:
             yield Emulated(client, emulation)
+
+
+@asynccontextmanager
+async def emulated_servers(
+    line: str = LINE, **settings: Any
+) -> AsyncIterator[tuple[Emulation, list[httpx.AsyncClient]]]:
+    """Several servers of one emulation, each with its client, in the running event loop."""
+    deployment = Deployment(line, gpu="h100")
+    async with AsyncExitStack() as stack:
+        emulation = stack.enter_context(closing(emulate(deployment, EmulateSettings(**{"speed": 200.0, **settings}))))
+        clients = []
+        for front in emulation.fronts:
+            await stack.enter_async_context(front.llm)
+            app = make_app(emulation, front, deployment, emulation.faults)
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60)
+            clients.append(await stack.enter_async_context(client))
+        yield emulation, clients

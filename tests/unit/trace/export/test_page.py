@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.export.page import embed, without_prompts
+from tokenyard.trace.export import page as page_module
+from tokenyard.trace.export.page import embed, fitting, without_prompts
 from tokenyard.trace.files import TraceFiles, find_trace
 
 PAGE = "<!doctype html><html><head></head><body><div id='app'></div></body></html>\n"
@@ -197,3 +198,20 @@ def test_lines_that_cannot_be_read_may_hold_anything_and_go(tmp_path: Path) -> N
 def test_a_page_that_is_none(trace: Path) -> None:
     with pytest.raises(TraceError, match="no </body>"):
         embed("<html>", find_trace(trace), BytesIO())
+
+
+def test_what_no_browser_reads_is_left_out_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, requests = tmp_path / "a.steps.jsonl", tmp_path / "a.requests.jsonl"
+    steps.write_text("{}\n" * 10)
+    requests.write_text("{}\n" * 20)
+    both = TraceFiles(steps, requests)
+    monkeypatch.setattr(page_module, "MOST_BYTES", 90)
+    assert fitting(both) == (both, None)
+    monkeypatch.setattr(page_module, "MOST_BYTES", 89)
+    files, left_out = fitting(both)
+    assert files == TraceFiles(steps, None)
+    assert left_out is not None
+    assert "request records are left out" in left_out
+    monkeypatch.setattr(page_module, "MOST_BYTES", 29)
+    with pytest.raises(TraceError, match="tokenyard view"):
+        fitting(both)

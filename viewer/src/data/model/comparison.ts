@@ -54,6 +54,8 @@ export interface JobSide {
 
 export interface JobDifference {
   id: string;
+  /** All its requests that are in both ask for the same. */
+  alike: boolean;
   a: JobSide | null;
   b: JobSide | null;
 }
@@ -65,12 +67,15 @@ export interface RequestSide {
   /** Queued and preempted. */
   waited: number;
   ttft: number;
+  tpot: number;
   e2e: number;
   finished: boolean;
 }
 
 export interface RequestDifference {
   id: string;
+  /** Its prompt is as long in both, and its answer may be. Requests of the same name may be quite others. */
+  alike: boolean;
   a: RequestSide | null;
   b: RequestSide | null;
 }
@@ -103,6 +108,10 @@ export interface Comparison {
   decision: DecisionParting | null;
   /** Requests that finished in A, in B, and in both. */
   finished: { a: number; b: number; both: number };
+  /** Of the requests that have the same name in both: those that ask for the same, the others, and one of these in words. */
+  work: { same: number; other: number; example: string | null };
+  /** What leads from one run to the other, first causes first: cache hits, work, time lost. */
+  chain: { name: string; a: number; b: number; unit: "share" | "tokens" | "seconds" | "count" }[];
   /** Every figure that both have. Latencies are of the requests that finished in both; totals of unequal work have no better. */
   figures: Figure[];
   /** Recorded reasons, most time lost first, then the reconstructed buckets. */

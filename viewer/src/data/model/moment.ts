@@ -57,7 +57,7 @@ export interface Pills {
 
 /** A badge of the third column. */
 export interface Badge {
-  kind: "count" | "pinned" | "tokens" | "cached" | "vram" | "dram" | "blocked" | "guess" | "recorded" | "recomputed";
+  kind: "count" | "pinned" | "tokens" | "cached" | "vram" | "dram" | "blocked" | "recorded" | "recomputed";
   label: string;
   title: string;
   /** Tokens at or above 90 % of the budget. */

@@ -3,6 +3,7 @@
 export interface Percentiles {
   p50: number[];
   p95: number[];
+  p99: number[];
 }
 
 export interface OverTime {
@@ -18,6 +19,8 @@ export interface OverTime {
   /** Requests that ended, and of them those that met all bounds; null without a bound. */
   requestsPerSecond: number[];
   goodPerSecond: number[] | null;
+  /** Requests that were aborted or failed, in number. */
+  cutShort: number[];
   /** Output tokens. */
   tokensPerSecond: number[];
   /** Share of the prompt tokens looked up that were found, 0 .. 1. */

@@ -1,5 +1,7 @@
 /** Figures of every request, as columns: what the table of requests shows. */
 
+import type { Status } from "../status";
+
 /** Row i tells of `request[i]`. Seconds, shares of 1 and counts; NaN where the trace does not tell. */
 export interface RequestFigures {
   /** `version` of the store when they were computed. */
@@ -8,6 +10,11 @@ export interface RequestFigures {
   request: Int32Array;
   /** 1 where it ended, aborted or not. */
   ended: Uint8Array;
+  /** What became of it: of STATUSES in data/status.ts. */
+  status: Status[];
+  /** Tokens of its prompt and of its answer. */
+  prompt: Float64Array;
+  output: Float64Array;
   /** Since the first step. */
   arrived: Float64Array;
   /** Queued, preempted and stalled together: `tokenyard why`. */

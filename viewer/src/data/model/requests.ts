@@ -41,6 +41,9 @@ export interface RequestTable {
   localHitTokens: Whole;
   externalHitTokens: Whole;
   lookupPromptTokens: Whole;
+  /** Index into `TraceStore.adapters` and `TraceStore.tenants`, or -1. */
+  adapter: Int32Array;
+  tenant: Int32Array;
 }
 
 export interface JobTable {

@@ -40,6 +40,8 @@ export interface Share {
   seconds: number;
   /** Request-seconds lost to this reason: each step's length times whom it held back, in other steps included. */
   lost: number;
+  /** The row in which a hundredth of that loss is reached; -1 where none is lost. */
+  since: Row;
   /** The first and the last row that are shown as it, or that held somebody back for it. */
   first: Row;
   last: Row;
@@ -82,6 +84,14 @@ export interface Statistics {
     localByBin: number[];
     externalByBin: number[];
   };
+  /** Means by time, as a monitor that looks now and then has them; those below are over the steps. */
+  overTime: { running: number | null; waiting: number | null };
+  /** Draft tokens verified, and accepted; null without speculation. */
+  drafts: { tokens: number; accepted: number } | null;
+  /** Requests that ended, by the reason, most first. */
+  ends: { reason: string; requests: number }[];
+  /** Between two tokens of an answer. */
+  itlSeconds: Spread | null;
   running: Spread | null;
   waiting: Spread | null;
   /** 0 .. 1. */

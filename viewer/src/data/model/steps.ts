@@ -36,6 +36,9 @@ export interface StepColumns {
   stepSeconds: Float64Array;
   completedTs: Float64Array;
   sampledTokens: Whole;
+  /** Draft tokens that were verified, and those of them that were accepted. */
+  draftTokens: Whole;
+  acceptedTokens: Whole;
   /** Row in `OutcomeTable`, or -1. */
   outcome: Int32Array;
   // ---- derived

@@ -8,6 +8,7 @@ import type { StepColumns, StepLists } from "./steps";
 
 /** `trace_start`, as far as it is understood. */
 export interface TraceStart {
+  ts: number | null;
   formatVersion: number | null;
   policy: string | null;
   tokenyardVersion: string | null;
@@ -73,6 +74,9 @@ export interface TraceStore {
   spans: Spans;
   shown: ShownReason[];
   finishReasons: string[];
+  /** LoRA adapters by name; tenants by the hash of their cache salt. */
+  adapters: string[];
+  tenants: string[];
   /** Prefix lookups: one per request in `requests`; this counts them. */
   lookups: number;
   connector: string | null;

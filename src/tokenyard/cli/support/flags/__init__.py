@@ -19,12 +19,14 @@ from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, Fro
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
     ConvertCommand,
+    DescribeCommand,
     ExportCommand,
     ImportCommand,
     ParityCommand,
     QueryCommand,
     ReportCommand,
     ViewCommand,
+    WatchCommand,
     WhyCommand,
     WorkloadsCommand,
 )
@@ -37,6 +39,7 @@ __all__ = [
     "CompareCommand",
     "ConvertCommand",
     "DemoCommand",
+    "DescribeCommand",
     "EmulateCommand",
     "EngineFlags",
     "ExportCommand",
@@ -53,6 +56,7 @@ __all__ = [
     "SweepCommand",
     "UpgradeCommand",
     "ViewCommand",
+    "WatchCommand",
     "WhatIfCommand",
     "WhyCommand",
     "WorkloadsCommand",
@@ -69,6 +73,7 @@ Command = (
     | PlanCommand
     | SweepCommand
     | SplitCommand
+    | DescribeCommand
     | ParityCommand
     | AccuracyCommand
     | DemoCommand
@@ -76,6 +81,7 @@ Command = (
     | ConvertCommand
     | QueryCommand
     | ViewCommand
+    | WatchCommand
     | ImportCommand
     | ServeCommand
     | EmulateCommand
@@ -85,6 +91,7 @@ COMMANDS: dict[type[Command], str] = {
     RunCommand: "run",
     ReportCommand: "report",
     ViewCommand: "view",
+    WatchCommand: "watch",
     WhyCommand: "why",
     ExportCommand: "export",
     CompareCommand: "compare",
@@ -95,6 +102,7 @@ COMMANDS: dict[type[Command], str] = {
     SplitCommand: "split",
     QueryCommand: "query",
     ConvertCommand: "convert",
+    DescribeCommand: "describe",
     ParityCommand: "parity",
     AccuracyCommand: "accuracy",
     DemoCommand: "demo",

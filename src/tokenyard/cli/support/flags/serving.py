@@ -143,6 +143,14 @@ class EmulateCommand:
     """Router of several engines, as for `tokenyard run`."""
     vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
     """Version of vLLM whose decisions and metrics apply."""
+    servers: int = 1
+    """Servers of this kind, at ports that count up."""
+    split: Annotated[str | None, optional("P+D", "not apart")] = None
+    """Prefill and decode apart: a server of P engines that prefill, and at the next port one of D that decode."""
+    kv_link_gb_per_s: float = 50.0
+    """Speed of the network between them in GB/s, of one GPU."""
+    surface: Annotated[str | None, optional("VERSION", "that of the decisions")] = None
+    """Version of vLLM whose metrics and fields of answers apply, where it is another."""
     fault: tuple[str, ...] = ()
     """Faults from the start: KIND or KIND:NAME=VALUE,..., such as slow_start:seconds=20; docs/emulate.md lists them."""
     trace: Annotated[Path | None, optional("DIR", "no trace")] = None

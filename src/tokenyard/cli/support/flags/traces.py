@@ -13,12 +13,14 @@ from tokenyard.questions.settings import TrafficSettings
 __all__ = [
     "AccuracyCommand",
     "ConvertCommand",
+    "DescribeCommand",
     "ExportCommand",
     "ImportCommand",
     "ParityCommand",
     "QueryCommand",
     "ReportCommand",
     "ViewCommand",
+    "WatchCommand",
     "WhyCommand",
     "WorkloadsCommand",
 ]
@@ -41,6 +43,24 @@ class ImportCommand:
     arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeCommand:
+    """Describe a model by the classes of an installed vLLM, for --model: models that docs/models.md does not have."""
+
+    model: Annotated[Positional[str], Arg(metavar="MODEL")]
+    """A config.json, the folder that holds it, or a name in the cache of the Hugging Face hub."""
+    output: Annotated[Path, Arg(metavar="FILE")] = Path("model.json")
+    """Description to write."""
+    overwrite: Switch = False
+    """Replace the file if it exists."""
+    gpu: Annotated[str, Arg(metavar="NAME")] = "h100"
+    """GPU that vLLM is made to believe in; no GPU is needed."""
+    dtype: str = "auto"
+    """As vLLM's --dtype."""
+    json: Switch = False
+    """Print the description as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +207,22 @@ class ViewCommand:
 
     paths: Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
     """Traces, or directories with traces; the browser can read no other files."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default can be reached from this machine alone."""
+    port: Annotated[int | None, optional("N", "the first free one from 8642 on")] = None
+    """Port to listen on; 0 takes any that is free."""
+    browser: bool = True
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchCommand:
+    """Watch a running server in a browser: the Overview of its last five minutes, as its trace is written."""
+
+    source: Annotated[Positional[str], Arg(metavar="DIR|URL")]
+    """The directory to which a server writes traces, or the address of a viewer that shows them."""
+    last: float = 300.0
+    """Seconds that the figures are of."""
     host: str = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, optional("N", "the first free one from 8642 on")] = None

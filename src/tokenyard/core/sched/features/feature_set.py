@@ -19,8 +19,6 @@ from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings,
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 
-__all__ = ["Features"]
-
 
 @dataclass(frozen=True, slots=True)
 class Features:
@@ -116,7 +114,7 @@ def _padded_admission(
     config: SchedulerConfig, cache: CacheConfig, num_drafts: int, *, has_connector: bool
 ) -> PaddedAdmission | None:
     has_hits = cache.enable_prefix_caching or has_connector
-    if not (num_drafts and has_hits and config.profile.admission_pads_decodes):
+    if not (num_drafts and has_hits and config.profile.idle_admission_pads):
         return None
     return PaddedAdmission(1 + num_drafts, 1 if has_connector else lcm(*cache.group_block_sizes))
 

@@ -1,0 +1,24 @@
+"""What a check of a version came to, kept in ``scripts/noted.json``: docs/versions.md is made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PATH", "note", "noted"]
+
+PATH = Path(__file__).resolve().parent / "noted.json"
+
+
+def noted() -> dict[str, dict[str, Any]]:
+    """Version -> check -> figures."""
+    found: dict[str, dict[str, Any]] = json.loads(PATH.read_text()) if PATH.exists() else {}
+    return found
+
+
+def note(version: str, check: str, figures: dict[str, Any]) -> None:
+    """Take the place of what was noted of this check."""
+    known = noted()
+    known.setdefault(version, {})[check] = figures
+    PATH.write_text(json.dumps(dict(sorted(known.items())), indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,39 @@
+"""``tokenyard describe``: a description of a model by vLLM's own classes, which ``--model`` takes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import msgspec
+
+from tokenyard.cli.support.console import errors, print_json, results
+from tokenyard.cli.support.flags import DescribeCommand
+from tokenyard.errors import ConfigError
+from tokenyard.models.described import model_in_words
+from tokenyard.models.named import config_of
+
+__all__ = ["execute"]
+
+
+def execute(flags: DescribeCommand) -> int:
+    """Describe the model and write the file: 0 if vLLM's planner says the same of it, 1 if something differs."""
+    if not flags.json and flags.output.exists() and not flags.overwrite:
+        raise ConfigError("output", str(flags.output), "exists already: name another file, or give --overwrite")
+    name, _, raw = config_of(flags.model)
+    # Nothing here needs a vLLM but this: it is looked for when it is asked.
+    by_vllm = import_module("tokenyard.vllm.describing").described_by_vllm
+    description = by_vllm(raw, name=name, gpu=flags.gpu, dtype=flags.dtype)
+    words = model_in_words(description.model)
+    if flags.json:
+        print_json(words | {"differences": list(description.differences)})
+        return int(bool(description.differences))
+    flags.output.write_bytes(msgspec.json.format(msgspec.json.encode(words), indent=1))
+    model = description.model
+    parameters = f"{model.num_parameters / 1e9:,.2f} billion parameters"
+    results().print(f"{name}: {model.num_layers} layers, {parameters}, {model.notes[0]}", markup=False)
+    for difference in description.differences:
+        errors().print(f"tokenyard: warning: {difference}", markup=False, soft_wrap=True)
+    results().print(
+        f"Written to {flags.output}: tokenyard run chat --model {flags.output}", soft_wrap=True, markup=False
+    )
+    return int(bool(description.differences))

@@ -1,0 +1,111 @@
+"""The verdict: what a report comes to, in one sentence and as fields."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tokenyard.explain.render.units import duration, milliseconds, percent
+from tokenyard.vocabulary import reason_meaning
+
+if TYPE_CHECKING:
+    from tokenyard.explain.report.report import Report
+
+__all__ = ["HARDLY", "Lever", "Verdict", "verdict_of"]
+
+HARDLY = 0.02
+"""Share of requests' time below which waiting is not worth a word."""
+_SHOWN = (("ttft_ms.p90", "TTFT p90"), ("tpot_ms.p90", "TPOT p90"))
+
+
+class Lever(msgspec.Struct, frozen=True, kw_only=True):
+    """The change that costs least, of those that helped when they were replayed."""
+
+    flag: str
+    """To paste behind ``vllm serve``."""
+    cost: str
+    """``setting``, ``memory`` and so on: what it takes."""
+    changes: dict[str, float]
+    """Figure -> share by which it grew; below zero it shrank."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tired person needs to know first."""
+
+    code: str
+    """``missed``: a service level does not hold; ``held_back``: requests lost time to the scheduler; ``idle``: hardly
+    any; ``empty``: no request ended."""
+    missed: list[str] = []
+    """Bounds that do not hold, as ``ttft_p90``."""
+    reason: str | None = None
+    """The reason that cost most."""
+    lost_s: float = 0.0
+    """Request-seconds lost to all reasons."""
+    share: float | None = None
+    """Of requests' time from arrival to end; None where that is not known."""
+    of_it: float | None = None
+    """Share of ``lost_s`` that ``reason`` took."""
+    lever: Lever | None = None
+    sentence: str
+    """All of it in words."""
+
+
+def verdict_of(report: Report) -> Verdict:
+    """The verdict of a whole report, with its advice if it has any."""
+    lost = {name: reason.seconds for name, reason in report.recorded_reasons.items()}
+    total = sum(lost.values())
+    worst = max(lost, key=lost.__getitem__) if total else None
+    time = None if report.e2e_ms.mean is None else report.e2e_ms.mean / 1e3 * (report.requests_finished or 0)
+    share = min(total / time, 1.0) if time else None
+    missed = [] if report.goodput is None else [each for each in report.goodput.objectives if each.met is False]
+    is_idle = not total or (share is not None and share < HARDLY)
+    code = "missed" if missed else "empty" if not report.requests_finished else "idle" if is_idle else "held_back"
+    lever = None if code in ("idle", "empty") else _lever(report)
+    said = [
+        f"{each.name} is missed: {milliseconds(each.value_ms)}, bound {milliseconds(each.bound_ms)}." for each in missed
+    ]
+    if code == "empty":
+        said.append("No request ended.")
+    elif is_idle:
+        said.append("Requests hardly waited for the scheduler.")
+    elif worst is not None:
+        said.append(_held(worst, total, share, lost[worst] / total))
+    if lever is not None:
+        said.append(_help(lever))
+    return Verdict(
+        code=code,
+        missed=[each.name for each in missed],
+        reason=worst,
+        lost_s=total,
+        share=share,
+        of_it=None if worst is None else lost[worst] / total,
+        lever=lever,
+        sentence=" ".join(said),
+    )
+
+
+def _held(worst: str, total: float, share: float | None, of_it: float) -> str:
+    lost = (
+        f"{duration(total)} in all" if share is None else f"{percent(share)} of their time ({duration(total)} in all)"
+    )
+    mostly = "" if of_it > 0.99 else f", {percent(of_it)} of that"
+    return f"Requests waited {lost} for the scheduler{mostly} because of {worst}: {reason_meaning(worst)}"
+
+
+def _lever(report: Report) -> Lever | None:
+    for advice in report.advice:
+        trial = advice.trial
+        if trial is not None and trial.is_vllm and trial.effects:
+            changes = {each.figure: each.change for each in trial.effects}
+            return Lever(flag=trial.flag, cost=str(trial.cost), changes=changes)
+    return None
+
+
+def _help(lever: Lever) -> str:
+    changes = [
+        f"{label} {100 * lever.changes[figure]:+.0f} %"
+        for figure, label in _SHOWN
+        if abs(lever.changes.get(figure, 0.0)) >= 0.005
+    ]
+    return f"Replayed with {lever.flag}: {', '.join(changes)}." if changes else ""

@@ -1,0 +1,190 @@
+"""A model as vLLM builds it for one rank, on torch's meta device, and its planner's answers for it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from tokenyard.vllm.describing.pretend_gpu import pretend_groups
+
+__all__ = ["MAX_NUM_BATCHED_TOKENS", "MAX_NUM_SEQS", "BuiltModel", "versions"]
+
+MAX_NUM_BATCHED_TOKENS = 8192
+MAX_NUM_SEQS = 256
+
+
+def versions() -> dict[str, str]:
+    """Versions that the answers belong to."""
+    import transformers
+    import vllm
+
+    return {"vllm": vllm.__version__.partition("+")[0], "transformers": transformers.__version__}
+
+
+class _NoDevice(TorchFunctionMode):  # type: ignore[misc]
+    """What is meant for the GPU is made on the meta device, and numbers that a model asks it for are ones."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if "cuda" in str(options.get("device", "")):
+            options["device"] = "meta"
+        name = getattr(func, "__name__", "")
+        if name in _COPIES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
+            return _COPIES[name](args[0])
+        return func(*args, **options)
+
+
+def _ones(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+_COPIES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "tolist": lambda tensor: _ones(tensor).tolist(),
+    "item": lambda _tensor: 1,
+    "cpu": lambda tensor: tensor,
+    "numpy": lambda tensor: _ones(tensor.float()).numpy(),
+    "__bool__": lambda _tensor: True,
+    "__int__": lambda _tensor: 1,
+    "__float__": lambda _tensor: 1.0,
+}
+"""What would copy values out of a tensor that has none."""
+
+
+class BuiltModel:
+    """A model on the meta device, as the first rank of a tensor-parallel group holds it."""
+
+    def __init__(self, config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any]) -> None:
+        """``config`` is what a ``config.json`` holds, ``options`` are arguments of vLLM's ``EngineArgs``."""
+        from vllm.config.vllm import set_current_vllm_config
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.model_executor.model_loader.utils import initialize_model
+        from vllm.platforms import current_platform
+        from vllm.utils.torch_utils import set_default_torch_dtype
+        from vllm.v1.worker.workspace import init_workspace_manager
+
+        pretend_groups(tensor_parallel_size)
+        init_workspace_manager(torch.device("meta"))
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "config.json").write_text(json.dumps(config))
+            arguments = EngineArgs(
+                model=folder,
+                skip_tokenizer_init=True,
+                load_format="dummy",
+                enforce_eager=True,
+                tensor_parallel_size=tensor_parallel_size,
+                distributed_executor_backend="mp" if tensor_parallel_size > 1 else None,
+                max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+                max_num_seqs=MAX_NUM_SEQS,
+                **options,
+            )
+            self.config = arguments.create_engine_config()
+            with set_default_torch_dtype(self.config.model_config.dtype), torch.device("meta"), _NoDevice():
+                self.model = initialize_model(self.config)
+        current_platform.update_block_size_for_backend(self.config)
+        with set_current_vllm_config(self.config):
+            self.specs = self._specs()
+
+    def _specs(self) -> dict[str, Any]:
+        """Layer name -> KVCacheSpec, as the worker collects them."""
+        from vllm.config.vllm import get_layers_from_vllm_config
+        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+        from vllm.v1.kv_cache_interface import AttentionSpec
+
+        try:
+            from vllm.v1.worker.utils import customize_attention_spec
+        except ImportError:  # before 0.33
+            customize_attention_spec = None
+        specs = {}
+        for name, layer in get_layers_from_vllm_config(self.config, AttentionLayerBase).items():
+            if getattr(layer, "kv_sharing_target_layer_name", None):
+                continue
+            spec = layer.get_kv_cache_spec(self.config)
+            if spec is None:
+                continue
+            if customize_attention_spec is not None and isinstance(spec, AttentionSpec):
+                spec = customize_attention_spec(layer.get_attn_backend(), spec)
+            specs[name] = spec
+        return specs
+
+    def weights(self) -> tuple[int, int]:
+        """Parameters and bytes on this rank."""
+        parameters = list(self.model.parameters())
+        return sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
+
+    def backends(self) -> list[str]:
+        """Names of the attention backends chosen."""
+        from vllm.config.vllm import get_layers_from_vllm_config
+        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+
+        layers = get_layers_from_vllm_config(self.config, AttentionLayerBase).values()
+        return sorted({layer.get_attn_backend().get_name() for layer in layers})
+
+    def plan(self, available_bytes: int) -> dict[str, Any]:
+        """What the planner says of so much memory: blocks, groups and capacity, or why it refuses."""
+        try:
+            return self._plan(available_bytes)
+        except ValueError as error:
+            text = str(error)
+            _, _, after = text.partition("estimated maximum model length is ")
+            estimate = int(after.split(".")[0]) if after else 0
+            return {"refused": text.split(".", maxsplit=1)[0], "estimated_max_model_len": estimate}
+
+    def _plan(self, available_bytes: int) -> dict[str, Any]:
+        configs, capacity = self._planner()(available_bytes)
+        result = configs[0]
+        tokens, concurrency = capacity(result)
+        groups = [_group(group) for group in result.kv_cache_groups]
+        return {"num_blocks": result.num_blocks, "groups": groups, "tokens": tokens, "concurrency": concurrency}
+
+    def _planner(self) -> Any:
+        """The planner of this version: available bytes -> (configurations, capacity of one)."""
+        specs = [dict(self.specs)]
+        try:
+            from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+            from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
+            from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity
+        except ImportError:
+            from vllm.v1.core import kv_cache_utils as utils
+
+            def capacity_022(result: Any) -> tuple[int, float]:
+                concurrency = utils.get_max_concurrency_for_kv_cache_config(self.config, result)
+                return int(concurrency * self.config.model_config.max_model_len), concurrency
+
+            return lambda memory: (utils.get_kv_cache_configs(self.config, specs, [memory]), capacity_022)
+        resolve_kv_cache_layout(self.config, self._layouts(), list(self.specs.values()))
+        groups = get_global_kv_cache_groups(self.config, specs)
+        return lambda memory: (
+            get_kv_cache_configs(self.config, specs, [memory], groups),
+            lambda result: get_kv_cache_capacity(self.config, result),
+        )
+
+    def _layouts(self) -> Any:
+        """Layouts that all attention backends support."""
+        from vllm.config.vllm import get_layers_from_vllm_config
+        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+        from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts
+
+        layers = get_layers_from_vllm_config(self.config, AttentionLayerBase).values()
+        backends = list({layer.get_attn_backend(): None for layer in layers})
+        return [[layout.name for layout in get_supported_kv_cache_layouts(backends)]]
+
+
+def _group(group: Any) -> dict[str, Any]:
+    """A KV cache group as the fixture notes it."""
+    spec = group.kv_cache_spec
+    inner = list(getattr(spec, "kv_cache_specs", {"": spec}).values())
+    first = inner[0]
+    window = getattr(first, "sliding_window", None) or getattr(first, "attention_chunk_size", None) or 0
+    return {
+        "kind": type(first).__name__,
+        "block_size": spec.block_size,
+        "num_layers": len(group.layer_names),
+        "page_bytes": spec.page_size_bytes,
+        "window": window,
+    }

@@ -1,0 +1,216 @@
+"""``vllm serve MODEL --distributed-executor-backend tokenyard.vllm.EmulatedExecutor``: vLLM's own API server, engine
+core and scheduler; no weights, no forward pass. Steps last as long as on the GPU that is named, tokens are made up.
+
+``--additional-config '{"tokenyard": {"gpu": "h100"}}'`` names the GPU; ``latency``, ``speed`` and ``seed`` may stand
+beside it, and whatever else :class:`tokenyard.Deployment` takes. KV memory is that of the GPU, as our plan of the same
+deployment has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.outputs import ModelRunnerOutput
+
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.spec import ResolvedDeployment
+from tokenyard.errors import ConfigError
+from tokenyard.steptime.model import StepShape, step_seconds
+from tokenyard.workload.record import output_tokens, seed_of
+
+__all__ = ["EmulatedExecutor"]
+
+_GOES_ON = 0.02
+"""Seconds within which a step that follows another is taken to have been prepared while that one ran."""
+_OWN = ("speed", "seed")
+
+
+class _Known:
+    """What is known of a request that has been scheduled."""
+
+    __slots__ = ("num_tokens", "seed")
+
+    def __init__(self, seed: int, num_tokens: int) -> None:
+        self.seed, self.num_tokens = seed, num_tokens
+
+
+class _Step(Future[Any]):
+    """What is known at once, and told at its moment."""
+
+    def __init__(self, output: Any, ends_at: float) -> None:
+        super().__init__()
+        self._ends_at = ends_at
+        self.set_result(output)
+
+    def done(self) -> bool:
+        """Whether its moment has come."""
+        return time.monotonic() >= self._ends_at
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The output, not before its moment."""
+        wait = self._ends_at - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        return super().result(timeout)
+
+
+class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there where types are checked
+    """One process stands for all workers."""
+
+    supports_pp = True
+
+    def _init_executor(self) -> None:
+        given = dict((self.vllm_config.additional_config or {}).get("tokenyard") or {})
+        self._speed, self._seed = float(given.get("speed", 1.0)), int(given.get("seed", 0))
+        self._resolved = _resolved(self.vllm_config, {k: v for k, v in given.items() if k not in _OWN})
+        self._requests: dict[str, _Known] = {}
+        self._output: ModelRunnerOutput | None = None
+        self._ends_at = 0.0
+        self._steps = 0
+
+    # ---- what workers are asked
+
+    def collective_rpc(
+        self,
+        method: str | Callable[..., Any],
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        non_block: bool = False,
+    ) -> Any:
+        """Answer for all workers; what they would only do for a model is passed over."""
+        answer = getattr(self, f"_{method}", None) if isinstance(method, str) else None
+        result = [None if answer is None else answer(*args, **(kwargs or {}))]
+        if not non_block:
+            return result
+        future: Future[list[Any]] = Future()
+        future.set_result(result)
+        return future
+
+    def check_health(self) -> None:
+        """It is well."""
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+    def _get_kv_cache_spec(self) -> dict[str, Any]:
+        config, parallel = self.model_config, self.parallel_config
+        spec = FullAttentionSpec(
+            block_size=self.cache_config.block_size,
+            num_kv_heads=config.get_num_kv_heads(parallel),
+            head_size=config.get_head_size(),
+            dtype=config.dtype,
+        )
+        return {f"model.layers.{i}.self_attn.attn": spec for i in range(config.get_num_layers(parallel))}
+
+    def _determine_available_memory(self) -> int:
+        pages = sum(int(spec.page_size_bytes) for spec in self._get_kv_cache_spec().values())
+        return pages * self._resolved.plan.num_blocks
+
+    def _get_supported_kv_cache_layouts(self) -> list[str]:
+        return ["LBHNC", "LBNHC"]
+
+    def compile_or_warm_up_model(self) -> None:
+        """There is nothing to warm up."""
+
+    def _get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
+
+    def _add_lora(self, _: object) -> bool:
+        return True
+
+    def _remove_lora(self, _: object) -> bool:
+        return True
+
+    def _pin_lora(self, _: object) -> bool:
+        return True
+
+    def _list_loras(self) -> set[int]:
+        return set()
+
+    def _supports_draft_weight_updates(self) -> bool:
+        return False
+
+    # ---- steps
+
+    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
+        """Begin a step; its tokens are asked for by ``sample_tokens``."""
+        begun = self._begin(scheduler_output)
+        return _Step(begun, 0.0) if non_block else begun
+
+    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
+        """The tokens of the step that was begun last, when it is over."""
+        output, self._output = self._output, None
+        step = _Step(output, self._ends_at)
+        return step if non_block else step.result()
+
+    def _begin(self, plan: Any) -> ModelRunnerOutput | None:
+        for request_id in plan.finished_req_ids:
+            self._requests.pop(request_id, None)
+        if not plan.total_num_scheduled_tokens:
+            return ModelRunnerOutput(req_ids=[], req_id_to_index={})
+        shape, self._output = self._computed(plan)
+        seconds = step_seconds(self._resolved.latency, shape, self._steps) / self._speed
+        self._steps += 1
+        now = time.monotonic()
+        began = self._ends_at if now - self._ends_at < _GOES_ON else now
+        self._ends_at = began + seconds
+        return None
+
+    def _execute_dummy_batch(self) -> None:
+        """Ranks that step together are not emulated."""
+
+    def _take_draft_token_ids(self) -> None:
+        """Nothing is drafted."""
+
+    def _computed(self, plan: Any) -> tuple[StepShape, ModelRunnerOutput]:
+        """What a step computes, and what comes of it."""
+        computed: dict[str, int] = {}
+        for new in plan.scheduled_new_reqs:
+            known = new.prefill_token_ids or new.prompt_token_ids
+            seed = seed_of("emulated", self._seed, new.req_id)
+            self._requests[new.req_id] = _Known(seed, len(known))
+            computed[new.req_id] = new.num_computed_tokens
+        cached = plan.scheduled_cached_reqs
+        computed |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        ids = [each for each in plan.num_scheduled_tokens if each in computed]
+        counts = np.array([plan.num_scheduled_tokens[each] for each in ids], np.int64)
+        starts = np.array([computed[each] for each in ids], np.int64)
+        known = np.array([self._requests[each].num_tokens for each in ids], np.int64)
+        samples = starts + counts >= known
+        seeds = np.array([self._requests[each].seed for each in ids], np.int64)
+        size = self.model_config.get_vocab_size()
+        tokens = 100 + output_tokens(seeds, known) % max(size - 200, 1)
+        sampled: list[list[int]] = []
+        for row, request_id in enumerate(ids):
+            sampled.append([int(tokens[row])] if samples[row] else [])
+            self._requests[request_id].num_tokens += int(samples[row])
+        shape = StepShape(counts, starts, int(samples.sum()), int(counts.sum()))
+        places = {request_id: row for row, request_id in enumerate(ids)}
+        return shape, ModelRunnerOutput(req_ids=ids, req_id_to_index=places, sampled_token_ids=sampled)
+
+
+def _resolved(config: Any, given: Mapping[str, Any]) -> ResolvedDeployment:
+    """Our plan of what vLLM has been started with. Raises ConfigError for a model with other than full attention."""
+    model, cache, scheduler = config.model_config, config.cache_config, config.scheduler_config
+    settings: dict[str, Any] = {
+        "model": model.model,
+        "tensor_parallel_size": config.parallel_config.tensor_parallel_size,
+        "max_model_len": model.max_model_len,
+        "max_num_seqs": scheduler.max_num_seqs,
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "block_size": cache.block_size,
+        "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "ignore_unmodelled": True,
+    }
+    resolved = Deployment(**settings | dict(given)).resolve()
+    if len(resolved.plan.groups) > 1:
+        fix = "layers of several kinds are not emulated inside vLLM: use `tokenyard emulate`"
+        raise ConfigError("model", model.model, fix)
+    return resolved

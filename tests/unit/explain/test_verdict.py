@@ -1,0 +1,54 @@
+"""The verdict: one sentence that says what was missed, who waited for what, and what would help."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tokenyard as ty
+from tokenyard.cli.main import main
+
+DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
+
+
+def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
+    found = ty.run("chat", DEPLOYMENT, limit=12, rate_scale=20, advice="all").report
+    verdict = found.verdict
+    assert (verdict.code, verdict.reason) == ("held_back", "max_num_seqs")
+    lost = sum(each.seconds for each in found.recorded_reasons.values())
+    assert verdict.lost_s == pytest.approx(lost)
+    assert verdict.share is not None
+    assert 0.02 < verdict.share < 1
+    assert verdict.lever is not None
+    assert verdict.lever.flag.startswith("--max-num-seqs")
+    assert verdict.lever.changes["ttft_ms.p90"] < 0
+    assert "max_num_seqs" in verdict.sentence
+    assert f"Replayed with {verdict.lever.flag}" in verdict.sentence
+    assert str(found).split("\n\n")[1].replace("\n", " ").startswith(verdict.sentence[:60])
+
+
+def test_a_missed_bound_comes_first() -> None:
+    found = ty.run("chat", DEPLOYMENT, limit=4, slo={"ttft_p90": "1ms", "e2e_p90": "60min"}).report
+    verdict = found.verdict
+    assert (verdict.code, verdict.missed) == ("missed", ["ttft_p90"])
+    assert verdict.sentence.startswith("ttft_p90 is missed: ")
+
+
+def test_nothing_is_said_to_be_wrong_where_nothing_was() -> None:
+    verdict = ty.run("chat", DEPLOYMENT.with_(max_num_seqs=64), limit=3).report.verdict
+    assert (verdict.code, verdict.lever) == ("idle", None)
+    assert verdict.sentence == "Requests hardly waited for the scheduler."
+
+
+def test_a_run_in_which_nothing_ended_says_so() -> None:
+    verdict = ty.run("chat", DEPLOYMENT, limit=3, until=0.01).report.verdict
+    assert (verdict.code, verdict.sentence) == ("empty", "No request ended.")
+
+
+def test_json_has_it_first(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["run", "chat", "--limit", "2", "--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--json"]
+    assert main([*given, "--max-model-len", "8192"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert next(iter(answer)) == "verdict"
+    assert answer["verdict"]["code"] == "idle"

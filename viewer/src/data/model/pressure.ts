@@ -1,0 +1,54 @@
+/** The run along its clock, and where it was worst. */
+
+import type { Range, RequestIndex } from "./columns";
+
+export interface Pressure {
+  /** Where the first slice begins on the trace's clock, and how long each is, in seconds. */
+  from: number;
+  width: number;
+  slices: number;
+  /** Times that are shown count from here. */
+  origin: number;
+  /** By reason, most time lost first: index into `TraceStore.shown`, request-seconds, and mean requests held per slice. */
+  reasons: { shown: number; lost: number; held: Float64Array }[];
+  /** Most requests held back at once, per slice. */
+  most: Float64Array;
+  /** Means by time; `kv` as a share of the blocks. */
+  running: Float64Array;
+  waiting: Float64Array;
+  kv: Float64Array;
+  tokensPerSecond: Float64Array;
+}
+
+/** Slices first .. last, in which much was lost. */
+export interface Stretch {
+  first: number;
+  last: number;
+  begin: number;
+  end: number;
+  /** Request-seconds. */
+  lost: number;
+  most: number;
+  /** The reason that took most of it, and its share. */
+  shown: number;
+  share: number;
+}
+
+/** One who had what others waited for. */
+export interface Culprit {
+  request: RequestIndex;
+  /** Request-seconds of others. */
+  seconds: number;
+  /** Of all that was lost for the same. */
+  share: number;
+  /** What it had: tokens of the steps; the head of the queue; a seat. */
+  had: "tokens" | "head" | "seat";
+}
+
+export interface Blame {
+  range: Range;
+  /** Most first. */
+  culprits: Culprit[];
+  /** By job, where requests name jobs. */
+  jobs: { job: number; seconds: number; share: number; requests: number; had: Culprit["had"] }[];
+}

@@ -1,0 +1,127 @@
+/** How the run went, along its clock: whom each reason held back, and what ran, in slices. */
+
+import { originOf } from "./clock";
+import { endOfRow } from "./lives";
+import { MISSING, type Range, type Row } from "./model/columns";
+import type { Pressure, Stretch } from "./model/pressure";
+import type { TraceStore } from "./model/trace";
+import { eachHeld } from "./shares";
+import { inSlices } from "./slices";
+
+/** The whole of `range`, in slices of equal length; null if the trace tells no times. */
+export async function pressure(
+  store: TraceStore,
+  range: Range,
+  slices: number,
+  signal?: AbortSignal,
+): Promise<Pressure | null> {
+  const { steps } = store;
+  const from = steps.ts[range.first];
+  const width = (endOfRow(store, range.last) - from) / slices;
+  if (!(width > 0)) return null;
+  const column = () => new Float64Array(slices);
+  const held = new Map<number, Float64Array>();
+  const sums = { running: column(), waiting: column(), kv: column(), tokens: column(), known: column() };
+  const most = column();
+  await inSlices(
+    range.first,
+    range.last,
+    (row) => {
+      const [begin, end] = [steps.ts[row], endOfRow(store, row)];
+      if (!(end > begin)) return;
+      const parts = heldBack(store, row);
+      const total = parts.reduce((sum, [, requests]) => sum + requests, 0);
+      const use = steps.totalBlocks[row] > 0 && steps.freeBlocks[row] !== MISSING;
+      const first = Math.max(Math.floor((begin - from) / width), 0);
+      const last = Math.min(Math.floor((end - from) / width), slices - 1);
+      for (let slice = first; slice <= last; slice++) {
+        const seconds = Math.min(end, from + (slice + 1) * width) - Math.max(begin, from + slice * width);
+        if (!(seconds > 0)) continue;
+        for (const [shown, requests] of parts) {
+          let series = held.get(shown);
+          if (!series) {
+            series = column();
+            held.set(shown, series);
+          }
+          series[slice] += requests * seconds;
+        }
+        if (total > most[slice]) most[slice] = total;
+        sums.known[slice] += seconds;
+        sums.running[slice] += Math.max(steps.numRunning[row], 0) * seconds;
+        sums.waiting[slice] += Math.max(steps.numWaiting[row], 0) * seconds;
+        if (use) sums.kv[slice] += (1 - steps.freeBlocks[row] / steps.totalBlocks[row]) * seconds;
+        sums.tokens[slice] += (Math.max(steps.tokenSum[row], 0) * seconds) / (end - begin);
+      }
+    },
+    signal,
+  );
+  const mean = (series: Float64Array, per: (slice: number) => number) => series.map((sum, slice) => sum / per(slice));
+  const known = (slice: number) => sums.known[slice] || Number.NaN;
+  const reasons = [...held].map(([shown, series]) => ({
+    shown,
+    lost: series.reduce((sum, seconds) => sum + seconds, 0),
+    held: mean(series, () => width),
+  }));
+  return {
+    ...{ from, width, slices, origin: originOf(store) },
+    reasons: reasons.filter(({ lost }) => lost > 0).sort((a, b) => b.lost - a.lost),
+    most,
+    running: mean(sums.running, known),
+    waiting: mean(sums.waiting, known),
+    kv: mean(sums.kv, known),
+    tokensPerSecond: mean(sums.tokens, () => width),
+  };
+}
+
+/** Index into `shown`, and how many requests: as recorded, else as the classifier concludes. */
+function heldBack(store: TraceStore, row: Row): [number, number][] {
+  const { shown, unadmitted } = store.steps;
+  const found: [number, number][] = [];
+  const offset = store.shown.length - Math.min(store.reasonNames.length, store.shown.length);
+  eachHeld(store, row, (reason, requests) => {
+    if (requests > 0 && offset + reason < store.shown.length) found.push([offset + reason, requests]);
+  });
+  const { blocked, recorded } = store.shown[shown[row]];
+  if (found.length === 0 && blocked && !recorded && unadmitted[row] > 0) found.push([shown[row], unadmitted[row]]);
+  return found;
+}
+
+/** Stretches whose slices hold back at least this share of what the worst does belong together. */
+const HALF = 0.5;
+/** Slices between two that are still one. */
+const GAP = 2;
+
+/** Where most time was lost: the worst first. */
+export function stretches(found: Pressure, most: number): Stretch[] {
+  const total = new Float64Array(found.slices);
+  for (const { held } of found.reasons) for (let slice = 0; slice < found.slices; slice++) total[slice] += held[slice];
+  const peak = total.reduce((one, other) => Math.max(one, other), 0);
+  if (!(peak > 0)) return [];
+  const runs: [number, number][] = [];
+  for (let slice = 0; slice < found.slices; slice++) {
+    if (total[slice] < HALF * peak && !(runs.length === 0 && total[slice] === peak)) continue;
+    const last = runs.at(-1);
+    if (last && slice - last[1] <= GAP + 1) last[1] = slice;
+    else runs.push([slice, slice]);
+  }
+  const rated = runs.map(([first, last]) => stretchOf(found, total, first, last));
+  return rated.sort((a, b) => b.lost - a.lost).slice(0, most);
+}
+
+function stretchOf(found: Pressure, total: Float64Array, first: number, last: number): Stretch {
+  let [lost, most] = [0, 0];
+  for (let slice = first; slice <= last; slice++) {
+    lost += total[slice] * found.width;
+    most = Math.max(most, found.most[slice]);
+  }
+  const parts = found.reasons.map(({ shown, held }) => ({
+    shown,
+    lost: held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
+  }));
+  const [main] = parts.sort((a, b) => b.lost - a.lost);
+  return {
+    ...{ first, last, lost, most, shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
+    begin: found.from + first * found.width,
+    end: found.from + (last + 1) * found.width,
+  };
+}

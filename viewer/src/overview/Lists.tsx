@@ -1,0 +1,109 @@
+import { Swatch } from "../charts/Swatch";
+import { meaningOf } from "../data";
+import type { Culprit } from "../data/model/pressure";
+import type { TraceStore } from "../data/model/trace";
+import { duration, milliseconds, percent } from "../format";
+import { focus, goToReason } from "../state/moves";
+import { selection } from "../state/store";
+import { middle } from "../text";
+import { type Found, rowsOf } from "./OverviewView";
+import { Link } from "./Sentence";
+import { clockText, requestWords } from "./words";
+
+const SHOWN = 5;
+
+/** Reasons, worst stretches, and who held the others back. */
+export function Lists({ store, found }: { store: TraceStore; found: Found }) {
+  return (
+    <div class="overview-lists">
+      <Reasons store={store} found={found} />
+      <Stretches store={store} found={found} />
+      <Culprits store={store} found={found} />
+    </div>
+  );
+}
+
+function Reasons({ store, found: { pressure } }: { store: TraceStore; found: Found }) {
+  const reasons = pressure?.reasons ?? [];
+  const total = reasons.reduce((sum, { lost }) => sum + lost, 0);
+  return (
+    <section aria-labelledby="overview-reasons">
+      <h2 id="overview-reasons">What requests waited for</h2>
+      {reasons.length === 0 ? (
+        <p class="quiet">{pressure ? "Nothing." : "…"}</p>
+      ) : (
+        <ol class="overview-list">
+          {reasons.slice(0, SHOWN).map(({ shown, lost }) => {
+            const { name, family, recorded } = store.shown[shown];
+            return (
+              <li key={shown} title={meaningOf(name)}>
+                <Swatch family={family} />
+                <Link onClick={() => goToReason(shown)} title={meaningOf(name)}>
+                  {middle(name, 28)}
+                </Link>
+                {!recorded && <span class="quiet">guessed</span>}
+                <span class="number">{duration(lost)}</span>
+                <span class="number quiet">{percent(lost / total)}</span>
+              </li>
+            );
+          })}
+        </ol>
+      )}
+    </section>
+  );
+}
+
+function Stretches({ store, found: { stretches, pressure } }: { store: TraceStore; found: Found }) {
+  if (stretches.length === 0) return null;
+  const origin = pressure?.origin ?? 0;
+  return (
+    <section aria-labelledby="overview-stretches">
+      <h2 id="overview-stretches">Worst stretches</h2>
+      <ol class="overview-list">
+        {stretches.map((stretch) => (
+          <li key={stretch.first}>
+            <Swatch family={store.shown[stretch.shown].family} />
+            <Link
+              title="Select it: all figures are of it then"
+              onClick={() => {
+                selection.value = rowsOf(store, stretch);
+              }}
+            >
+              {clockText(store, origin, stretch.begin)}–{clockText(store, origin, stretch.end)}
+            </Link>
+            <span class="number">{duration(stretch.lost)}</span>
+            <span class="number quiet">up to {Math.round(stretch.most)} held</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+const HAD: Record<Culprit["had"], string> = { tokens: "tokens", head: "head of queue", seat: "seat" };
+
+function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; found: Found }) {
+  const culprits = blame?.culprits.slice(0, SHOWN) ?? [];
+  if (culprits.length === 0) return null;
+  return (
+    <section aria-labelledby="overview-culprits">
+      <h2
+        id="overview-culprits"
+        title="Each step's waiting, shared out by who had what was missing: tokens, the head of the queue, a seat"
+      >
+        Who held others back{stretches.length > 0 ? " in the worst" : ""}
+      </h2>
+      <ol class="overview-list">
+        {culprits.map(({ request, seconds, had }) => (
+          <li key={`${request} ${had}`}>
+            <Link onClick={() => focus(Math.max(store.requests.firstRow[request], 0), request)}>
+              {middle(requestWords(store, request), 26)}
+            </Link>
+            <span class="number">{seconds < 100 ? milliseconds(seconds) : duration(seconds)}</span>
+            <span class="number quiet">{HAD[had]}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}

@@ -1,0 +1,151 @@
+import type { ComponentChildren } from "preact";
+import { isAtStepLimit } from "../data";
+import type { Range } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
+import { partial } from "../data/partial";
+import { count, duration, milliseconds, percent, plural } from "../format";
+import { focus, showTab } from "../state/moves";
+import { extra, filterText, focusRequest, LAST_KEY, selection, setExtra } from "../state/store";
+import { DIRECTIONS } from "../statistics/AdviceSection";
+import { type Found, rowsOf } from "./OverviewView";
+import { clockText, culpritOf, cutShort, reasonWords, sharedBy } from "./words";
+
+interface SentenceProps {
+  store: TraceStore;
+  range: Range;
+  found: Found;
+  settled: boolean;
+}
+
+/** Of the requests' time: less is no trouble. */
+const NOTICEABLE = 0.01;
+
+/** The verdict: what was wrong, when, which check, who, and what would help. */
+export function Sentence({ store, range, found, settled }: SentenceProps) {
+  const { statistics, pressure, stretches, advice } = found;
+  if (!settled || (!pressure && !statistics)) return <p class="verdict-line quiet">Looking at the run …</p>;
+  const [worst] = stretches;
+  const aborted = statistics ? cutShort(statistics.ends) : 0;
+  const lost = stretches.reduce((sum, one) => sum + one.lost, 0);
+  const span = statistics?.seconds ?? Number.NaN;
+  const quiet = !worst || !(lost / span >= NOTICEABLE);
+  const [first] = advice ?? [];
+  return (
+    <div class="verdict-line" role="status" aria-label="Verdict">
+      <p>
+        {selection.value ? <span class="quiet">Of the selection: </span> : <LastSeconds />}
+        {quiet ? (
+          <strong>
+            Nothing held requests back noticeably{statistics ? ` in ${duration(statistics.seconds)}` : ""}.
+          </strong>
+        ) : (
+          <Trouble store={store} found={found} />
+        )}
+        {statistics?.ttftSeconds && <> TTFT p99 is {milliseconds(statistics.ttftSeconds.p99)}.</>}
+        {aborted > 0 && statistics && (
+          <>
+            {" "}
+            <Link onClick={() => showRequests("status:aborted status:failed")}>
+              <span class="wrong">
+                {count(aborted)} of {plural(statistics.finished, "request")} were aborted or failed (
+                {percent(aborted / statistics.finished)})
+              </span>
+            </Link>
+            .
+          </>
+        )}
+      </p>
+      <p class="verdict-next">
+        {first ? (
+          <>
+            <span class="quiet">What to change:</span>{" "}
+            <Link onClick={() => showTab("statistics")}>
+              {DIRECTIONS[first.direction]} {first.setting}
+              {first.now === null || first.now === undefined ? "" : ` (now ${String(first.now).slice(0, 40)})`}
+            </Link>
+            <span class="quiet"> {first.symptom}</span>
+            {advice && advice.length > 1 && (
+              <span class="quiet"> · {plural(advice.length - 1, "other idea")} under Statistics</span>
+            )}
+          </>
+        ) : (
+          advice && <span class="quiet">Nothing stands out that another setting would help.</span>
+        )}
+        <Whole store={store} range={range} />
+      </p>
+    </div>
+  );
+}
+
+/** Of a run that is watched, only its end counts. */
+function LastSeconds() {
+  const seconds = Number(extra.value[LAST_KEY] || Number.NaN);
+  if (!(seconds > 0)) return null;
+  return (
+    <span class="quiet">
+      Of the last {duration(seconds)} (<Link onClick={() => setExtra(LAST_KEY, "")}>whole run</Link>):{" "}
+    </span>
+  );
+}
+
+/** The trace is not the whole run: figures are of what is there. */
+function Whole({ store, range }: { store: TraceStore; range: Range }) {
+  const ends = partial(store);
+  if (!ends && !store.notes.cutOff) return null;
+  const steps = count(range.last - range.first + 1);
+  const why = isAtStepLimit(store) ? "the trace ends at its step limit" : "the trace is not whole";
+  return (
+    <span class="wrong" title={ends ?? ""}>
+      {" "}
+      Figures are of {steps} steps: {why}.
+    </span>
+  );
+}
+
+function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
+  const [worst] = found.stretches;
+  const origin = found.pressure?.origin ?? 0;
+  const name = store.shown[worst.shown].name;
+  const guilty = found.blame && culpritOf(store, worst, found.blame);
+  const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
+  const select = () => {
+    selection.value = rowsOf(store, worst);
+  };
+  return (
+    <>
+      <strong>
+        From{" "}
+        <Link onClick={select} title="Select this stretch">
+          {clockText(store, origin, worst.begin)} to {clockText(store, origin, worst.end)}
+        </Link>{" "}
+        {reasonWords(store, name)} held back up to {plural(Math.round(worst.most), "request")}
+      </strong>{" "}
+      ({duration(worst.lost)} of waiting)
+      {guilty && (
+        <>
+          : <Link onClick={() => showCulprit(store, guilty.who)}>{guilty.who.words}</Link> {guilty.had}
+        </>
+      )}
+      {shared && `: ${shared}`}.
+    </>
+  );
+}
+
+function showCulprit(store: TraceStore, who: { request: number; job: number }): void {
+  if (who.request >= 0) focus(Math.max(store.requests.firstRow[who.request], 0), who.request);
+  else showRequests(`job:"${store.jobs.ids[who.job]}"`);
+}
+
+export function showRequests(text: string): void {
+  filterText.value = text;
+  focusRequest.value = -1;
+  showTab("requests");
+}
+
+export function Link({ onClick, title, children }: { onClick(): void; title?: string; children: ComponentChildren }) {
+  return (
+    <button type="button" class="plain link" {...(title ? { title } : {})} onClick={onClick}>
+      {children}
+    </button>
+  );
+}

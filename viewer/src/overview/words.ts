@@ -1,0 +1,91 @@
+/** The verdict in words: when it was worst, which check, whose requests. */
+
+import { hasWallClock, wallClock } from "../data/clock";
+import { jobAndTurn, shortId } from "../data/labels";
+import { MISSING } from "../data/model/columns";
+import type { Blame, Culprit, Stretch } from "../data/model/pressure";
+import type { TraceStore } from "../data/model/trace";
+import { isOfSeats, isOfTokens } from "../data/takers";
+import { familyOf } from "../data/wording";
+import { count, moment, percent, plural } from "../format";
+
+/** `7:32`, or `14:03:07` where the trace has the wall's clock. */
+export function clockText(store: TraceStore, origin: number, ts: number): string {
+  return hasWallClock(store) ? wallClock(ts) : moment(ts - origin);
+}
+
+/** `the token budget (2,048 tokens a step)`. */
+export function reasonWords(store: TraceStore, name: string): string {
+  const { steps, rows } = store;
+  const last = Math.max(rows - 1, 0);
+  if (name === "token_budget" || name === "tok-budget") {
+    const budget = steps.tokenBudget[last];
+    return budget > 0 && budget !== MISSING ? `the token budget (${count(budget)} tokens a step)` : "the token budget";
+  }
+  if (isOfSeats(name)) {
+    const most = steps.maxRunning[last];
+    return most > 0 && most !== MISSING ? `max_num_seqs (${count(most)} running)` : "max_num_seqs";
+  }
+  if (familyOf(name) === "memory") return `missing KV blocks (${shortId(name, 40)})`;
+  if (name === "lora_slots") return "the slots for LoRA adapters";
+  return shortId(name, 60);
+}
+
+/** `agent_0087, turn 4`. */
+export function requestWords(store: TraceStore, request: number): string {
+  const job = store.requests.job[request];
+  const { turn } = jobAndTurn(store.requests.ids[request], job < 0 ? null : store.jobs.ids[job]);
+  if (job < 0 || turn === null) return shortId(store.requests.ids[request], 40);
+  return `${shortId(store.jobs.ids[job], 30)}, turn ${turn.replace(/^t/, "")}`;
+}
+
+/** What a culprit had, of a loss of this kind. */
+export function hadWords(had: Culprit["had"], share: number): string {
+  const part = percent(share);
+  if (had === "tokens") return `took ${part} of its tokens`;
+  return had === "head" ? `stood at the head of the queue for ${part} of it` : `held a seat for ${part} of it`;
+}
+
+export interface Named {
+  words: string;
+  /** -1: a job. */
+  request: number;
+  job: number;
+}
+
+/** Smaller shares name nobody: then many did it together. */
+const WORTH_NAMING = 0.05;
+
+/** Whom the loss of a stretch is put down to; null if nobody stands out. */
+export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): { who: Named; had: string } | null {
+  const had = kindOf(store.shown[stretch.shown]?.name ?? "");
+  if (!had || had === "seat") return null;
+  const request = found.culprits.find((culprit) => culprit.had === had);
+  const job = found.jobs.find((one) => one.had === had && one.requests > 1);
+  if (job && request && job.share > 2 * request.share && job.share >= WORTH_NAMING) {
+    const words = `the ${plural(job.requests, "turn")} of ${shortId(store.jobs.ids[job.job], 30)}`;
+    return { who: { words, request: -1, job: job.job }, had: hadWords(had, job.share) };
+  }
+  if (!request || request.share < WORTH_NAMING) return null;
+  const words = requestWords(store, request.request);
+  return { who: { words, request: request.request, job: -1 }, had: hadWords(had, request.share) };
+}
+
+/** Where nobody stands out: how many shared it, and who had most. */
+export function sharedBy(store: TraceStore, stretch: Stretch, found: Blame): string | null {
+  const had = kindOf(store.shown[stretch.shown]?.name ?? "");
+  const all = had === null || had === "seat" ? [] : found.culprits.filter((culprit) => culprit.had === had);
+  if (all.length < 2) return null;
+  return `no one stands out: ${plural(all.length, "request")} shared it, the largest part is ${percent(all[0].share)}`;
+}
+
+function kindOf(name: string): Culprit["had"] | null {
+  if (isOfTokens(name)) return "tokens";
+  if (isOfSeats(name)) return "seat";
+  return familyOf(name) === "memory" ? "head" : null;
+}
+
+/** `aborted`: the requests that did not get what they asked for. */
+export function cutShort(ends: readonly { reason: string; requests: number }[]): number {
+  return ends.reduce((sum, { reason, requests }) => sum + (reason === "abort" || reason === "error" ? requests : 0), 0);
+}
