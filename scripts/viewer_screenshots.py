@@ -60,6 +60,7 @@ def _landing(page: Page) -> None:
 
 def _timeline(page: Page) -> None:
     """A step that memory stopped: needed and free stand beside each other."""
+    _tab("Timeline")(page)
     page.get_by_role("list", name="Reasons in the run").get_by_role("button", name="kv_blocks").click()
     for _ in range(40):
         page.keyboard.press("n")
@@ -70,16 +71,17 @@ def _request(page: Page) -> None:
     page.get_by_role("toolbar", name="Waiting").locator("button").first.click()
 
 
-def _overview(page: Page) -> None:
+def _whole_run(page: Page) -> None:
+    _tab("Timeline")(page)
     page.keyboard.press("f")
 
 
-def _tab(key: str) -> Callable[[Page], None]:
-    return lambda page: page.keyboard.press(key)
+def _tab(name: str) -> Callable[[Page], None]:
+    return lambda page: page.get_by_role("tab", name=name).click()
 
 
 def _compare(page: Page) -> None:
-    page.keyboard.press("4")
+    _tab("Compare")(page)
     page.set_input_files("[data-picker=files]", page.context.files["second"])  # type: ignore[attr-defined]
     page.get_by_role("button", name="swap").wait_for()
 
@@ -88,11 +90,12 @@ VIEWS: dict[str, Callable[[Page], None]] = {
     "landing": _landing,
     "timeline": _timeline,
     "request": _request,
-    "overview": _overview,
-    "requests": _tab("2"),
-    "statistics": _tab("3"),
+    "overview": _tab("Overview"),
+    "whole-run": _whole_run,
+    "requests": _tab("Requests"),
+    "statistics": _tab("Statistics"),
     "compare": _compare,
-    "help": _tab("?"),
+    "help": lambda page: page.keyboard.press("?"),
 }
 
 
