@@ -101,7 +101,16 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
     section = raw.get("quantization_config")
     quant = read_quantization(None if section is None else Fields(name, section), chosen)
     text = one.config.model_config.hf_text_config
-    reader = _Reader(text=text, one=seen_one, two=seen_two, layers=specs, quant=quant, dtype=chosen, name=name)
+    reader = _Reader(
+        text=text,
+        one=seen_one,
+        two=seen_two,
+        layers=specs,
+        quant=quant,
+        dtype=chosen,
+        name=name,
+        per_token=_tops(one.model),
+    )
     model = reader.model(raw, length, f"described by the classes of vLLM {versions()['vllm']}")
     return Description(model=model, differences=tuple(_differences(model, theirs, one)) if section is None else ())
 
@@ -109,6 +118,12 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
 def _parameters(built: Any) -> dict[str, tuple[tuple[int, ...], int]]:
     """Name -> shape and bytes."""
     return {name: (tuple(p.shape), p.numel() * p.element_size()) for name, p in built.model.named_parameters()}
+
+
+def _tops(model: Any) -> frozenset[Any]:
+    """How many experts a token visits, by the modules that hold experts."""
+    routed = (module for name, module in model.named_modules() if "expert" in name)
+    return frozenset(top for module in routed if isinstance(top := getattr(module, "top_k", None), int))
 
 
 def _layers(built: Any) -> dict[str, tuple[Any, Any]]:
@@ -132,6 +147,8 @@ class _Reader:
     quant: Quantization
     dtype: str
     name: str
+    per_token: frozenset[Any] = frozenset()
+    """Experts that a token visits, as modules of the model say it."""
 
     @property
     def hidden(self) -> int:
@@ -264,6 +281,9 @@ class _Reader:
         )
 
     def _per_token(self) -> int:
+        counts = {int(top) for top in self.per_token if isinstance(top, int) and top > 0}
+        if counts:
+            return max(counts)
         for name in ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"):
             value = getattr(self.text, name, None)
             if isinstance(value, list) and value:
