@@ -90,6 +90,10 @@ wheel: $(INSTALLED_DEV)  ## The package, into dist/: with the viewer, the same b
 		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: platform-wheel
+platform-wheel:  ## The package with the compiled core, for this machine and this Python, into dist/ (needs a C compiler)
+	@TOKENYARD_COMPILE=1 $(MAKE) --no-print-directory wheel
+
 .PHONY: compile
 compile: $(INSTALLED_DEV)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
 	@$(BIN)/python scripts/compile_core.py

@@ -24,7 +24,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from tokenyard.workload import load_workload
+from tokenyard.workload.load import load_workload
 
 __all__ = ["main"]
 

@@ -8,22 +8,28 @@ says when they are used. Needs Cython and a C compiler; the package runs without
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from core_types import declarations, fields_of, read_sources
+
 __all__ = ["PACKAGE", "compile_core", "main", "missing"]
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "tokenyard"
 
-# Types stand in the .pxd alone: annotations are for readers, and a replay's numbers pass for the hashes that they say.
+# Types stand in the .pxd alone, which core_types.py makes where there is none: a replay's numbers pass for the hashes
+# that annotations say.
 CYTHON = ("-m", "cython", "-3", "-X", "annotation_typing=False")
+OPTIMIZED = ("-g0", "-O2", "-w")
 
 
 def missing() -> str | None:
@@ -40,21 +46,39 @@ def compile_core(package: Path = PACKAGE, folder: Path | None = None) -> Path:
     compiled = import_module("tokenyard.compiled")
     folder = folder or package / "_compiled"
     shutil.rmtree(folder, ignore_errors=True)
-    with TemporaryDirectory() as scratch:
-        for module in compiled.MODULES:
-            into = folder / (module + sysconfig.get_config_vars()["EXT_SUFFIX"])
-            into.parent.mkdir(parents=True, exist_ok=True)
-            _compile(package / f"{module}.py", Path(scratch) / module.replace("/", "."), into)
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as at_once:
+        text = _with_types(package, Path(scratch), compiled.MODULES)
+        list(at_once.map(lambda module: _compile(text, module, folder), compiled.MODULES))
     (folder / compiled.MADE_FROM).write_text(compiled.checksums(package), encoding="utf-8")
     return folder
 
 
-def _compile(source: Path, scratch: Path, into: Path) -> None:
-    c, o = f"{scratch}.c", f"{scratch}.o"
+def _with_types(package: Path, scratch: Path, modules: tuple[str, ...]) -> Path:
+    """A copy of the modules with a .pxd beside each."""
+    copy = scratch / package.name
+    sources = read_sources(package, modules)
+    context = fields_of(package / "core/sched/context.py", "SchedulerContext")
+    for module, source in zip(modules, sources, strict=True):
+        into = copy / f"{module}.py"
+        into.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package / f"{module}.py", into)
+        own = package / f"{module}.pxd"
+        text = own.read_text(encoding="utf-8") if own.exists() else declarations(source, sources, context)
+        into.with_suffix(".pxd").write_text(text, encoding="utf-8")
+        for parent in into.relative_to(copy).parents:
+            (copy / parent / "__init__.py").touch()
+    return copy
+
+
+def _compile(copy: Path, module: str, folder: Path) -> None:
+    source = copy / f"{module}.py"
+    into = folder / (module + sysconfig.get_config_vars()["EXT_SUFFIX"])
+    into.parent.mkdir(parents=True, exist_ok=True)
+    c, o = source.with_suffix(".c"), source.with_suffix(".o")
     include = f"-I{sysconfig.get_path('include')}"
-    _call(sys.executable, *CYTHON, "-o", c, str(source))
-    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), "-g0", include, "-c", c, "-o", o)
-    _call(*_flags("LDSHARED"), o, "-o", str(into))
+    _call(sys.executable, *CYTHON, "-I", str(copy.parent), "-o", str(c), str(source))
+    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), *OPTIMIZED, include, "-c", str(c), "-o", str(o))
+    _call(*_flags("LDSHARED"), str(o), "-o", str(into))
 
 
 def _flags(variable: str) -> list[str]:

@@ -35,6 +35,7 @@ _SHORT = {"max_tokens": 4, "ignore_eos": True}
 _EXPLAINED = {
     "Transfer-Encoding": "heads of HTTP are compared without regard to case",
     "cache-control": "the emulator forbids caches to keep streams",
+    "tokenyard-ignored": "the emulator names fields that it has passed over",
     "x-approximate-tokens": "the emulator says what is not real",
     "x-emulated-time": "the emulator says what time it is there",
 }
@@ -115,7 +116,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--vllm", type=Path, default=ROOT / ".venv-vllm-0.32")
     parser.add_argument("--model", type=Path, help="folder of a tiny checkpoint; else one is made")
-    parser.add_argument("--url", help="a vLLM that runs already")
+    parser.add_argument("--url", help="a vLLM that runs already, with --model as `tiny` and its development paths")
     parser.add_argument("--json", type=Path)
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

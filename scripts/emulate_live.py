@@ -36,6 +36,8 @@ from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
 
 LINE = "vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 128 --max-model-len 16384"
 _MOST_OFF = 0.02
+_WARM = "warm"
+"""A request before the others, which is replayed and not counted: it waits for what is loaded then."""
 
 
 class Kind(NamedTuple):
@@ -87,7 +89,7 @@ class Seen(StepObserver):
 
     def means(self) -> dict[str, float]:
         """TTFT, TPOT and E2E, in seconds."""
-        return _means({name: (self.arrivals[name], times) for name, times in self.tokens.items()})
+        return _means({name: (self.arrivals[name], times) for name, times in self.tokens.items() if _WARM not in name})
 
 
 def _means(times: dict[str, tuple[float, list[float]]]) -> dict[str, float]:
@@ -120,6 +122,8 @@ def client(url: str, requests: list[dict[str, Any]], speed: float, answers: Any)
     async def run() -> None:
         limits = httpx.Limits(max_connections=1000)
         async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
+            warm = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "stream": True, "request_id": _WARM}
+            await http.post("/v1/completions", json=warm)
             start, times = time.monotonic(), dict[str, tuple[float, list[float]]]()
 
             async def one(request: dict[str, Any]) -> None:
@@ -161,6 +165,7 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
         thread.join()
         late = emulation.engines.lateness
     resolved, bodies = deployment.resolve(), {each["body"]["request_id"]: each["body"] for each in requests}
+    bodies[_WARM] = {"prompt": [1, 2, 3], "max_tokens": 2}
     workload = [
         WorkloadRequest(
             request_id=request_id,

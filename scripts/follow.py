@@ -4,7 +4,8 @@ Runs in the environment of the release, which ``scripts/vllm_env.sh`` builds. St
 before it, as it lies in that one's environment: functions that changed, fields and methods that came or went, defaults,
 flags. Then drawn scenarios run through the release's own scheduler and ours in lockstep, decided by the newest profile
 that is known. Where they differ, switches are turned one by one; those that mend a scenario are proposed. The report is
-Markdown. With ``--newest 0.32`` later profiles are taken to be unknown: so a known release can be followed.
+Markdown. Where nothing differs the version is taken in: its entry, flags and vectors are written. With
+``--newest 0.32`` later profiles are taken to be unknown: so a known release can be followed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import ast
 import json
 import logging
+import subprocess
 import sys
 import time
 import warnings
@@ -28,7 +30,7 @@ import lockstep  # noqa: F401 - sets the environment that vLLM reads
 from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, turned_between
 from tokenyard.deploy.vllm_serve.flags import recorded_flags
 
-__all__ = ["main", "structure_of"]
+__all__ = ["main", "structure_of", "with_entry"]
 
 ROOT = Path(__file__).resolve().parents[1]
 WATCHED = (
@@ -151,9 +153,8 @@ class _Lockstep:
 
     def __init__(self, profile: DecisionProfile) -> None:
         self.profile = profile
-        self._settings: Any = import_module("tokenyard.vllm.fast.settings")
-        self._settings.profile_name = lambda: "followed"
-        self._settings.decision_profile = lambda _: self.profile
+        asked = vars(import_module("tokenyard.vllm.fast.settings"))
+        asked |= {"profile_name": lambda: "followed", "decision_profile": lambda _: self.profile}
         self._scenario: Any = import_module("lockstep.scenario")
 
     def run(self, scenario: Any, profile: DecisionProfile) -> Any:
@@ -177,9 +178,9 @@ def _mended(runner: _Lockstep, scenario: Any, profile: DecisionProfile, steps: i
     best: tuple[dict[str, Any], int] = ({}, steps)
     for turn in _turns(profile):
         outcome = runner.run(scenario, replace(profile, **turn))
-        if outcome.refused or outcome.gave_up:
+        if outcome.refused or (outcome.gave_up and outcome.steps <= best[1]):
             continue
-        if outcome.difference is None:
+        if outcome.difference is None:  # to its end, or to where vLLM itself gives up
             return turn, -1
         if outcome.steps > best[1]:
             best = (turn, outcome.steps)
@@ -197,17 +198,23 @@ class _Found(NamedTuple):
     """Which switch mended how many scenarios."""
 
 
-def _followed(profile: DecisionProfile, first: int, scenarios: int, minutes: float) -> _Found:
-    stream = import_module("lockstep.streams").stream
+def _scenarios(first: int, *, named: bool) -> Iterator[Any]:
+    """The recorder's named scenarios, which are the vectors of every version, then drawn ones."""
+    known = import_module("recorder.scenarios")
+    if named:
+        yield from (*known.SCENARIOS, *known.LATER)
+    yield from map(import_module("lockstep.streams").stream, count(first))
+
+
+def _followed(profile: DecisionProfile, scenarios: Iterator[Any], most: int, minutes: float) -> _Found:
     runner, began = _Lockstep(profile), time.monotonic()
     proposed: dict[str, Any] = {}
     unmended: list[str] = []
     seen: Counter[str] = Counter()
     compared = refused = 0
-    for number in count(first):
-        if compared >= scenarios or time.monotonic() - began > 60 * minutes:
+    for scenario in scenarios:
+        if compared >= most or time.monotonic() - began > 60 * minutes:
             break
-        scenario = stream(number)
         outcome = runner.run(scenario, replace(profile, **proposed))
         if outcome.refused or outcome.gave_up:
             refused += 1
@@ -220,13 +227,13 @@ def _followed(profile: DecisionProfile, first: int, scenarios: int, minutes: flo
             if not turn:
                 break
             proposed |= turn
-            seen.update(turn)
-            print(f"drawn_{number}: {outcome.difference.where}: {turn} ({steps})", file=sys.stderr, flush=True)
+            seen.update(turn.keys())
+            print(f"{scenario.name}: {outcome.difference.where}: {turn} ({steps})", file=sys.stderr, flush=True)
             outcome = runner.run(scenario, replace(profile, **proposed))
         if outcome.difference is not None:
             difference = outcome.difference
             text = (
-                f"`drawn_{number}`, step {outcome.steps}, {difference.where}: {difference.theirs} / {difference.ours}"
+                f"`{scenario.name}`, step {outcome.steps}, {difference.where}: {difference.theirs} / {difference.ours}"
             )
             unmended.append(text[:300])
             print(text[:160], file=sys.stderr, flush=True)
@@ -234,7 +241,7 @@ def _followed(profile: DecisionProfile, first: int, scenarios: int, minutes: flo
 
 
 def _decisions(found: _Found, newest: str, version: str) -> Iterator[str]:
-    yield f"{found.compared} drawn scenarios were compared, {found.refused} refused by one side.\n"
+    yield f"{found.compared} scenarios were compared, {found.refused} refused by one side.\n"
     known = turned_between(newest, version) if version in PROFILES and version != newest else {}
     yield from _listed(
         "switches proposed", [f"`{name} = {value}`: mends {found.seen[name]}" for name, value in found.proposed.items()]
@@ -245,7 +252,21 @@ def _decisions(found: _Found, newest: str, version: str) -> Iterator[str]:
         yield f"{len(right)} of {len(found.proposed)} proposed are among the {len(known)} known.\n"
     yield from _listed("differences that no switch mends: each asks for a new one", found.unmended)
     if not found.proposed and not found.unmended:
-        yield f"Nothing differs. In `core/profiles.py`: `SINCE[{version!r}] = {{}}`.\n"
+        yield f"Nothing differs: `SINCE[{version!r}] = {{}}` in `core/profiles.py`.\n"
+
+
+def with_entry(text: str, version: str) -> str:
+    """The source of the table of switches with a version at its end that turned none."""
+    end = text.index("\n}\n", text.index("SINCE: dict")) + 1
+    return f'{text[:end]}    "{version}": {{}},\n{text[end:]}'
+
+
+def _take_in(version: str) -> None:
+    """A version that decides as the one before: its entry, its flags, its vectors."""
+    path = ROOT / "src" / "tokenyard" / "core" / "profiles.py"
+    path.write_text(with_entry(path.read_text(encoding="utf-8"), version), encoding="utf-8")
+    import_module("record_vllm_flags").main()
+    subprocess.run([sys.executable, ROOT / "scripts" / "record_vectors.py"], check=True)
 
 
 def main() -> int:
@@ -253,9 +274,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--newest", default=NEWEST.vllm_version, help="the newest version taken to be known")
     parser.add_argument("--older", type=Path, required=True, help="the environment of that version")
-    parser.add_argument("--scenarios", type=int, default=300, help="drawn scenarios to compare (default: 300)")
+    parser.add_argument("--scenarios", type=int, default=300, help="scenarios to compare (default: 300)")
     parser.add_argument("--minutes", type=float, default=30, help="stop comparing after so many (default: 30)")
     parser.add_argument("--first", type=int, default=1, help="number of the first one (default: 1)")
+    parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
     parser.add_argument("--output", type=Path, help="the report's file (default: follow-VERSION.md)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -265,15 +287,20 @@ def main() -> int:
     version = ".".join(release.split(".")[:2])
     [older] = arguments.older.glob("lib/python*/site-packages/vllm")
     lines = [f"# vLLM {release} after {arguments.newest}\n", "## Structure\n"]
-    lines += _compared(structure_of(older), structure_of(Path(vllm.__file__).parent))
+    lines += _compared(structure_of(older), structure_of(Path(str(vllm.__file__)).parent))
     lines += ["## Flags\n", *_flags(arguments.newest), "## Decisions\n"]
-    found = _followed(PROFILES[arguments.newest], arguments.first, arguments.scenarios, arguments.minutes)
+    scenarios = _scenarios(arguments.first, named=not arguments.no_named)
+    found = _followed(PROFILES[arguments.newest], scenarios, arguments.scenarios, arguments.minutes)
     lines += _decisions(found, arguments.newest, version)
     output = arguments.output or ROOT / f"follow-{release}.md"
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     told = {"proposed": found.proposed, "unmended": len(found.unmended), "compared": found.compared}
     print(f"{output.name}: {json.dumps(told)}")
-    return int(bool(found.proposed or found.unmended))
+    if found.proposed or found.unmended:
+        return 1
+    if version not in PROFILES:
+        _take_in(version)
+    return 0
 
 
 if __name__ == "__main__":

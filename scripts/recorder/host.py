@@ -37,6 +37,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from recorder.plan import Engine, Group, Image, Planned
 from recorder.versions import DECODES_GO_ROUND_STAGES, complete_cache_config, derived_cache_fields, make_block_hasher
@@ -309,6 +310,7 @@ def _mm_feature(image: Image) -> MultiModalFeatureSpec:
     return MultiModalFeatureSpec(data=None, modality="image", identifier=image.mm_hash, mm_position=place)
 
 
+@StructuredOutputGrammar.register  # some versions look whether it is one
 class _Grammar:
     """Allows every token but some; the two methods that a scheduler calls."""
 

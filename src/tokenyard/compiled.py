@@ -1,9 +1,9 @@
 """The modules that every step passes run compiled where they have been compiled, else interpreted as they are.
 
-    core/kv/block_pool.py              what it does: the only text
-    core/kv/block_pool.pxd             which of its names are numbers, for Cython alone
-    _compiled/core/kv/block_pool.*.so  what scripts/compile_core.py makes of both
-    _compiled/made-from.txt            and a checksum of what it was made from
+    core/table.py              what it does: the only text; its annotations become the types of C
+    core/kv/block_pool.pxd     which names are numbers, for Cython alone, where annotations do not do
+    _compiled/core/table.*.so  what scripts/compile_core.py makes of them
+    _compiled/made-from.txt    and checksums of what it was made from
 
 Either all modules of :data:`MODULES` are compiled or none, and they count only as long as the text beside them is what
 they were made from. ``TOKENYARD_INTERPRETED=1`` passes them over: a debugger sees Python then.
@@ -22,7 +22,21 @@ if TYPE_CHECKING:
 
 __all__ = ["MADE_FROM", "MODULES", "checksums", "column", "core_is_compiled", "prefer_compiled", "which_core"]
 
-MODULES = ("core/kv/block_pool",)
+MODULES = (
+    "core/request",
+    "core/table",
+    "core/kv/block_pool",
+    "core/kv/allocation",
+    "core/kv/groups",
+    "core/kv/coordinator",
+    "core/kv/manager",
+    "core/sched/queues",
+    "core/sched/candidate",
+    "core/sched/admission",
+    "core/sched/running",
+    "core/sched/step",
+    "core/sched/update",
+)
 """What is compiled, in the folder of the package."""
 
 MADE_FROM = "made-from.txt"
@@ -34,7 +48,7 @@ _COMPILED = _PACKAGE / "_compiled"
 
 def checksums(package: Path) -> str:
     """A line for each file that is compiled, with a checksum of its text."""
-    files = [f"{module}.{kind}" for module in MODULES for kind in ("py", "pxd")]
+    files = [name for module in MODULES for name in (f"{module}.py", f"{module}.pxd") if (package / name).exists()]
     return "".join(f"{crc32((package / name).read_bytes()):08x} {name}\n" for name in files)
 
 

@@ -20,29 +20,6 @@ from typing import IO, Any, BinaryIO, Literal, cast
 
 from tokenyard.errors import ConfigError, FileError, MissingExtraError
 
-__all__ = [
-    "LOCK",
-    "MIB",
-    "Bounds",
-    "DamagedFileError",
-    "FolderInUseError",
-    "FolderLock",
-    "Packing",
-    "arrow",
-    "bounded_lines",
-    "has_more_brackets",
-    "is_gzipped",
-    "is_nested_deeper",
-    "open_input",
-    "opened_path",
-    "packing_of",
-    "read_input",
-    "read_unpacked",
-    "try_lock",
-    "unpacked",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a file may ask for before it is refused, and the environment variable that raises each bound.
 #

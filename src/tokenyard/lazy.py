@@ -13,8 +13,6 @@ TYPE_CHECKING = False  # typing's own costs more to import than this whole modul
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["lazy_names"]
-
 
 def _read_stub(package: str) -> dict[str, dict[str, tuple[str, ...]]]:
     """Heading -> module -> names, in the order of the stub: lines of ``from MODULE import NAME as NAME, ...``."""

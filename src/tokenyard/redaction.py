@@ -9,24 +9,6 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
-__all__ = [
-    "HIDDEN",
-    "hidden",
-    "hidden_beginning",
-    "hidden_environment",
-    "hidden_identity",
-    "hidden_setting",
-    "hidden_text",
-    "hidden_users",
-    "hidden_words",
-    "is_secret_name",
-    "plain",
-    "plain_lines",
-    "valid_text",
-    "with_valid_text",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Keys, tokens and passwords in what people paste: each is replaced where it is read, so that nothing later holds it.
 #

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Decode", "load_tokenizer", "open_tokenizer"]
-
 Decode = Callable[[Sequence[int]], str]
 
 

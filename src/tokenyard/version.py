@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib import metadata
 
-__all__ = ["__version__"]
-
 
 def _installed() -> str:
     """The version of the installed package, or "unknown" where it runs from a bare source tree."""

@@ -11,51 +11,6 @@ from tokenyard.errors import near_names
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "BUCKETS",
-    "BUDGET_SHARE",
-    "BUILT_IN",
-    "ENTRY_POINT_GROUP",
-    "FAMILIES",
-    "FREE_LOW",
-    "FREE_PLENTY",
-    "FREE_TIGHT",
-    "GAPS",
-    "GUESS",
-    "PHASES",
-    "PLACES",
-    "REASONS",
-    "SHIPPED",
-    "STEP_REASONS",
-    "UNKNOWN_REASON",
-    "WAIT_STATES",
-    "Bucket",
-    "BucketEntry",
-    "Clears",
-    "Family",
-    "Gap",
-    "GapEntry",
-    "OutcomeKind",
-    "Phase",
-    "Place",
-    "PlaceEntry",
-    "Reason",
-    "ReasonEntry",
-    "StepReason",
-    "StepReasonEntry",
-    "WaitState",
-    "file_and_class",
-    "holds",
-    "is_event",
-    "is_for_good",
-    "is_known_policy",
-    "known_policies",
-    "meaning_of",
-    "policy_hint",
-    "reason_meaning",
-    "registered_policies",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Families of reasons: what was short, in a word. The viewer has one colour for each.

@@ -84,3 +84,18 @@ def test_the_compiled_core_decides_as_vllm_did(copy: Path) -> None:
     vectors = sorted((REPO / "tests" / "parity" / "vectors-0.33").glob("*.jsonl*"))[:12]
     assert len(vectors) == 12
     assert "12" in told(copy, "parity", *map(str, vectors))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tests", ["parity/test_golden.py", "property/test_scheduler_machine.py", "property/test_leaps.py"]
+)
+def test_the_compiled_core_passes(copy: Path, tests: str) -> None:
+    """vLLM's recorded decisions, and random calls with invariants after each."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(REPO / "tests" / tests)]
+    variables = {**os.environ, "PYTHONPATH": str(copy), "TOKENYARD_INTERPRETED": "0"}
+    done = subprocess.run(command, cwd=REPO, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    where = [sys.executable, "-c", "import tokenyard.core.table as table; print(table.__file__)"]
+    found = subprocess.run(where, cwd=REPO, env=variables, capture_output=True, text=True, check=True).stdout
+    assert str(copy / "tokenyard" / "_compiled") in found

@@ -96,6 +96,21 @@ def test_ctrl_c_does_not_wait_for_who_follows(trace: Path, tmp_path: Path) -> No
     assert "Traceback" not in stderr
 
 
+def test_a_second_ctrl_c_ends_it_without_a_traceback(trace: Path, tmp_path: Path) -> None:
+    with (
+        viewing(trace, *_NO_BROWSER, cwd=tmp_path) as viewer,
+        socket.create_connection(_address(viewer.url)) as follower,
+    ):
+        query = f"/api/tail?path={trace}&offset={trace.stat().st_size}&wait=30"
+        follower.sendall(f"GET {query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        time.sleep(0.5)  # it waits now
+        viewer.process.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+        code, stderr = viewer.interrupted()
+    assert code == 0
+    assert "Traceback" not in stderr
+
+
 def _address(url: str) -> tuple[str, int]:
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     return host, int(port)

@@ -36,6 +36,17 @@ def test_an_answer_is_what_a_run_with_that_setting_reports(folder: Path) -> None
     assert told["variants"][0]["serve_flags"] == ["--max-num-seqs", "4"]
 
 
+@pytest.mark.parametrize("version", ["0.22", "0.27"])
+def test_another_version_decides_and_defaults_as_a_run_of_it(folder: Path, version: str) -> None:
+    told = json.loads(call("whatif", "trace", "--set", f"vllm_version={version}", "--json", cwd=folder).stdout)
+    words = ("--vllm-version", version, "--json")
+    happened = json.loads(call("run", "chat", *FLAGS, *SAME_TIMES, *words, cwd=folder).stdout)
+    then = {each["name"]: each["variant"] for each in told["variants"][0]["figures"]}
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
+        assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=1e-6)
+    call("whatif", "trace", "--set", "vllm_version=0.5", cwd=folder).refused("0.22, 0.23")
+
+
 def test_the_tables(folder: Path) -> None:
     shown = call("whatif", "trace", "--set", "max_num_seqs=4", "--policy", "continuum-ttl", cwd=folder)
     assert shown.code == 0

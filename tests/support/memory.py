@@ -89,7 +89,7 @@ class Memory:
     def state(self) -> Any:
         """Everything an allocation may change, by value."""
         pool, table = self.kv.pool, self.table
-        columns = {name: value.tolist() for name, value in vars(table).items() if hasattr(value, "tolist")}
+        columns = {name: each.tolist() for name in dir(table) if hasattr(each := getattr(table, name), "tolist")}
         return (
             list(pool.free_queue),
             list(pool.ref),

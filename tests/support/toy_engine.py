@@ -210,7 +210,7 @@ class ToyEngine:
 def snapshot(scheduler: Scheduler) -> Any:
     """Everything a refusal must leave as it was, by value: queues, requests, table rows, blocks, index, statistics."""
     pool, table, stats = scheduler.kv.pool, scheduler.kv.table, scheduler.kv.stats
-    columns = {name: value.tolist() for name, value in vars(table).items() if hasattr(value, "tolist")}
+    columns = {name: each.tolist() for name in dir(table) if hasattr(each := getattr(table, name), "tolist")}
     return (
         list(scheduler.requests),
         [request.request_id for request in scheduler.running],

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from follow import _compared, structure_of
+from follow import _compared, structure_of, with_entry
+from tokenyard.core import profiles
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,6 +56,15 @@ def test_structure_is_compared_by_name_without_comments_and_docstrings(tmp_path:
     assert f"`{where}.budget`: int = 8 -> int = 16" in said
     assert f"### 1 functions that changed, most lines first\n\n* `{where}.schedule`: 4" in said
     assert ".same" not in said
+
+
+def test_a_version_that_changes_nothing_gets_an_entry_that_makes_a_profile() -> None:
+    text = with_entry(Path(profiles.__file__).with_suffix(".py").read_text(encoding="utf-8"), "9.99")
+    made: dict[str, object] = {"__name__": "tokenyard.core.profiles"}
+    exec(compile(text, "profiles.py", "exec"), made)
+    known = made["PROFILES"]
+    assert isinstance(known, dict)
+    assert list(known) == [*profiles.PROFILES, "9.99"]
 
 
 def test_the_page_of_versions_is_what_was_noted() -> None:

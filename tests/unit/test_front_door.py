@@ -67,35 +67,39 @@ def test_what_is_loaded_and_what_type_checkers_see_are_the_same(place: str) -> N
     assert set(seen) <= set(dir(package))
 
 
-SEEN_ONLY = {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "CounterTable"} | {
-    "ToolCallEstimator",
-    "QueueingDelay",
-    "Memoryfulness",
-    "DeploymentHeader",
-    "LayerSpec",
-    "EncoderSpec",
-    "WeightFormat",
-    "FreeQueue",
-    "ChatTemplate",
-    "QueueOrder",
-    "TorchExecutor",
-    "GivenFlags",
-    "Assumption",
-    "Check",
-    "Errors",
-    "Quantity",
-    "FigureAnswer",
-    "FitQuality",
-    "AchievableBound",
-    "KVCachePlan",
-    "KnownError",
-    "LargestLoad",
-    "Mover",
-    "ReasonAnswer",
-    "RowsOfEngine",
-    "ServedSplit",
-    "ResolvedSettings",
-}
+SEEN_ONLY = {"Goodput", "FirstDifference", "Moved", "SwitchTurned"} | (
+    {"StepNews", "Stepper"}
+    | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "CounterTable"}
+    | {
+        "ToolCallEstimator",
+        "QueueingDelay",
+        "Memoryfulness",
+        "DeploymentHeader",
+        "LayerSpec",
+        "EncoderSpec",
+        "WeightFormat",
+        "FreeQueue",
+        "ChatTemplate",
+        "QueueOrder",
+        "TorchExecutor",
+        "GivenFlags",
+        "Assumption",
+        "Check",
+        "Errors",
+        "Quantity",
+        "FigureAnswer",
+        "FitQuality",
+        "AchievableBound",
+        "KVCachePlan",
+        "KnownError",
+        "LargestLoad",
+        "Mover",
+        "ReasonAnswer",
+        "RowsOfEngine",
+        "ServedSplit",
+        "ResolvedSettings",
+    }
+)
 """Parts of a scheduler, a request, CONTINUUM, a report, a model or an answer that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}
 """What these lead to is read as attributes, and not made by users."""

@@ -12,8 +12,6 @@ from tokenyard.questions.accuracy.points import HOW_TO_GET, PACKAGE, installed_p
 from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy
 from tokenyard.steptime.constants import shipped_constants
 
-__all__ = ["execute"]
-
 
 def execute(flags: AccuracyCommand) -> int:
     """Compare and print; always 0 if it ends. Without a file: with the public points, where they are installed."""

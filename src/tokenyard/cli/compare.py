@@ -16,8 +16,6 @@ from tokenyard.questions.compare import Comparison, ask, draw
 from tokenyard.questions.printing.policies import print_policies
 from tokenyard.sim.replay import Progress
 
-__all__ = ["execute"]
-
 _MOST_SEEDS = 1000
 
 

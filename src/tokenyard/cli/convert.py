@@ -12,8 +12,6 @@ from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import ConvertCommand
 from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, work_of
 
-__all__ = ["execute"]
-
 
 def execute(flags: ConvertCommand) -> int:
     """Convert the file or the pair; always 0 if everything was written."""

@@ -18,8 +18,6 @@ from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, Schedule
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.questions.settings import TrafficSettings
 
-__all__ = ["execute"]
-
 _HARDWARE = HardwareSettings(gpu="a100-40gb", model="llama-3.1-8b", num_gpu_blocks_override=10_318)
 _SCHEDULER = SchedulerSettings(max_num_batched_tokens=2_048, max_num_seqs=100)
 _WORKLOAD = "agentic"

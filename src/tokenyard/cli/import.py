@@ -15,8 +15,6 @@ from tokenyard.questions.traffic import facts_of, workload_from
 from tokenyard.redaction import plain
 from tokenyard.workload.readers.plain import write_plain
 
-__all__ = ["execute"]
-
 
 def execute(flags: ImportCommand) -> int:
     """Read, write and say what was read; always 0 if it ends."""

@@ -21,8 +21,6 @@ from importlib import import_module
 from tokenyard.cli.support.streams import make_printable, say, silence, with_stdin
 from tokenyard.errors import RequestError, TokenyardError, shown
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code of the process."""

@@ -17,8 +17,6 @@ from tokenyard.parity.comparison import VectorComparison, compare_vectors
 from tokenyard.parity.replay import Difference, VectorResult
 from tokenyard.redaction import hidden_users
 
-__all__ = ["execute"]
-
 
 def execute(flags: ParityCommand) -> int:
     """Compare every file: 0 if all are equal, 1 if one differs, 2 if one is damaged, missing or unsupported."""

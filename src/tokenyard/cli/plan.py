@@ -21,8 +21,6 @@ from tokenyard.questions.planning.answer import Plan
 from tokenyard.questions.planning.picture import draw, page
 from tokenyard.questions.printing.plan import print_plan
 
-__all__ = ["execute", "make_plan", "question_of"]
-
 
 def execute(flags: PlanCommand) -> int:
     """Search, print, draw; 0 if there is a recommendation that holds every bound, 1 if none does."""

@@ -16,8 +16,6 @@ from tokenyard.record.writer import encodable
 from tokenyard.trace.columnar.query import QueryAnswer, QueryLimits, as_parquet, ask, needed
 from tokenyard.trace.files import find_trace
 
-__all__ = ["execute"]
-
 _SECONDS = 600.0
 _MEMORY_MB = 4_096
 _WIDEST = 10_000

@@ -14,8 +14,6 @@ from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
 
-__all__ = ["execute"]
-
 _PICTURE_WIDTH = 100
 """Columns."""
 _FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)

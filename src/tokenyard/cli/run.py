@@ -23,8 +23,6 @@ from tokenyard.workload.record import Workload
 if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console
 
-__all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
-
 
 class Replayed(NamedTuple):
     """What came of a run."""

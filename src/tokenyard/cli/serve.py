@@ -7,8 +7,6 @@ from tokenyard.cli.support.flags import ServeCommand
 from tokenyard.cli.support.model_server.api import EndingByTheBook, ToldToEnd
 from tokenyard.errors import ConfigError, MissingExtraError
 
-__all__ = ["execute"]
-
 _MOST_CLIENTS = 200
 _LONGEST_SHUTDOWN = 86_400
 

@@ -12,8 +12,6 @@ from tokenyard.questions.printing.split import print_split
 from tokenyard.questions.split import ask
 from tokenyard.workload.record import Workload
 
-__all__ = ["execute"]
-
 
 def execute(flags: SplitCommand) -> int:
     """Replay and report; 0 if it ends, 2 if its traces do not hold all of it."""

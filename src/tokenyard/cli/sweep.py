@@ -18,8 +18,6 @@ from tokenyard.questions.printing.sweep import print_sweep
 from tokenyard.questions.sweep import SweepQuestion, ask
 from tokenyard.questions.sweeping.page import page
 
-__all__ = ["execute", "question_of"]
-
 
 def execute(flags: SweepCommand) -> int:
     """Replay what is not finished, write the table, print it; 0 if every variant has a row."""

@@ -15,8 +15,6 @@ from tokenyard.questions.recorded.deployment import Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.whatif import answered, read_recorded, variants_of
 
-__all__ = ["execute"]
-
 
 def execute(flags: WhatIfCommand) -> int:
     """Check, ask, print; 0 if it ends."""

@@ -10,8 +10,6 @@ from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.stuck import standstills
 from tokenyard.explain.why.why import JobNamedError, why
 
-__all__ = ["execute"]
-
 
 def execute(flags: WhyCommand) -> int:
     """Explain; always 0 if the trace can be read and holds the request, or the job."""

@@ -8,8 +8,6 @@ from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import WorkloadsCommand
 from tokenyard.questions.known import known_names
 
-__all__ = ["execute"]
-
 
 def execute(flags: WorkloadsCommand) -> int:
     """Print every name with a sentence or its numbers; always 0."""

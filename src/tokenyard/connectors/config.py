@@ -22,8 +22,6 @@ from tokenyard.connectors.tiers import (
 )
 from tokenyard.errors import ConfigError
 
-__all__ = ["OFFLOADING", "PREFILL_DECODE", "SETTINGS", "STORAGE", "KVTransferConfig", "cpu_tier"]
-
 OFFLOADING = "OffloadingConnector"
 STORAGE = "SharedStorageConnector"
 PREFILL_DECODE = "NixlConnector"

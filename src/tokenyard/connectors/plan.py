@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol
 
 from tokenyard.core.sched.outputs import ConnectorOutput
 
-__all__ = ["Address", "ConnectorWorker", "Load", "Offer", "RemoteRequest", "Store", "TransferPlan"]
-
 Address = int | bytes
 """Where a block is kept: the number of a block of memory, or the hash of its content."""
 

@@ -24,8 +24,6 @@ from tokenyard.core.sched.connector import KVConnector, Match
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError
 
-__all__ = ["LEASE_SECONDS", "PrefillDecodeConnector"]
-
 LEASE_SECONDS = 30.0
 """vLLM 0.22's ``kv_lease_duration``."""
 

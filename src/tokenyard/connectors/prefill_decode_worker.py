@@ -15,9 +15,6 @@ from tokenyard.connectors.tier_worker import BlockMemory, FinishedTransfer, Tens
 from tokenyard.connectors.tiers import require_amount, require_text
 from tokenyard.core.sched.outputs import ConnectorOutput
 
-__all__ = ["OfferExchange", "PrefillDecodeWorker"]
-
-
 _MOST_EARLY = 10_000
 
 

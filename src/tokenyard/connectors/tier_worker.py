@@ -20,18 +20,6 @@ from tokenyard.core.config import require_int
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, MissingExtraError
 
-__all__ = [
-    "ArrayMemory",
-    "BlockFiles",
-    "BlockMemory",
-    "BlockStore",
-    "FinishedTransfer",
-    "HostMemory",
-    "Tensors",
-    "TierWorker",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Memory that is cut into blocks, as the worker half of a connector sees it.
 #

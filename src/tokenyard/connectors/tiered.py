@@ -24,8 +24,6 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
 
-__all__ = ["STORE_ON", "TieredConnector", "require_one_full_group"]
-
 STORE_ON = ("finish", "eviction")
 
 

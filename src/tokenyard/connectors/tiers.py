@@ -14,23 +14,6 @@ from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.kv.events import BlockRemoved, BlockStored, KVEvent, short_hash
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "ARC",
-    "LRU",
-    "MEDIUM_CPU",
-    "CPUTier",
-    "DiskTier",
-    "EvictionPolicy",
-    "LookupResult",
-    "Tier",
-    "check_namespace",
-    "check_storage_path",
-    "make_eviction_policy",
-    "require_amount",
-    "require_text",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a connector's settings may hold; each check raises ConfigError with field, value and fix.
 

@@ -10,22 +10,6 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, near_names
 
-__all__ = [
-    "ONE",
-    "Int32Array",
-    "IntArray",
-    "all_ones",
-    "any_true",
-    "as_whole_numbers",
-    "cached_attribute",
-    "check_hook_names",
-    "constant",
-    "counting",
-    "same",
-    "total",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Questions to NumPy columns that are asked in every step, in the form that costs least.
 #

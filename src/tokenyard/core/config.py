@@ -15,27 +15,6 @@ from tokenyard.core.profiles import NEWEST, DecisionProfile
 from tokenyard.errors import ConfigError
 from tokenyard.vocabulary import is_known_policy, policy_hint
 
-__all__ = [
-    "MAX_BLOCKS",
-    "MAX_COUNT",
-    "MAX_SEQS",
-    "CacheConfig",
-    "GroupKind",
-    "HashAlgo",
-    "KVCacheGroup",
-    "MambaCacheMode",
-    "PauseState",
-    "SchedulerConfig",
-    "SpeculativeConfig",
-    "SpeculativeMethod",
-    "async_scheduling_by_default",
-    "hand_made_defaults",
-    "require_bool",
-    "require_fraction",
-    "require_int",
-    "settings_for",
-]
-
 MAX_COUNT = 2**31 - 1
 """Largest count any setting accepts: block ids and token ids are 32-bit."""
 

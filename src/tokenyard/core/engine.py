@@ -21,9 +21,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, EngineDeadError, RequestError
 
-__all__ = ["DoneStep", "EngineCore", "Executor", "Filling", "PauseMode", "Repeated", "RunsAhead", "StepFuture"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The executor: whatever runs the model for an engine core.
 #

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.profiles import PROFILES, nearest_version
 
-__all__ = ["OUTSIDE", "Outside", "outside", "outside_features"]
-
 
 class Outside(NamedTuple):
     """A feature, and the versions that it was not modelled of."""

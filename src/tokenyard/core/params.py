@@ -16,29 +16,6 @@ import numpy.typing as npt
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import RequestError
 
-__all__ = [
-    "MaskedOutput",
-    "MultiModalItem",
-    "PoolingParams",
-    "PoolingType",
-    "RepetitionDetectionParams",
-    "SamplingParams",
-    "StructuredOutput",
-    "TokenIds",
-    "check_embeds",
-    "check_id",
-    "check_items",
-    "check_kind",
-    "check_order",
-    "check_pooling_params",
-    "check_sampling_params",
-    "check_texts",
-    "has_member",
-    "plain",
-    "token_array",
-]
-
-
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""
 _MAX_PRIORITY = 2**63 - 1

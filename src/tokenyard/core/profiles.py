@@ -12,18 +12,6 @@ from typing import Any
 
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "NEWEST",
-    "PROFILES",
-    "SINCE",
-    "VLLM_0_22",
-    "VLLM_0_33",
-    "DecisionProfile",
-    "decision_profile",
-    "nearest_version",
-    "turned_between",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionProfile:

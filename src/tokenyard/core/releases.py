@@ -12,8 +12,6 @@ from typing import Any
 
 from tokenyard.core.profiles import PROFILES, nearest_version
 
-__all__ = ["FACTS_SINCE", "ReleaseFacts", "release_facts", "versions_with"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:

@@ -14,6 +14,7 @@ A full tail stays until the next token would overwrite it: :meth:`RequestTable.s
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -52,10 +53,10 @@ def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return shown
 
 
-def _enlarged(table: Int32Array, rows: int, columns: int) -> Int32Array:
-    """A copy with more rows or columns, zeros in the new ones."""
+def _enlarged(table: Int32Array, rows: int, columns: int, used: int) -> Int32Array:
+    """A copy of the first ``used`` rows with room for more rows or columns: memory is touched where it is needed."""
     larger = np.zeros((rows, columns), np.int32)
-    larger[: table.shape[0], : table.shape[1]] = table
+    larger[:used, : table.shape[1]] = table[:used]
     return larger
 
 
@@ -98,8 +99,11 @@ class Columns:
     """Drafts that wait to be verified, shape ``[slots, max_drafts]``."""
 
 
-_TYPES = {"IntArray": np.int64, "BoolArray": np.bool_}
-_COLUMNS = {name: _TYPES[kind] for name, kind in Columns.__annotations__.items()}
+_COUNTERS = (
+    *("num_prompt", "num_tokens", "num_computed", "tail_shift", "capacity", "seal_at", "skip_at", "encoder_at"),
+    *("last_step", "num_drafts", "placeholders", "stop_at", "max_total", "eos", "drafts"),
+)
+_COLUMNS = dict.fromkeys(_COUNTERS, np.int64) | dict.fromkeys(("has_stop_ids", "prefilling"), np.bool_)
 """Column -> type of its entries."""
 
 
@@ -134,6 +138,8 @@ class RequestTable(Columns):
         self.num_with_grammar = 0
         """Tenants whose output follows a grammar."""
         self._size = 0
+        self._num_touched = 0
+        """Slots that ever had a tenant: the first ones."""
         self._write = Columns()
         self._grow(max(capacity, 1))
 
@@ -160,7 +166,7 @@ class RequestTable(Columns):
             tail[:old] = self.tail
         self.tail = tail
         self.row_in_step = np.zeros(size, np.int64)
-        self._block_tables = [_enlarged(table, size, table.shape[1]) for table in self._block_tables]
+        self._block_tables = [_enlarged(table, size, table.shape[1], old) for table in self._block_tables]
         self.block_tables = [_shown(table) for table in self._block_tables]
         # One index array into the flat tails costs half of two into the table.
         self._flat_tail = tail.reshape(-1)
@@ -179,6 +185,7 @@ class RequestTable(Columns):
         if not self._free:
             self._grow(self._size * 2)
         slot, write = self._free.pop(), self._write
+        self._num_touched = max(self._num_touched, slot + 1)
         write.capacity[slot] = 0
         write.seal_at[slot] = self.block_size
         write.last_step[slot] = -1
@@ -366,7 +373,7 @@ class RequestTable(Columns):
         """The tenant of ``slot`` holds these blocks, per KV-cache group."""
         for group, ids in enumerate(blocks):
             table = self._wide_enough(group, len(ids))
-            table[slot, : len(ids)] = ids
+            table[slot, : len(ids)] = np.frombuffer(array("i", ids), np.int32)
 
     def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
         """Share out ``blocks``: ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; one KV-cache group."""
@@ -383,7 +390,9 @@ class RequestTable(Columns):
     def _wide_enough(self, group: int, width: int) -> Int32Array:
         table = self._block_tables[group]
         if width > table.shape[1]:
-            table = self._block_tables[group] = _enlarged(table, self._size, max(width, 2 * table.shape[1]))
+            table = self._block_tables[group] = _enlarged(
+                table, self._size, max(width, 2 * table.shape[1]), self._num_touched
+            )
             self.block_tables[group] = _shown(table)
         return table
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tokenyard.questions.sweep import SweepResult
     from tokenyard.workload.record import Workload
 
-__all__ = ["Deployment"]
-
 _FIRST = ("model", "gpu")
 _READ_FIRST = ("serve", "config")
 """What others are read from."""

@@ -33,26 +33,6 @@ from tokenyard.errors import ConfigError, near_names
 from tokenyard.models.gpus import GPUS, named_gpu
 from tokenyard.redaction import hidden, hidden_setting
 
-__all__ = [
-    "CHANGES_MEMORY",
-    "OURS",
-    "Given",
-    "Pasted",
-    "as_value",
-    "changed",
-    "default_of",
-    "given_by",
-    "group_of",
-    "names_of",
-    "nearest",
-    "said_beside_flags",
-    "settings_by_name",
-    "settings_of_line",
-    "value_of",
-    "with_values",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Settings by name: which there are, in which group each stands, and values in the type that it has.
 

@@ -24,16 +24,6 @@ from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "describe_deployment",
-    "load_of",
-    "with_idle_policies",
-    "with_images",
-    "with_known_error",
-    "with_notes",
-    "with_oracles",
-]
-
 IMAGES = "images and sound"
 _GIB = float(1 << 30)
 _STEP_TIME_ERRORS = {

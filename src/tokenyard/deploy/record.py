@@ -14,8 +14,6 @@ import msgspec
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 
-__all__ = ["ASKED", "asked_flags", "filled", "read_asked_flags"]
-
 ASKED = "asked"
 """The section of a trace's configuration."""
 _GROUPS = ("hardware", "scheduler", "parallel", "adapters", "speculation")

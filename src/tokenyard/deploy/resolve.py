@@ -68,9 +68,6 @@ from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.settings import MOST_ENGINES
 
-__all__ = ["ResolvedSettings", "resolve_settings", "served_model"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The model that is served: known by name, by its name on the hub, or read from a config.json; with its weights.
 

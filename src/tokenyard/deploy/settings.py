@@ -12,30 +12,6 @@ from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, Specul
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 
-__all__ = [
-    "MAX_IDS_PER_STEP",
-    "NO_SETTING",
-    "OFF_UNLESS_NAMED",
-    "AdapterSettings",
-    "DeploymentSettings",
-    "HardwareSettings",
-    "Help",
-    "LaunchSettings",
-    "Marker",
-    "ParallelSettings",
-    "SameAs",
-    "SchedulerSettings",
-    "Settings",
-    "SpeculationSettings",
-    "SplitSettings",
-    "Switch",
-    "TraceSettings",
-    "TransferSettings",
-    "setting",
-    "with_settings",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups of settings: what their help says, and settings that have type, default and help from a configuration.
 #

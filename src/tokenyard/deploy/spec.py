@@ -56,18 +56,6 @@ from tokenyard.trace.start import SECTION, Assumption, describe_run
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "ReplaySpec",
-    "ResolvedDeployment",
-    "build_replay",
-    "open_trace",
-    "read_autoscaling",
-    "resolve",
-    "scheduler_with_images",
-    "seconds_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Times with their units, as people write them.
 

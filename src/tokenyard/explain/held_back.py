@@ -25,21 +25,6 @@ from tokenyard.vocabulary import (
     holds,
 )
 
-__all__ = [
-    "BETWEEN_STEPS",
-    "FRONT_END",
-    "NOT_RECORDED",
-    "STEP_IN_PROGRESS",
-    "Agreement",
-    "BucketAgreement",
-    "Cause",
-    "Disagreements",
-    "HeldBack",
-    "Verdict",
-    "classify",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The classifier of the trace format: which check most likely blocked admission in a step, judged from counts alone.
 #

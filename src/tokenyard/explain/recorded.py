@@ -11,8 +11,6 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.report.summary import summarize
 
-__all__ = ["compare_recordings", "report"]
-
 
 def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     """How a recorded run went: a file of its trace, the directory that holds it, or that of the engines of one run.

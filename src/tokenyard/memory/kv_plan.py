@@ -23,21 +23,6 @@ from tokenyard.models.layers import (
 )
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 
-__all__ = [
-    "DEFAULT_BLOCK_SIZE",
-    "KV_CACHE_DTYPES",
-    "CacheSettings",
-    "KVCachePlan",
-    "LayerCache",
-    "LayerGroup",
-    "group_layers",
-    "kv_element_bytes",
-    "layer_caches",
-    "plan_kv_cache",
-    "with_block_size",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What every layer keeps per block: the facts that vLLM's planner groups layers by.
 #

@@ -12,20 +12,6 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE
 from tokenyard.models.spec import ModelSpec
 
-__all__ = [
-    "MOST_CAPTURED",
-    "SAMPLING_BYTES",
-    "SORTED_SAMPLING_BYTES",
-    "StepMemory",
-    "activation_bytes",
-    "capture_sizes",
-    "check_utilization",
-    "num_graphs",
-    "sizes_up_to",
-    "step_memory",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Sizes of steps that vLLM captures as CUDA graphs: what a step is padded to, and what takes memory.
 #

@@ -17,9 +17,6 @@ from tokenyard.models.layers import (
 )
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 
-__all__ = ["adapter_bytes", "draft_head", "with_draft_head"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # LoRA adapters: the memory that vLLM sets aside for those that may be in one step.
 #

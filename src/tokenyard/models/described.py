@@ -19,8 +19,6 @@ from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.parts import MOST_LAYERS
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
-__all__ = ["DESCRIBED", "described_model", "is_described", "model_in_words"]
-
 DESCRIBED = "tokenyard_model"
 """The key that tells such a file from a ``config.json``; its value is the version of the format."""
 _VERSION = 1

@@ -18,8 +18,6 @@ from typing import Any
 from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, read_input
 
-__all__ = ["GPU", "GPUS", "INSTANCES", "gpu_of_device", "gpu_of_instance", "named_gpu"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPU:

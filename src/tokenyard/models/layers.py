@@ -11,28 +11,6 @@ from typing import ClassVar
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "BFLOAT16",
-    "DTYPE_BYTES",
-    "Attends",
-    "DenseMLP",
-    "GatedDeltaNet",
-    "Indexer",
-    "LatentAttention",
-    "LayerSpec",
-    "Mamba1",
-    "Mamba2",
-    "Mixer",
-    "MoE",
-    "ShortConvolution",
-    "SoftmaxAttention",
-    "StateSpace",
-    "WeightFormat",
-    "dtype_bytes",
-    "plain_format",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Formats in which weights are stored: bits per weight, scales included.
 #

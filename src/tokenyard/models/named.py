@@ -13,9 +13,6 @@ from tokenyard.errors import ConfigError, near_names
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["MODELS", "cached_folder", "config_of", "model_spec", "named_model"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Models known by name: their ``config.json``, reduced to the facts that matter, in ``configs/``.
 

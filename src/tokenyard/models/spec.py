@@ -22,9 +22,6 @@ from tokenyard.models.layers import (
 )
 from tokenyard.models.layers import dtype_bytes as bytes_of
 
-__all__ = ["EncoderSpec", "MeanLayer", "ModelSpec", "pipeline_stages"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What turns pictures or sound into embeddings before the decoder sees them.
 

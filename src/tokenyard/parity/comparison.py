@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import VectorResult, replay_vector
 
-__all__ = ["VectorComparison", "compare_vectors"]
-
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
 
 

@@ -26,9 +26,6 @@ from tokenyard.parity.vector import (
     unsupported_features,
 )
 
-__all__ = ["Difference", "RecordedExecutor", "VectorResult", "drafts_problem", "replay_vector", "sampled_problem"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Checks of what a record says a model returned, before it is fed to a scheduler.
 #
@@ -190,6 +187,8 @@ def replay_vector(path: Path) -> VectorResult:
 
 
 class VectorReplay:
+    """One vector against our scheduler."""
+
     def __init__(self, vector: GoldenVector) -> None:
         self.path = vector.path
         self.scheduler = make_scheduler(vector.header)

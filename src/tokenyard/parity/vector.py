@@ -30,21 +30,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError, FileError, ParityError
 from tokenyard.files import Bounds, bounded_lines, is_nested_deeper
 
-__all__ = [
-    "GoldenVector",
-    "Image",
-    "Json",
-    "RecordedGrammar",
-    "RequestSpec",
-    "Stats",
-    "Tokens",
-    "VectorHeader",
-    "make_request",
-    "make_scheduler",
-    "unsupported_features",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A golden vector: one scenario recorded from real vLLM, a header line and one line per engine tick.
 #
@@ -252,7 +237,7 @@ def unsupported_features(header: VectorHeader) -> list[str]:
 
 def _version(header: VectorHeader) -> str:
     """Name of the profile that the recording version of vLLM asks for; the first vectors did not say."""
-    return "0.22" if header.vllm == "unknown" else ".".join(header.vllm.split(".")[:2])
+    return next(iter(PROFILES)) if header.vllm == "unknown" else ".".join(header.vllm.split(".")[:2])
 
 
 def _groups(config: Json) -> list[Json]:

@@ -13,9 +13,6 @@ from tokenyard.core.sched.queues import FCFSQueue, RequestQueue, WaitingQueues
 from tokenyard.errors import ConfigError
 from tokenyard.policies.simple import Key, KeyedPolicy, ServiceMeter
 
-__all__ = ["AttainedService", "FairShare", "User", "UserQueue", "user_name", "user_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A waiting queue with one line per user; the policy says whose turn it is.
 

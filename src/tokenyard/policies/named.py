@@ -15,9 +15,6 @@ from tokenyard.core.sched.policy import Policy, make_policy
 from tokenyard.errors import LOADED_FROM_FILE, ConfigError, TokenyardError
 from tokenyard.vocabulary import file_and_class, is_known_policy, policy_hint
 
-__all__ = ["PolicyMaker", "class_from_file", "made_by", "policy_label", "policy_maker"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A class of a user's own, from a file: so that trying an idea takes one file.
 

@@ -13,18 +13,6 @@ from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.queues import PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.errors import ConfigError, PolicyError, shown
 
-__all__ = [
-    "OUTPUT_WEIGHT",
-    "Bypass",
-    "Key",
-    "KeyedPolicy",
-    "LeastComputed",
-    "ServiceMeter",
-    "ShortestRemaining",
-    "remaining_work",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Policies that order both queues of the waiting room by a key of the request.
 

@@ -9,3 +9,5 @@ from tokenyard.questions.sweep import SweepResult as SweepResult
 from tokenyard.questions.planning.answer import Plan as Plan
 from tokenyard.questions.sweeping.rows import Row as Row
 from tokenyard.questions.recorded.answer import SelfCheck as SelfCheck, VariantAnswer as VariantAnswer, WhatIf as WhatIf
+from tokenyard.questions.upgrade import Upgrade as Upgrade
+from tokenyard.explain.report.classes import Classes as Classes, ClassFigures as ClassFigures

@@ -34,23 +34,6 @@ from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "METRICS",
-    "Cell",
-    "Comparison",
-    "Interval",
-    "JobTimes",
-    "Metric",
-    "MetricValues",
-    "Policies",
-    "ask",
-    "compare",
-    "draw",
-    "interval",
-    "measures_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A mean over seeds with its 95 % confidence interval (Student's t).
 

@@ -37,26 +37,6 @@ from tokenyard.version import __version__
 from tokenyard.workload.load import doubt_of_policy
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "COSTLY",
-    "KnownSource",
-    "Space",
-    "contents_of",
-    "gpus_of",
-    "grid_of",
-    "identity_of",
-    "kept_progress",
-    "measuring_for",
-    "read_prices",
-    "say_idle_policies",
-    "say_so_far",
-    "source_of",
-    "space_of",
-    "uncertainty_of",
-    "unknown_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What ``plan`` and ``sweep`` were asked: the source, prices, and what makes rows of theirs comparable.
 

@@ -13,8 +13,6 @@ from tokenyard.workload.load import GENERATORS
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.readers.formats import FORMATS
 
-__all__ = ["known_names"]
-
 
 def known_names() -> dict[str, dict[str, str]]:
     """Kind (``workloads``, ``formats``, ``logs``, ``policies``, ``gpus``, ``models``) -> name -> a sentence."""

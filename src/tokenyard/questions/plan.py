@@ -60,8 +60,6 @@ from tokenyard.questions.variant_sources import RecordedVariants
 from tokenyard.questions.variants import read_shape, serve_words, split_words
 from tokenyard.workload.record import Workload
 
-__all__ = ["PlanQuestion", "ask", "goal_of", "plan"]
-
 _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (
     "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"

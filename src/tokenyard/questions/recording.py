@@ -21,8 +21,6 @@ from tokenyard.questions.scenario import OnProgress
 from tokenyard.questions.whatif import Changes, whatif
 from tokenyard.trace.reader import find_ranks
 
-__all__ = ["Recording"]
-
 
 class Recording:
     """A run that left a trace, of ``vllm serve``, of ``tokenyard serve`` or of a replay, to ask about.

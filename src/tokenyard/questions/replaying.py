@@ -32,9 +32,6 @@ from tokenyard.sim.extent import EndedBy
 from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 
-__all__ = ["Engines", "Recordings", "Watching", "engines_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Who watches each engine of a replay, where its trace goes, and one report of them all.
 

@@ -58,9 +58,6 @@ from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import busiest_part, turn_orders
 from tokenyard.workload.record import Workload
 
-__all__ = ["STEPS_TRIED", "Chosen", "RunResult", "ask", "run", "with_trials"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Replays what a report proposes, on the same workload, and keeps what helps.
 

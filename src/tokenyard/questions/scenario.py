@@ -19,22 +19,6 @@ from tokenyard.sim.extent import shown_progress
 from tokenyard.sim.traffic import Progress
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "Bars",
-    "Counting",
-    "OnCount",
-    "OnProgress",
-    "Say",
-    "Scenario",
-    "bars_of",
-    "counting_of",
-    "nothing",
-    "replay_spec",
-    "traffic_by_name",
-    "without_trace",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Who is told how far a question has come, and what is to be said beside its answer.
 

@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 
 from tokenyard.deploy.settings import Help, Settings, Switch
 
-__all__ = ["TrafficSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSettings(Settings):

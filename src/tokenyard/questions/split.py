@@ -24,8 +24,6 @@ from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
 
-__all__ = ["BusyShares", "SplitReport", "SplitRun", "ask", "split"]
-
 
 class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
     """How busy engines and links were, each on average, as shares of the run."""

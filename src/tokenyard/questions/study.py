@@ -37,8 +37,6 @@ from tokenyard.sim.extent import Extent
 from tokenyard.version import __version__
 from tokenyard.workload.record import Workload
 
-__all__ = ["Study", "StudyCell", "study"]
-
 Measure = Callable[[RunResult], float | None]
 """A figure of one replay; None or NaN where it has none."""
 

@@ -34,8 +34,6 @@ from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
 from tokenyard.workload.record import Workload
 
-__all__ = ["SweepQuestion", "SweepResult", "ask", "sweep"]
-
 
 class SweepResult(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """Many variants, a row each."""

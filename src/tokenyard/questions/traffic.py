@@ -19,9 +19,6 @@ from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
 from tokenyard.workload.record import Clients, Workload
 
-__all__ = ["applied", "facts_of", "workload_from"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # From flags to the workload that a command replays, with what lies around the engine: clients, and the way to it.
 

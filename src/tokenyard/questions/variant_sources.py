@@ -24,8 +24,6 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import describe_run
 from tokenyard.workload.record import Workload
 
-__all__ = ["RecordedVariants", "WorkloadVariants", "is_trace"]
-
 _OF_A_TRACE = tuple(
     f".{kind}.{end}" for kind in ("steps", "requests") for end in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 )

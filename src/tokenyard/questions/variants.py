@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
+from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.given import changed, group_of, names_of, settings_of_line
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
+from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.deploy.vllm_serve.flags import setting_name
 from tokenyard.deploy.vllm_serve.models import hub_id
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
@@ -38,28 +40,6 @@ from tokenyard.questions.sweeping.rows import Setting, Settings
 from tokenyard.redaction import hidden_setting
 from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink
 from tokenyard.workload.record import Workload
-
-__all__ = [
-    "ENDS",
-    "NO_SPLIT",
-    "Shape",
-    "SplitDeployment",
-    "check_split",
-    "convert",
-    "deployed",
-    "is_load",
-    "modelled",
-    "on_gpu",
-    "read_shape",
-    "read_shapes",
-    "serve_words",
-    "served_with",
-    "sides_of",
-    "split_words",
-    "with_changes",
-    "with_settings",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Prefill and decode apart: what flags say of a split, and the deployments of its two sides.
@@ -284,6 +264,8 @@ _NOT_ONE_ENGINES = ("api_server_count", "router", "replicas", "startup", "scale_
 """Settings of several engines, or of the replay."""
 _FIELDS = {flag: name for name, flag in FLAGS.items()}
 _OF_THE_START = ("serve", "config", "vllm_version", "ignore_unmodelled")
+_VERSION = "vllm_version"
+"""Changes decisions, and where the deployment is known defaults and memory too."""
 _NO_FLAGS = ("gpu",)
 """Settings of a deployment that no flag of vLLM says."""
 
@@ -308,22 +290,31 @@ def with_changes(run: RecordedRun, recorded: RecordedDeployment, given: Mapping[
     a deployment that is not known.
     """
     settings = {FLAGS.get(own, own): value for own, value in given.items()}
+    version = settings.pop(_VERSION, None)
+    if version is not None:
+        version = known_version(str(version))
     others = [own for own in settings if own not in CHANGEABLE]
     for own in others:
         if own not in _of_a_deployment():
-            known = sorted({*CHANGEABLE, *_of_a_deployment()})
+            known = sorted({*CHANGEABLE, *_of_a_deployment(), _VERSION})
             raise ConfigError("set", own, f"use one of: {', '.join(known)}", code="unknown_setting")
     limits = {own: value for own, value in settings.items() if own not in others}
     base = replace(variant_with(run, limits, name) if limits else as_it_was(run), name=name)
+    if version is not None:
+        base = replace(base, scheduler=replace(base.scheduler, profile=decision_profile(version)))
     if recorded.planned is None and not others:
         return base
     own_settings, before = recorded.known
     typed = dict(convert(own, value) for own, value in settings.items() if own in _of_a_deployment())
+    if version is not None:
+        own_settings = replace(own_settings, launch=replace(own_settings.launch, vllm_version=version))
     after = planned(build_replay(resolve(changed(own_settings, typed)), run.workload))
     words = [word for own in others for word in _words(own, typed[own])]
     theirs = replace(base, flags=(*base.flags, *words))
     fields = (_FIELDS.get(own, own) for own in settings)
-    return redeployed(run, theirs, before, after, asked=(*settings, *fields))
+    return redeployed(
+        run, theirs, before, after, asked=(*settings, *fields, *(() if version is None else ("profile",)))
+    )
 
 
 def on_gpu(run: RecordedRun, recorded: RecordedDeployment, gpu: str) -> Variant:

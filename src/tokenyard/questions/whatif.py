@@ -20,8 +20,6 @@ from tokenyard.questions.sweeping.rows import quoted, word_of
 from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
 from tokenyard.redaction import plain
 
-__all__ = ["Changes", "answered", "read_recorded", "variants_of", "whatif"]
-
 Change = Mapping[str, Any] | Deployment | str
 """Settings by name, a whole deployment, or a text as for ``--set``."""
 Changes = Change | Mapping[str, Mapping[str, Any] | Deployment]

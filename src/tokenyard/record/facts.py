@@ -13,9 +13,6 @@ from tokenyard.record.seen import SeenDrafts, SeenOutputs, SeenState, SeenStep
 from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts, running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
-__all__ = ["STEPS_IN_FLIGHT", "FactEmitter", "StepEffects", "outcome_record", "verified_drafts"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A step's refusals as a record: the scheduler's own values, put into the words of the trace.
 

@@ -35,8 +35,6 @@ from tokenyard.trace.schema import (
     TraceStart,
 )
 
-__all__ = ["TraceRecorder", "TurnOrder"]
-
 
 class TurnOrder(NamedTuple):
     """When a request is sent that follows others."""

@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import cast
 
 import msgspec
+import numpy as np
 
 from tokenyard.core.basics import IntArray
 from tokenyard.core.request import RequestStatus
@@ -17,19 +18,6 @@ from tokenyard.redaction import valid_text
 from tokenyard.tokenizer import Decode, load_tokenizer
 from tokenyard.trace.facts import least_need
 from tokenyard.trace.schema import RequestRecord
-
-__all__ = [
-    "STATUS_TEXT",
-    "BlockIds",
-    "Decoder",
-    "HashedBlocks",
-    "Names",
-    "QueueIds",
-    "RequestRecords",
-    "json_list",
-    "json_map",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Token ids as text, for the ``*_text`` fields of per-request records, by a tokenizer that is loaded when first
@@ -166,6 +154,10 @@ def json_map(items: Iterable[bytes]) -> bytes:
     return b"{" + b",".join(items) + b"}"
 
 
+_FEW = tuple(b":%d" % count for count in range(64))
+"""What stands behind the id of a request with so many tokens, where they are few: drafts give each request some."""
+
+
 class QueueIds:
     """The ids and jobs of one queue, or of its first ``limit`` requests."""
 
@@ -200,12 +192,11 @@ class QueueIds:
         """``id:count`` for every named request; ``tokens[i]`` belongs to the i-th."""
         if self._ones is None:
             self._ones = [name + b":1" for name in self.names]
-        items = self._ones.copy()
-        counts = tokens[: len(items)].tolist()
-        if counts.count(1) < len(counts):
-            for i, count in enumerate(counts):
-                if count != 1:
-                    items[i] = b"%b:%d" % (self.names[i], count)
+        items, names = self._ones.copy(), self.names
+        counted = tokens[: len(items)]
+        rows = np.flatnonzero(counted != 1)
+        for i, count in zip(rows.tolist(), counted[rows].tolist(), strict=True):
+            items[i] = names[i] + (_FEW[count] if count < len(_FEW) else b":%d" % count)
         return items
 
     def one_each(self) -> bytes:

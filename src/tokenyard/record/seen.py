@@ -9,8 +9,6 @@ from tokenyard.core.basics import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 
-__all__ = ["SeenDrafts", "SeenItem", "SeenOutputs", "SeenQueue", "SeenRequest", "SeenState", "SeenStep"]
-
 
 class _Limits(Protocol):
     @property

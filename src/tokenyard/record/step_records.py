@@ -17,21 +17,6 @@ from tokenyard.record.writer import Lines, TraceWriter
 from tokenyard.trace.facts import running_consumed
 from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
 
-__all__ = [
-    "GAP",
-    "LATER",
-    "NUMBER",
-    "StepRecords",
-    "completion_template",
-    "decision_template",
-    "filled",
-    "merge_gaps",
-    "more_fields",
-    "snapshot_template",
-    "template_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Records as templates, for the three records that every step writes.
 #

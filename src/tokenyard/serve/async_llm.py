@@ -33,9 +33,6 @@ from tokenyard.serve.output_processor import Generation, OutputProcessor
 from tokenyard.serve.served_model import GenerationMaker, GrammarSource, ServedModel, grammars_of, model_of
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = ["AsyncLLM", "StepNews", "StepThread", "Stepper"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The thread that steps an engine while others submit requests.
 #
@@ -384,7 +381,8 @@ class AsyncLLM:
             if changes.to_abort:
                 self._thread.abort(changes.to_abort)
             for generation in changes.generations:
-                self._tell(generation)
+                if generation.has_news:
+                    self._tell(generation)
         if news.error is not None:
             self._die(_death_by(news.error))
 

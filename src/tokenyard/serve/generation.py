@@ -16,26 +16,6 @@ from tokenyard.core.params import SamplingParams, check_sampling_params
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = [
-    "CompletionOutput",
-    "EmbeddingOutput",
-    "GenerationDefaults",
-    "GenerationOutput",
-    "GenerationParams",
-    "Logprob",
-    "OutputKind",
-    "Prompt",
-    "StructuredOutputsParams",
-    "TokenizedPrompt",
-    "Turn",
-    "check_generation_params",
-    "check_num_samples",
-    "params_of_sample",
-    "read_generation_config",
-    "tokenized",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What is asked of a generation beyond tokens: several answers, stop strings, text; and to what it belongs.
 

@@ -16,9 +16,6 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
 
-__all__ = ["MAX_GRAMMAR_BYTES", "DaemonPool", "Grammar", "GrammarCompiler"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A few threads that work is handed to, and that no process waits for when it ends.
 

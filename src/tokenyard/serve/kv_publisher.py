@@ -20,8 +20,6 @@ from tokenyard.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     import zmq
 
-__all__ = ["END_OF_REPLAY", "KVEventPublisher"]
-
 END_OF_REPLAY = (-1).to_bytes(8, "big", signed=True)
 _POLL_MS = 50
 

@@ -23,8 +23,6 @@ from tokenyard.serve.output_processor import Generation, OutputProcessor
 from tokenyard.serve.served_model import GenerationMaker, grammars_of, load_core, model_of, tokenizer_of
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = ["LLM"]
-
 
 class LLM:
     """A model and its engine, for batches (vLLM's ``LLM``).

@@ -27,8 +27,6 @@ from tokenyard.trace.facts import held_by_reason
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["MetricsObserver"]
-
 _LONGEST = 131_072
 """Tokens of the longest request, where it is not said."""
 _INFO = "vllm:cache_config_info"
@@ -135,6 +133,9 @@ class MetricsObserver(StepObserver):
                 total += count
                 buckets.append(("+Inf" if bound == float("inf") else str(bound), total))
             made.add_metric(self._values(family), buckets, known.sum)
+            made.add_sample(
+                f"{family.name}_created", dict(zip(family.labels, self._values(family), strict=True)), self._created
+            )
             return made
         made = kinds[family.kind](family.name, text, labels=family.labels)
         options = {"created": self._created} if family.kind == "counter" else {}

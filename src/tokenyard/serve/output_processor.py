@@ -23,9 +23,6 @@ from tokenyard.serve.generation import (
 from tokenyard.serve.grammars import Grammar
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = ["Changes", "Detokenizer", "Generation", "OutputProcessor", "Sample", "StopStrings", "Stopped", "logprobs_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Output tokens to text, piece by piece: a character whose bytes are not all there is held back.
 #
@@ -69,6 +66,11 @@ class Detokenizer:
         if text.endswith(_INCOMPLETE) and held < _MOST_HELD:
             return ""
         return self._give_out(text)
+
+    def add_all(self, token_ids: Sequence[int]) -> str:
+        """Tokens at the end, all at once: what :meth:`add` and :meth:`flush` would give out one after the other."""
+        self._ids += token_ids
+        return self._give_out(self._decode(self._ids))
 
     def flush(self) -> str:
         """The end: what was held back, complete or not."""
@@ -149,6 +151,10 @@ class Sample:
         if tokenizer is not None:
             prompt = request.prompt_token_ids
             self._detokenizer = Detokenizer(tokenizer, prompt, skip_special_tokens=params.skip_special_tokens)
+        self._waits = params.output_kind is OutputKind.FINAL_ONLY and not params.stop
+        """No text is looked at before the end: it is made then, of all tokens together."""
+        self._num_without_text = 0
+        """Tokens at the end that have none, where the text is made then."""
         self._num_told_chars = self._num_told_tokens = 0
         self._end_told = False
 
@@ -177,6 +183,9 @@ class Sample:
     def end(self, reason: str, stop_reason: int | str | None = None) -> None:
         """End it; what was held back of its text is given out, unless that completes a stop string."""
         if self._detokenizer is not None:
+            if self._waits and not self.is_finished:
+                count = len(self._token_ids) - self._num_without_text
+                self._append(self._detokenizer.add_all(self._token_ids[:count]))
             self._append(self._detokenizer.flush())
         if not self.is_finished or reason in (FinishReason.ABORT, FinishReason.ERROR):
             self.finish_reason, self.stop_reason = str(reason), stop_reason
@@ -185,12 +194,18 @@ class Sample:
         """True if a stop string was found; tokens after the one that completed it are dropped."""
         hidden = self._hidden_end(news)
         logprobs = news.extras.logprobs
+        if self._waits and self._logprobs is None:
+            self._token_ids += news.new_token_ids
+            self._num_without_text = int(hidden >= 0)
+            return False
         for i, token in enumerate(news.new_token_ids):
             self._token_ids.append(token)
             if self._logprobs is not None and logprobs is not None:
                 self._logprobs.append(_row(logprobs, i, self._tokenizer))
                 self._cumulative += float(logprobs.logprobs[i, 0])
-            if self._detokenizer is not None and i != hidden:
+            if self._waits:
+                self._num_without_text = int(i == hidden)
+            elif self._detokenizer is not None and i != hidden:
                 self._append(self._detokenizer.add(token))
             if self.is_finished:
                 return True
@@ -329,6 +344,11 @@ class Generation:
     def is_finished(self) -> bool:
         """No more outputs follow what can be told now."""
         return self.error is not None or all(sample.is_finished for sample in self.samples)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether its caller is to be told of what a step has brought: of a whole answer, only when it has ended."""
+        return self.params.output_kind is not OutputKind.FINAL_ONLY or self.is_finished
 
     @property
     def unfinished_ids(self) -> list[str]:

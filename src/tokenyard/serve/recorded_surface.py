@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Family", "Surface", "surface_of"]
-
 _ROUND = tuple(each * 10**power for power in range(9) for each in (1, 2, 5))
 """Bounds that follow from the longest request: those up to it."""
 

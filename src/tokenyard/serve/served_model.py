@@ -18,19 +18,6 @@ from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
 from tokenyard.serve.output_processor import Generation
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = [
-    "DEMO",
-    "GenerationMaker",
-    "GrammarSource",
-    "ServedModel",
-    "grammars_of",
-    "load_core",
-    "make_demo_model",
-    "model_of",
-    "tokenizer_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A tiny model with random weights: it has learnt nothing, and everything else about it is real.
 

@@ -12,9 +12,6 @@ from typing import Any, NoReturn
 from tokenyard.errors import ConfigError, MissingExtraError, text_of
 from tokenyard.tokenizer import open_tokenizer
 
-__all__ = ["ChatTemplate", "TemplateError", "TextTokenizer"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # From messages to a prompt, by the template that the model brings: Jinja, in a sandbox.
 

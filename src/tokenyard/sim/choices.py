@@ -25,24 +25,6 @@ from tokenyard.steptime.pace import VirtualClock
 from tokenyard.trace.start import describe_run
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "ConnectorChoice",
-    "MakesConnector",
-    "ObserverChoice",
-    "PolicyChoice",
-    "RouterChoice",
-    "check_arguments",
-    "connector_of",
-    "observer_of",
-    "policy_choices",
-    "policy_labels",
-    "policy_maker_of",
-    "policy_name",
-    "router_of",
-    "together",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The four things that every replay is given, looked at before anything is made of them.
 

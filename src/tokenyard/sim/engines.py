@@ -26,17 +26,6 @@ from tokenyard.sim.traffic import STEPS_PER_REPORT
 from tokenyard.steptime.model import LatencyModel, StepShape, host_seconds, ranks_seconds
 from tokenyard.steptime.pace import VirtualClock
 
-__all__ = [
-    "STEPS_BETWEEN_QUESTIONS",
-    "Lockstep",
-    "LockstepExecutor",
-    "Rank",
-    "RankInStep",
-    "RankListener",
-    "RankUse",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Ranks that step together: those of a mixture of experts, whose experts are shared out over all of them.
 #

@@ -23,20 +23,6 @@ from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, ho
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import stream_words, tokens_at
 
-__all__ = [
-    "DraftAcceptance",
-    "PipelinedExecutor",
-    "SilentModel",
-    "SimulatedExecutor",
-    "SimulatedModel",
-    "SimulatedSpeculation",
-    "SimulatedStep",
-    "StepEnd",
-    "WorkerTransfers",
-    "executor_for",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Speculative decoding in a replay: how many drafts the model accepts, by a rate per position and by dice.
 #

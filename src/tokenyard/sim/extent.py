@@ -14,8 +14,6 @@ from typing import NamedTuple
 from tokenyard.errors import ConfigError
 from tokenyard.sim.traffic import ClientSessions, OnProgress, Progress
 
-__all__ = ["EndedBy", "Extent", "Unfinished", "shown_progress"]
-
 _SECONDS_PER_LINE = 0.1
 
 

@@ -41,8 +41,6 @@ from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
 
-__all__ = ["ARRIVAL", "HANGING_UP", "EngineGroup", "EngineParts", "Event", "Loop"]
-
 _STEP_ENDS, _SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
 """What may happen at a moment, in this order."""
 

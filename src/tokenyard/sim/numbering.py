@@ -19,8 +19,6 @@ import numpy as np
 from tokenyard.core.request import BlockHash, Request, TokenIds
 from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
 
-__all__ = ["SymbolicHasher", "blank_tokens"]
-
 _Key = tuple[object, ...]
 
 

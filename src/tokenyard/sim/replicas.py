@@ -14,9 +14,6 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ReplicaChange, ReplicaFigures
 
-__all__ = ["Autoscaler", "Autoscaling", "Replicas"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # How many replicas there should be: Kubernetes' HorizontalPodAutoscaler, on the requests that wait.
 #

@@ -14,23 +14,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.named import class_from_file
 from tokenyard.vocabulary import file_and_class
 
-__all__ = [
-    "ROUTERS",
-    "DPCoordinator",
-    "EngineReport",
-    "EngineState",
-    "Fleet",
-    "LeastLoaded",
-    "PrefixAffinity",
-    "PublishedCounts",
-    "RoundRobin",
-    "Router",
-    "RouterMaker",
-    "VLLMBalancing",
-    "router_maker",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The seam: a router is asked for every request that arrives, and told what the engines tell.
 

@@ -12,8 +12,6 @@ from tokenyard.sim.replicas import Autoscaling
 from tokenyard.sim.routers import Fleet, VLLMBalancing
 from tokenyard.steptime.model import LatencyModel
 
-__all__ = ["MOST_ENGINES", "DecodeSide", "KVLink", "ReplaySettings"]
-
 MOST_ENGINES = 1024
 """The limit of one group."""
 

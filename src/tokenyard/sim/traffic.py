@@ -19,20 +19,6 @@ from tokenyard.explain.report.figures import Series
 from tokenyard.explain.report.report import ClientFigures
 from tokenyard.workload.record import Clients, Workload, WorkloadRequest, attempt_id
 
-__all__ = [
-    "STEPS_PER_REPORT",
-    "STOP",
-    "ArrivalQueue",
-    "ClientSessions",
-    "OnProgress",
-    "Progress",
-    "RefusedRequest",
-    "Retries",
-    "require_patience",
-    "require_settled",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which request arrives when: fixed moments, and turns that follow the end of others.
 #

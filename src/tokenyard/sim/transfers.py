@@ -19,18 +19,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.steptime.model import LatencyModel, TransferDirection, transfer_seconds
 from tokenyard.steptime.pace import VirtualClock
 
-__all__ = [
-    "GIB",
-    "DecodeTransfers",
-    "KVTransfer",
-    "Link",
-    "PrefillTransfers",
-    "SimulatedConnector",
-    "SimulatedTransfers",
-    "TransfersUnderWay",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The worker half of a connector in a replay: nothing is moved, but it takes as long as if it were.
 #

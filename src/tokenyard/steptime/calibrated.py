@@ -29,8 +29,6 @@ from tokenyard.steptime.formula import (
 from tokenyard.steptime.known_error import AskedDeployment, KnownError, SentLoad, Term, known_error, plain_kv_dtype
 from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
 
-__all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
-
 HOST_SECONDS = 1.5e-3
 """Input preparation per step: hidden where a further step is in flight, which the measured runs had."""
 _LORA_KERNEL_SECONDS = 4e-6

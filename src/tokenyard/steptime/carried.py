@@ -20,9 +20,6 @@ from tokenyard.steptime.model import (
     transfer_seconds,
 )
 
-__all__ = ["ExtrapolatedLatency", "Ratios", "Reach", "extrapolate", "ratios", "scaled", "stretched"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Fitted step times that follow a model of the deployment where nothing was measured.
 #

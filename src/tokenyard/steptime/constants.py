@@ -22,16 +22,6 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.formula import generation, has_nvlink, storage_kind
 
-__all__ = [
-    "FEWEST_POINTS",
-    "GROUPS",
-    "Constants",
-    "MeasuredDeployment",
-    "minor_version",
-    "model_key",
-    "shipped_constants",
-]
-
 FEWEST_POINTS = 10
 """From which a model counts as measured somewhere, and its own error is told, not that of all."""
 

@@ -26,25 +26,6 @@ from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 
-__all__ = [
-    "FEATURES",
-    "FittedLatency",
-    "MeasuredStep",
-    "Prior",
-    "ScaledTerms",
-    "StepTimes",
-    "coefficients",
-    "fit",
-    "fit_steps",
-    "fit_terms",
-    "fit_trace",
-    "measured_pace",
-    "predicted_by_features",
-    "predicted_by_terms",
-    "step_features",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Coefficients of step times: least squares of relative errors, none negative, with little weight for odd steps.
 

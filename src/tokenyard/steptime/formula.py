@@ -23,27 +23,6 @@ from tokenyard.models.layers import (
 )
 from tokenyard.models.spec import ModelSpec
 
-__all__ = [
-    "DEFAULT_CAPTURE_SIZE",
-    "GRAPH_STEP",
-    "Attention",
-    "ExpertWork",
-    "Linear",
-    "Parallelism",
-    "StepFormula",
-    "WorkCounts",
-    "arithmetic_kind",
-    "arithmetic_rate",
-    "generation",
-    "gpus_together",
-    "has_nvlink",
-    "kv_element_bytes",
-    "named_generation",
-    "storage_kind",
-    "work_counts",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step has to do, counted: FLOP and bytes of one GPU, by kind of layer and number format.
 #

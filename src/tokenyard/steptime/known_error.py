@@ -41,18 +41,6 @@ from tokenyard.steptime.constants import (
 )
 from tokenyard.steptime.formula import Parallelism, generation, named_generation
 
-__all__ = [
-    "LEFT_OUT",
-    "AskedDeployment",
-    "KnownError",
-    "MeasurementGap",
-    "SentLoad",
-    "Spread",
-    "Term",
-    "known_error",
-    "plain_kv_dtype",
-]
-
 LEFT_OUT = {
     "load": "a fifth of the loads",
     "model": "a model, in all its precisions",

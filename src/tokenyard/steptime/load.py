@@ -19,8 +19,6 @@ from tokenyard.steptime.roofline import RooflineLatency
 from tokenyard.steptime.table_sources import is_aic_folder, is_lss_folder, load_aic, load_lss
 from tokenyard.steptime.tables import TableLatency
 
-__all__ = ["load_latency", "load_tables"]
-
 _KINDS = "calibrated, roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
 
 

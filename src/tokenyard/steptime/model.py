@@ -17,27 +17,6 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU
 
-__all__ = [
-    "HOST",
-    "MOST_SECONDS",
-    "ConstantLatency",
-    "LatencyModel",
-    "MappedLatency",
-    "RanksLatency",
-    "StepShape",
-    "StepWork",
-    "TermedLatency",
-    "Transfer",
-    "TransferDirection",
-    "decode_seconds",
-    "host_seconds",
-    "ranks_seconds",
-    "require_seconds",
-    "step_seconds",
-    "transfer_seconds",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step costs in time: the protocol, a step's shape, and the simplest model.
 #

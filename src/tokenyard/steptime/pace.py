@@ -9,9 +9,6 @@ import numpy.typing as npt
 
 from tokenyard.steptime.model import LatencyModel, MappedLatency
 
-__all__ = ["MachineSpeed", "VirtualClock", "paced"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Virtual time.
 

@@ -24,8 +24,6 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 from tokenyard.steptime.tables import all_reduce_seconds, elementwise_bytes
 
-__all__ = ["EFFICIENCIES", "Efficiency", "RooflineLatency"]
-
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:

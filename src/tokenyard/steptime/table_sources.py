@@ -27,9 +27,6 @@ from tokenyard.steptime.tables import (
     through,
 )
 
-__all__ = ["is_aic_folder", "is_lss_folder", "load_aic", "load_lss"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Tables of aiconfigurator: matrix products, attention and all-reduce of one GPU, for any model's shape.
 #

@@ -20,24 +20,6 @@ from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 
-__all__ = [
-    "AttentionTable",
-    "Curve",
-    "Floats",
-    "JointAttention",
-    "SeparateAttention",
-    "TableLatency",
-    "ValueGrid",
-    "all_reduce_seconds",
-    "elementwise_bytes",
-    "equivalent_prefill",
-    "find_table",
-    "numbers",
-    "read_columns",
-    "through",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Columns of a CSV table of timings, plain or gzipped.
 

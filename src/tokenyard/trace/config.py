@@ -15,8 +15,6 @@ from pathlib import Path
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
 
-__all__ = ["TraceConfig"]
-
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _POLICY_FIX = "use letters, digits, '_', '-', '.' and '+', the first a letter or a digit, 100 at most"

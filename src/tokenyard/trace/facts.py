@@ -21,26 +21,6 @@ from tokenyard.trace.schema import (
 )
 from tokenyard.vocabulary import REASONS, Place, Reason, WaitState, holds
 
-__all__ = [
-    "CLASSIFIER_BLOCK_SIZE",
-    "Drafts",
-    "FactSink",
-    "PreemptionMoment",
-    "RepeatedFacts",
-    "RequestMoments",
-    "RequestTimeline",
-    "StepFacts",
-    "Wait",
-    "WaitPart",
-    "blocks_for",
-    "held_by_reason",
-    "least_need",
-    "main_reason",
-    "micros",
-    "running_consumed",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Whom a step held back, and for what: the one reading of an ``admission_outcome``.
 #

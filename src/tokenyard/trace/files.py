@@ -18,23 +18,6 @@ from tokenyard.redaction import valid_text
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.schema import STEP_EVENTS, TraceStart
 
-__all__ = [
-    "PACKINGS",
-    "Partial",
-    "TraceFiles",
-    "find_trace",
-    "is_at_step_limit",
-    "is_columnar",
-    "open_lines",
-    "open_packed",
-    "partial_of",
-    "rank_folders",
-    "rank_of",
-    "raw_lines",
-    "trace_names",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Finding the files of a trace, and their lines, whatever the files are packed in.
 

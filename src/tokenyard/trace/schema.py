@@ -11,31 +11,6 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-__all__ = [
-    "FORMAT_VERSION",
-    "STEP_EVENTS",
-    "AdmissionOutcome",
-    "CacheReset",
-    "HostEvent",
-    "KVNumbers",
-    "MultiModalSpan",
-    "PauseChanged",
-    "PreemptionNumbers",
-    "PrefixCacheLookup",
-    "Refusal",
-    "RequestArrived",
-    "RequestEvent",
-    "RequestFinished",
-    "RequestRecord",
-    "Seconds",
-    "StepCompleted",
-    "StepDecision",
-    "StepEvent",
-    "StepSnapshot",
-    "TraceStart",
-    "Whole",
-]
-
 FORMAT_VERSION = 1
 """Raised when a field changes its meaning; a new field or event does not raise it."""
 

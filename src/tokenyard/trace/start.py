@@ -12,9 +12,6 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig, hand_made_defaul
 from tokenyard.trace.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
 
-__all__ = ["SECTION", "Assumption", "DeploymentHeader", "deployment_of", "describe_run", "settings_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a replay stood for: the deployment as it was understood, and everything that was assumed or passed over.
 #

@@ -28,9 +28,6 @@ from tokenyard.trace.schema import (
     TraceStart,
 )
 
-__all__ = ["BadLine", "ReadNotes", "RequestDecoder", "Step", "StepDecoder", "StepJoiner", "facts_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Lines to records, forgivingly: what a line of another emitter says is kept, what it lacks is None, what is wrong in
 # it is left out and counted.

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from tokenyard.errors import RequestError
 from tokenyard.vllm.versions import session_of
 
-__all__ = ["JobTurn", "job_of", "turn_of"]
-
 
 class JobTurn(NamedTuple):
     """What a client says of the turn that a request is."""

@@ -6,8 +6,6 @@ from typing import Any
 
 from tokenyard.core.config import GroupKind, KVCacheGroup
 
-__all__ = ["KINDS", "known_group"]
-
 KINDS = {
     "FullAttentionSpec": GroupKind.FULL,
     "MLAAttentionSpec": GroupKind.FULL,

@@ -11,8 +11,6 @@ from typing import Any
 from tokenyard.trace.config import TraceConfig
 from tokenyard.vllm.versions import data_parallel_rank
 
-__all__ = ["trace_settings", "warn_no_trace"]
-
 _log = logging.getLogger("tokenyard.vllm")
 
 _MAX_IDS = 64

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Twins", "is_async"]
-
 
 def is_async(vllm_config: Any) -> bool:
     """Whether an engine with this ``VllmConfig`` schedules the next step before the last one's output is there."""

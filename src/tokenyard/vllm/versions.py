@@ -18,43 +18,8 @@ from typing import Any
 from tokenyard.core.profiles import PROFILES, nearest_version
 from tokenyard.errors import MissingExtraError
 
-__all__ = [
-    "TESTED",
-    "UntestedVersionWarning",
-    "accept_tokens",
-    "check_version",
-    "counts_later_hits",
-    "data_parallel_rank",
-    "decides_alike",
-    "draft_slots",
-    "encoder_transfers",
-    "finished",
-    "grammar_output",
-    "installed_version",
-    "lookup_methods",
-    "max_batched",
-    "max_running",
-    "new_request_maker",
-    "plan_fields",
-    "profile_name",
-    "puts_off_prefills",
-    "request_error",
-    "resets_without_connector",
-    "session_of",
-    "skips_drafts",
-    "stats_without_connector",
-    "status_name",
-    "takes_from",
-    "takes_media",
-    "validate_tokens",
-    "version_tuple",
-    "waiting_queues",
-    "waits_for_its_round",
-    "wants_common_prefix",
-]
-
-TESTED = ("0.22.1", "0.32.0", "0.33.0")
-"""Versions that the tests run with: all with the scheduler, 0.32.0 with the whole engine."""
+TESTED = ("0.22.1", "0.24.0", "0.27.1", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+"""Releases that the tests ran with: all with the scheduler, 0.32.0 with the whole engine."""
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 

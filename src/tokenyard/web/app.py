@@ -20,8 +20,6 @@ from tokenyard.web.guard import Guard, Key
 from tokenyard.web.page import PAGE, PageServer
 from tokenyard.web.queries import AnnotationServer, ExportServer, QueryServer, SweepServer
 
-__all__ = ["make_app"]
-
 
 def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE, key: str | None = None) -> Starlette:
     """An ASGI application that shows the traces in ``paths``, directories and files that exist.

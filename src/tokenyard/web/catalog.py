@@ -25,30 +25,12 @@ from starlette.responses import Response
 
 from tokenyard.errors import TokenyardError
 from tokenyard.files import open_input
+from tokenyard.trace.columnar.footer import FooterFacts
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
-from tokenyard.trace.schema import StepSnapshot, TraceStart
+from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.steps import ReadNotes, StepDecoder
 from tokenyard.web.connections import RefusedError, json_response
-
-__all__ = [
-    "ANNOTATIONS_ENDING",
-    "Catalog",
-    "Roots",
-    "Stretch",
-    "TraceFacts",
-    "TracePair",
-    "WalkPosition",
-    "facts_of_file",
-    "folders_below",
-    "identity_of",
-    "is_on_the_way",
-    "is_other",
-    "pairs_of",
-    "siblings",
-    "stretch",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tells a file from another under the same name: a new run may write over the old one, or beside it and rename.
@@ -321,20 +303,9 @@ _LONGEST = 1 << 20
 _TAIL = 1 << 20
 
 
-class TraceFacts(msgspec.Struct, kw_only=True):
+class TraceFacts(FooterFacts, omit_defaults=False, kw_only=True):
     """None where the trace does not tell."""
 
-    policy: str | None = None
-    host: str | None = None
-    model: str | None = None
-    gpu: str | None = None
-    total_blocks: int | None = None
-    cpu_total_blocks: int | None = None
-    block_size: int | None = None
-    bytes_per_block: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    first_step: int | None = None
     last_step: int | None = None
     partial: bool | None = None
     """Its end shows that the run went on after it; None as well where only the whole file would tell."""
@@ -352,9 +323,7 @@ def facts_of_file(path: Path) -> TraceFacts:
             record, _ = decoder.decode(number, line) or (None, None)
             if isinstance(record, TraceStart):
                 start = record
-                _take_start(facts, record)
-            elif isinstance(record, StepSnapshot):
-                _take_snapshot(facts, record)
+            if facts.take(record):
                 break
         # Only of a plain file the end can be had without reading all of it.
         if path.suffix == ".jsonl":
@@ -373,19 +342,6 @@ def _facts_of_footer(path: Path) -> TraceFacts:
 def _first_lines(path: Path) -> Iterator[bytes]:
     with open_packed(path) as file:
         yield from iter(lambda: file.readline(_LONGEST), b"")
-
-
-def _take_start(facts: TraceFacts, start: TraceStart) -> None:
-    facts.policy, facts.host, facts.model, facts.gpu = start.policy, start.host, start.model, start.gpu
-    facts.block_size, facts.bytes_per_block = start.block_size, start.bytes_per_block
-
-
-def _take_snapshot(facts: TraceFacts, snapshot: StepSnapshot) -> None:
-    facts.policy = snapshot.policy or facts.policy
-    facts.total_blocks, facts.cpu_total_blocks = snapshot.total_blocks, snapshot.cpu_total_blocks
-    facts.max_num_seqs = snapshot.max_num_running_reqs
-    facts.max_num_batched_tokens = snapshot.max_num_scheduled_tokens
-    facts.first_step = snapshot.step
 
 
 def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:

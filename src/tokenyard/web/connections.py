@@ -15,19 +15,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tokenyard.errors import TokenyardError
 
-__all__ = [
-    "AddressShare",
-    "BoundedConnection",
-    "RefusedError",
-    "json_body",
-    "json_response",
-    "most_connections",
-    "on_error",
-    "on_problem",
-    "whole_number",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a request did wrong, as JSON: the field, its value, and what to do.
 

@@ -24,9 +24,6 @@ from tokenyard.trace.files import raw_lines
 from tokenyard.web.catalog import Roots, identity_of, is_other
 from tokenyard.web.connections import RefusedError, whole_number
 
-__all__ = ["OpenFileResponse", "TailServer", "serve_file"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/file``: a file as it is, whole or in parts, or unpacked on its way.
 

@@ -16,9 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.web.connections import RefusedError
 
-__all__ = ["Guard", "Key", "is_loopback"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Who may speak to the server: programs of this machine, and pages that the server itself gave out.
 #

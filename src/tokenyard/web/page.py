@@ -10,8 +10,6 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["PAGE", "PageServer", "page_headers"]
-
 PAGE = Path(__file__).resolve().parent / "static" / "viewer.html"
 _MISSING = """<!doctype html>
 <meta charset="utf-8">

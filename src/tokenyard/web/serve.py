@@ -18,8 +18,6 @@ from tokenyard.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["DEFAULT_PORT", "bound", "listen", "open_browser", "serve", "url_of"]
-
 DEFAULT_PORT = 8642
 _TRIED = 20
 """Ports tried, one after the other, if none was asked for."""
@@ -114,14 +112,14 @@ def serve(
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             on_stop()
+            if self.should_exit or seconds_to_end is None:
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # all that is cancelled now has no news
             if seconds_to_end is None:
                 super().handle_exit(sig, frame)
                 return
             # Not uvicorn's way, which raises the signal again: what is open in this process has to be closed first.
             self.force_exit = self.should_exit
             self.should_exit = True
-            if self.force_exit:
-                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # all that is cancelled now has no news
 
     connection: type[BoundedConnection] = BoundedConnection
     if seconds_to_end is not None:

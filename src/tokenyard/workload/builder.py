@@ -37,8 +37,6 @@ from tokenyard.workload.record import (
     seed_of,
 )
 
-__all__ = ["Session", "Text", "WorkloadBuilder"]
-
 
 class Text:
     """Some text, as pieces: it can be joined (``a + b``) and used in as many prompts as one likes.

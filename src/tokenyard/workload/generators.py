@@ -14,32 +14,6 @@ from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest, seed_of
 
-__all__ = [
-    "AgenticOptions",
-    "ChatOptions",
-    "CompletionOptions",
-    "Lognormal",
-    "RagOptions",
-    "RandomOptions",
-    "SessionOptions",
-    "SessionTurn",
-    "agentic",
-    "chat",
-    "completion",
-    "draw",
-    "draw_count",
-    "poisson_arrivals",
-    "rag",
-    "random",
-    "requests_of_session",
-    "require_counts",
-    "require_positive",
-    "require_shapes",
-    "session_requests",
-    "within_context",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Random numbers that all generators use, and the checks of their options.
 

@@ -41,20 +41,6 @@ from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
 
-__all__ = [
-    "GENERATORS",
-    "STARTS_ARE_DRAWN",
-    "LoadShape",
-    "WorkloadPart",
-    "busiest_part",
-    "doubt_of_policy",
-    "doubt_of_seconds",
-    "load_workload",
-    "turn_orders",
-    "workload_files",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which files a workload is read from: one, several, or those that fit a pattern.
 

@@ -17,26 +17,6 @@ from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
 
-__all__ = [
-    "Clients",
-    "HashedTokens",
-    "JoinedTokens",
-    "ListedTokens",
-    "Remark",
-    "Segment",
-    "StreamTokens",
-    "TokenSource",
-    "Workload",
-    "WorkloadRequest",
-    "as_remarks",
-    "attempt_id",
-    "output_tokens",
-    "seed_of",
-    "stream_words",
-    "tokens_at",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What there is to say of a workload that was read: what was assumed, and what looks wrong in it.
 

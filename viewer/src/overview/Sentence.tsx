@@ -8,7 +8,7 @@ import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, selection, setExtra } from "../state/store";
 import { DIRECTIONS } from "../statistics/AdviceSection";
 import { type Found, rowsOf } from "./OverviewView";
-import { clockText, culpritOf, cutShort, reasonWords } from "./words";
+import { clockText, culpritOf, cutShort, reasonWords, sharedBy } from "./words";
 
 interface SentenceProps {
   store: TraceStore;
@@ -107,6 +107,7 @@ function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
   const origin = found.pressure?.origin ?? 0;
   const name = store.shown[worst.shown].name;
   const guilty = found.blame && culpritOf(store, worst, found.blame);
+  const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
   const select = () => {
     selection.value = rowsOf(store, worst);
   };
@@ -125,7 +126,7 @@ function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
           : <Link onClick={() => showCulprit(store, guilty.who)}>{guilty.who.words}</Link> {guilty.had}
         </>
       )}
-      .
+      {shared && `: ${shared}`}.
     </>
   );
 }

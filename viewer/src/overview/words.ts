@@ -71,6 +71,14 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): { 
   return { who: { words, request: request.request, job: -1 }, had: hadWords(had, request.share) };
 }
 
+/** Where nobody stands out: how many shared it, and who had most. */
+export function sharedBy(store: TraceStore, stretch: Stretch, found: Blame): string | null {
+  const had = kindOf(store.shown[stretch.shown]?.name ?? "");
+  const all = had === null || had === "seat" ? [] : found.culprits.filter((culprit) => culprit.had === had);
+  if (all.length < 2) return null;
+  return `no one stands out: ${plural(all.length, "request")} shared it, the largest part is ${percent(all[0].share)}`;
+}
+
 function kindOf(name: string): Culprit["had"] | null {
   if (isOfTokens(name)) return "tokens";
   if (isOfSeats(name)) return "seat";

@@ -18,8 +18,6 @@ from tokenyard.cli.support.flags import (
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings
 from tokenyard.questions.scenario import Scenario
 
-__all__ = ["say_overwritten", "scenario_of"]
-
 
 def scenario_of(flags: ReplayFlags) -> Scenario:
     """The workload and the deployment that a command names."""

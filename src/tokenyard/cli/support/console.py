@@ -19,8 +19,6 @@ from tokenyard.workload.record import Workload
 if TYPE_CHECKING:  # rich is loaded where it prints
     from rich.console import Console
 
-__all__ = ["busy", "errors", "print_json", "replay_bar", "results", "say_notes", "warn"]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where things are printed: results on stdout, progress and warnings on stderr.

@@ -13,9 +13,6 @@ from tokenyard.deploy.settings import NO_SETTING
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES
 from tokenyard.errors import shown, worded
 
-__all__ = ["NUMBERS", "Flag", "default_of", "flag", "flags_of", "in_words_of", "setting_names", "spellings"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Numbers on the command line: what is no number is refused in words for users, not for programmers.
 

@@ -27,9 +27,6 @@ from tokenyard.cli.support.flags import COMMANDS, FrontFlags
 from tokenyard.cli.support.flags.marks import GROUPED, POSITIONAL, REPEATED, Arg
 from tokenyard.deploy.settings import NO_SETTING, OFF_UNLESS_NAMED, Help, Marker, SameAs, Settings
 
-__all__ = ["attribute_docs", "field_docs", "registry"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What the source says about the fields of a class: the text that stands below each.
 

@@ -22,8 +22,6 @@ from tokenyard.cli.support.flags import (
 )
 from tokenyard.deploy.settings import SpeculationSettings
 
-__all__ = ["ignored_flags"]
-
 
 class _Rule(NamedTuple):
     """When some flags of some commands mean nothing."""

@@ -19,9 +19,6 @@ from tokenyard.deploy.vllm_serve.flags import written_out
 from tokenyard.deploy.vllm_serve.serve_line import check_joined
 from tokenyard.redaction import hidden_words
 
-__all__ = ["names_of", "parse", "with_one_policies"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Flags that take several names: ``--policies a,b``, ``--policies a b`` and ``--policy a --policy b`` are the same.
 

@@ -18,8 +18,6 @@ from tokenyard.cli.support.flags import COMMANDS, Command
 from tokenyard.cli.support.flags.marks import POSITIONAL, REPEATED
 from tokenyard.deploy.settings import OFF_UNLESS_NAMED
 
-__all__ = ["read_plainly"]
-
 _FLAG = re.compile(r"--[a-z0-9-]+")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-__all__ = ["make_printable", "say", "silence", "with_stdin"]
-
 Command = TypeVar("Command", bound=Any)
 _NAMES = ("workload", "more", "log", "trace", "a", "b")
 """Arguments that name a file to read."""

@@ -28,8 +28,6 @@ from tokenyard.deploy.vllm_serve.serve_line import ServeLine, read_config_file, 
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_words
 
-__all__ = ["REPLAYS", "ReplayCommand", "plain_words", "with_given"]
-
 ReplayCommand = RunCommand | CompareCommand | SplitCommand | PlanCommand | SweepCommand | UpgradeCommand
 REPLAYS: dict[str, type[ReplayCommand]] = {
     "run": RunCommand,

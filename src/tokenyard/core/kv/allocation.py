@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from enum import StrEnum
 from itertools import chain, pairwise
@@ -220,7 +221,7 @@ class NewBlocks:
         for group in range(self._num_groups):
             lists = [blocks[group] for blocks in ordered]
             offsets.append(_bounds(np.fromiter(map(len, lists), np.int64, len(lists))))
-            block_ids.append(np.fromiter(chain.from_iterable(lists), np.int32, int(offsets[-1][-1])))
+            block_ids.append(np.frombuffer(array("i", chain.from_iterable(lists)), np.int32))
         return BlockDeltas(rows[order], tuple(offsets), tuple(block_ids))
 
 

@@ -29,11 +29,10 @@ cdef class PrefixIndex:
     @cython.locals(first=dict, found=list)
     cpdef list longest_prefix(self, hashes)
 
-    @cython.locals(first=dict)
-    cpdef add_n(self, hashes, blocks)
+    @cython.locals(oldest=list)
+    cpdef add_n(self, list hashes, list blocks)
 
-    @cython.locals(first=dict, more=dict)
-    cpdef discard_n(self, hashes, blocks)
+    cpdef discard_n(self, list hashes, list blocks)
 
 
 @cython.locals(worthless=list, kept=list)
@@ -49,7 +48,7 @@ cdef class BlockPool:
     cdef readonly dict prompt_tails
     cdef readonly int[::1] ref
 
-    @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, hashes=list, block=Py_ssize_t)
+    @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, contents=list)
     cpdef list take(self, Py_ssize_t n)
 
     @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)
@@ -61,5 +60,5 @@ cdef class BlockPool:
     @cython.locals(ref=int[::1], freed=list, left=int)
     cpdef release(self, ordered)
 
-    @cython.locals(hash_of=list, index_of=list, index=PrefixIndex)
-    cpdef publish(self, blocks, hashes, Py_ssize_t group_id=*)
+    @cython.locals(hash_of=list, index_of=list, index=PrefixIndex, i=Py_ssize_t)
+    cpdef publish(self, list blocks, list hashes, Py_ssize_t group_id=*)

@@ -194,32 +194,39 @@ class PrefixIndex:
         """Publish a block."""
         self.add_n([block_hash], [block])
 
-    def add_n(self, hashes: Sequence[BlockHash], blocks: Sequence[int]) -> None:
-        """Publish several blocks, in order."""
-        first = self.first
-        for block_hash, block in zip(hashes, blocks, strict=True):
-            if first.setdefault(block_hash, block) != block:
-                self._more.setdefault(block_hash, []).append(block)
+    def add_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
+        """Publish several blocks, in order; both are lists."""
+        oldest = list(map(self.first.setdefault, hashes, blocks))
+        if oldest != blocks:
+            for block_hash, block, known in zip(hashes, blocks, oldest, strict=True):
+                if block != known:
+                    self._more.setdefault(block_hash, []).append(block)
 
     def discard(self, block_hash: BlockHash, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""
         self.discard_n([block_hash], [block])
 
-    def discard_n(self, hashes: Sequence[BlockHash], blocks: Sequence[int]) -> None:
-        """Forget several blocks; KeyError at the first that was not published under its hash."""
+    def discard_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
+        """Forget several blocks; KeyError if one was not published under its hash."""
         first, more = self.first, self._more
-        for block_hash, block in zip(hashes, blocks, strict=True):
-            if more and block_hash in more:
-                self._discard_equal(block_hash, block)
-                continue
-            oldest = first.pop(block_hash)
-            if oldest != block:
-                first[block_hash] = oldest
-                raise KeyError(block)
+        if more and not more.keys().isdisjoint(hashes):
+            for block_hash, block in zip(hashes, blocks, strict=True):
+                self._discard_one(block_hash, block)
+            return
+        oldest = list(map(first.pop, hashes))
+        if oldest != blocks:
+            first.update(zip(hashes, oldest, strict=True))
+            wrong = [block for block, known in zip(blocks, oldest, strict=True) if block != known]
+            raise KeyError(wrong[0])
 
-    def _discard_equal(self, block_hash: BlockHash, block: int) -> None:
-        """Forget one of several blocks with the same content."""
-        others = self._more[block_hash]
+    def _discard_one(self, block_hash: BlockHash, block: int) -> None:
+        """Forget one of perhaps several blocks with the same content."""
+        others = self._more.get(block_hash)
+        if others is None:
+            if self.first[block_hash] != block:
+                raise KeyError(block)
+            del self.first[block_hash]
+            return
         if self.first[block_hash] == block:
             self.first[block_hash] = others.pop(0)
         elif block in others:
@@ -353,17 +360,14 @@ class BlockPool:
         """
         ref, hash_of = self.ref, self.hash_of
         blocks = self.free_queue.popleft_n(n)
-        cached: list[int] = []
-        hashes: list[BlockHash] = []
         for block in blocks:
             ref[block] = 1
-            block_hash = hash_of[block]
-            if block_hash is not None:
+        contents = [hash_of[block] for block in blocks]
+        if contents.count(None) < n:
+            cached = [block for block in blocks if hash_of[block] is not None]
+            for block in cached:
                 hash_of[block] = None
-                cached.append(block)
-                hashes.append(block_hash)
-        if cached:
-            self._evict(cached, hashes)
+            self._evict(cached, [block_hash for block_hash in contents if block_hash is not None])
         self._forget_tails(blocks)
         return blocks
 
@@ -422,21 +426,21 @@ class BlockPool:
         ref = self.ref
         freed: list[int] = []
         for block in ordered:
-            if block != NULL_BLOCK:
+            if block:  # the null block has no references
                 left = ref[block] - 1
                 ref[block] = left
                 if not left:
                     freed.append(block)
         self._put_back(self.free_queue, freed, self.hash_of, self.prompt_tails)
 
-    def publish(self, blocks: Sequence[int], hashes: Sequence[BlockHash], group_id: int = 0) -> None:
-        """Make full blocks of a group findable by their hashes."""
+    def publish(self, blocks: list[int], hashes: list[BlockHash], group_id: int = 0) -> None:
+        """Make full blocks of a group findable by their hashes, one each."""
         hash_of, index_of, index = self.hash_of, self.index_of, self.indexes[group_id]
         if NULL_BLOCK in blocks:
             pairs = [pair for pair in zip(blocks, hashes, strict=True) if pair[0] != NULL_BLOCK]
             blocks, hashes = [block for block, _ in pairs], [block_hash for _, block_hash in pairs]
-        for block, block_hash in zip(blocks, hashes, strict=True):
-            hash_of[block] = block_hash
+        for i, block in enumerate(blocks):
+            hash_of[block] = hashes[i]
         if len(self.indexes) > 1:  # a single one is every block's from the beginning
             for block in blocks:
                 index_of[block] = index

@@ -19,8 +19,6 @@ from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManag
 from tokenyard.core.request import Request
 from tokenyard.core.table import NEVER, RequestTable
 
-__all__ = ["ComputedBlocks", "Coordinator", "PerStepBlocks", "SingleGroupCoordinator"]
-
 
 class ComputedBlocks(NamedTuple):
     """A prefix-cache hit."""

@@ -12,8 +12,6 @@ from collections import OrderedDict
 
 from tokenyard.core.request import MultiModalItem, Request
 
-__all__ = ["EncoderCache", "EncoderDecoderCache", "ItemEncoderCache"]
-
 
 class EncoderCache:
     """Bookkeeping of encoder outputs; the tensors are the worker's."""

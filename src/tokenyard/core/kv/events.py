@@ -15,8 +15,6 @@ from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PoolListener
 from tokenyard.core.kv.groups import SingleTypeManager
 from tokenyard.core.request import BlockHash, Request
 
-__all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EventLog", "KVEvent", "KVEventBatch", "short_hash"]
-
 MEDIUM_GPU = "GPU"
 _LOW_64 = (1 << 64) - 1
 

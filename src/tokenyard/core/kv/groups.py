@@ -4,10 +4,9 @@ attention.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.request import BlockHash, Request
@@ -77,7 +76,7 @@ class Need(NamedTuple):
     """Cached blocks it takes as well, those of them that are in the queue."""
 
 
-class SingleTypeManager(ABC):
+class SingleTypeManager:
     """Block lists by slot: positions never move while a request holds them."""
 
     __slots__ = ("block_size", "group_id", "hash_stride", "held", "new_blocks", "num_cached", "pool")
@@ -101,7 +100,7 @@ class SingleTypeManager(ABC):
 
     # ---- what a type decides
 
-    spec_kind: ClassVar[str]
+    spec_kind = ""
     """The type's name in vLLM's KV events."""
 
     @property
@@ -129,7 +128,6 @@ class SingleTypeManager(ABC):
         """Most blocks a request ever holds at once; None if it holds all it has touched."""
         return None
 
-    @abstractmethod
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
@@ -145,6 +143,7 @@ class SingleTypeManager(ABC):
         ``drop_last`` leaves the last matched block to be computed (an EAGLE head needs its hidden states); the length
         is a multiple of ``alignment`` tokens.
         """
+        raise NotImplementedError
 
     def publishable(
         self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
@@ -348,8 +347,7 @@ class FullAttentionManager(SingleTypeManager):
         everyone, blocks, ref = len(self.held), self.held[slot], self.pool.ref
         if not blocks or ref[blocks[0]] != everyone:  # nearly always
             return 0
-        references = map(ref.__getitem__, blocks)
-        return sum(1 for _ in takewhile(everyone.__eq__, references))
+        return len(list(takewhile(everyone.__eq__, map(ref.__getitem__, blocks))))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,20 +14,6 @@ import xxhash
 from tokenyard.core.config import HashAlgo
 from tokenyard.core.request import BlockHash, Request
 
-__all__ = [
-    "REWRITTEN_TOKENS",
-    "BlockHasher",
-    "HashState",
-    "LookaheadBlockHasher",
-    "PrefixHash",
-    "RequestHasher",
-    "Turn",
-    "Turns",
-    "digests",
-    "framed",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The hash that runs along a request's blocks.
 

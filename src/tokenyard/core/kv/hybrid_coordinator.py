@@ -33,8 +33,6 @@ from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
 
-__all__ = ["GroupLimits", "HybridCoordinator", "hash_block_size"]
-
 
 class GroupLimits(NamedTuple):
     """What bounds the blocks of a group that forgets."""

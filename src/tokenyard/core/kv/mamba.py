@@ -18,8 +18,6 @@ from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
 from tokenyard.core.request import BlockHash
 
-__all__ = ["AlignedMambaManager", "MambaManager"]
-
 
 class MambaManager(SingleTypeManager):
     """Modes ``all`` and ``none``: a place for every position, and for the drafts."""

@@ -45,8 +45,6 @@ from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable, Sealed
 
-__all__ = ["KVCacheManager"]
-
 
 class KVCacheManager:
     """Allocation, prefix lookup and freeing for the requests of one table."""

@@ -1,1 +1,7 @@
 """WHO runs and HOW MANY tokens: queues, policies, limits, the two passes, outputs, the update."""
+
+from tokenyard.compiled import prefer_compiled
+
+__all__: list[str] = []
+
+prefer_compiled("core/sched", __path__)

@@ -12,8 +12,6 @@ from tokenyard.core.sched.lifecycle import Lifecycle
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.queues import RequestQueue
 
-__all__ = ["AdmissionPass"]
-
 
 class _Next(Enum):
     """Whom the pass tries after a refusal."""

@@ -17,21 +17,6 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 
-__all__ = [
-    "AlignmentLimit",
-    "ConnectorLookup",
-    "EncoderLimit",
-    "LateOutputLimit",
-    "LoraLimit",
-    "MemoryLimit",
-    "PaddedPrefillLimit",
-    "PrefillLimit",
-    "PrefixLookup",
-    "ReadyLimit",
-    "limits_in_order",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The limits of the admission pass: small objects with one question each, asked in vLLM's order.
 #

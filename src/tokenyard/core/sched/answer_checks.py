@@ -15,8 +15,6 @@ from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxO
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import shown
 
-__all__ = ["AnswerChecks", "checked_drafts"]
-
 _KNOWN_TO_WORKERS = -1
 
 

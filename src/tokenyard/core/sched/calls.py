@@ -27,8 +27,6 @@ from tokenyard.errors import (
     text_of,
 )
 
-__all__ = ["CallState", "asked", "checked_call", "closing_call", "one_call"]
-
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
 _Asked = TypeVarTuple("_Asked")

@@ -13,9 +13,6 @@ from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.queues import WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
-__all__ = ["Candidate", "FeatureHook", "Limit", "StepBudget", "StepHooks"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What is left to spend in one step.
 

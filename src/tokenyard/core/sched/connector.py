@@ -20,8 +20,6 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, ConnectorError, shown
 
-__all__ = ["ConnectorContext", "KVConnector", "Match", "checked_end", "checked_match"]
-
 
 class Match(NamedTuple):
     """Tokens that a connector can bring beyond the local prefix hit."""

@@ -19,9 +19,6 @@ from tokenyard.core.sched.queues import RunningList, WaitingQueues
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 
-__all__ = ["SchedulerContext", "check_queues", "make_kv_manager"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The parts of one scheduler that several of its rooms need.
 

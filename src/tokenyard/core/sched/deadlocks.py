@@ -14,9 +14,6 @@ from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, StepOutcomes
 from tokenyard.errors import StuckError
 from tokenyard.vocabulary import is_for_good
 
-__all__ = ["STUCK_AFTER", "AdmissionDeadlock", "EncoderDeadlock", "Standstill"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The way out when running requests fill the encoder cache together and each needs room for one item more.
 #

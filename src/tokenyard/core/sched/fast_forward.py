@@ -31,8 +31,6 @@ from tokenyard.core.sched.outcomes import OutcomeKind, Reason, StepOutcomes
 from tokenyard.core.sched.policy import FCFS, Policy, Priority
 from tokenyard.core.sched.scheduler_output import SchedulerOutput, StepInFlight
 
-__all__ = ["FastForward"]
-
 _MOST = 256
 """Steps in one stroke."""
 _FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}

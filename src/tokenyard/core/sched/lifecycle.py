@@ -11,9 +11,6 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import ConnectorOutput, ModelAuxOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
 
-__all__ = ["Lifecycle", "Recovery", "failed_requests"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # How requests leave: preempted, stopped, finished; and what happens to the blocks they held.
 #

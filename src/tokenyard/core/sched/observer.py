@@ -21,18 +21,6 @@ from tokenyard.core.sched.outputs import ConnectorOutput, EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, text_of
 
-__all__ = [
-    "Counts",
-    "Gauges",
-    "ObserverGate",
-    "ObserverWarning",
-    "Observers",
-    "QueueView",
-    "RepeatedSteps",
-    "SchedulerState",
-    "StepObserver",
-]
-
 
 class Counts(NamedTuple):
     """What statistics take of every step."""

@@ -20,25 +20,6 @@ from tokenyard.core.sched.candidate import Candidate, FeatureHook
 from tokenyard.core.sched.outcomes import SchedulerStats
 from tokenyard.errors import GrammarError, shown
 
-__all__ = [
-    "NO_AUX",
-    "NO_AUX_OUTPUT",
-    "ConnectorOutput",
-    "DraftTokens",
-    "EngineOutputs",
-    "EventType",
-    "ExpertIds",
-    "ModelAuxOutput",
-    "ModelOutput",
-    "RequestAuxOutput",
-    "RequestEvent",
-    "RequestEvents",
-    "RequestOutput",
-    "TokenLogprobs",
-    "with_events",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Events of single requests with their times, for clients that draw time lines: queued, scheduled, preempted.
 

@@ -21,8 +21,6 @@ from tokenyard.vocabulary import ENTRY_POINT_GROUP, SHIPPED, file_and_class, pol
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["FCFS", "Policy", "PolicyContext", "PolicyGate", "Priority", "looks_at_tokens", "make_policy"]
-
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")
 

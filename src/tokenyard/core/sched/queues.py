@@ -331,7 +331,9 @@ class WaitingQueues:
     @property
     def counts(self) -> tuple[int, int]:
         """How many wait for their turn, and how many were passed over or wait for something else."""
-        return (len(self.waiting), len(self.skipped)) if self.occupied else (0, 0)
+        if not self.occupied:
+            return 0, 0
+        return len(self.waiting), len(self.skipped)
 
     def _need(self, request: Request) -> int:
         return -(-request.num_tokens // self._block_size)
@@ -389,17 +391,17 @@ class HoldersFirstQueues(WaitingQueues):
     def take(self, queue: RequestQueue, into: RequestQueue | None = None) -> None:
         if into is None and self._deferred:
             self._deferred.discard(queue.peek().request_id)
-        super().take(queue, into)
+        WaitingQueues.take(self, queue, into)
 
     def pass_over(self, requests: RequestQueue) -> None:
         self.occupied = True
-        self._deferred.update(request.request_id for request in requests)
+        self._deferred.update([request.request_id for request in requests])
         self._return_all(self.skipped, [request for request in requests if self._holds_blocks(request)])
         self._return_all(self.waiting, [request for request in requests if not self._holds_blocks(request)])
 
     def discard(self, request: Request) -> bool:
         self._deferred.discard(request.request_id)
-        return super().discard(request)
+        return WaitingQueues.discard(self, request)
 
     def next_queue(self, policy: QueueOrder) -> RequestQueue:
         return self.skipped if len(self.skipped) else policy.next_queue(self)

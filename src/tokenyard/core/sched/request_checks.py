@@ -12,21 +12,6 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError
 
-__all__ = [
-    "PaddedAdmission",
-    "check_encodable",
-    "check_is_request",
-    "check_lengths",
-    "check_padded",
-    "check_servable",
-    "check_settings",
-    "has_cross_attention",
-    "most_blocks_of",
-    "request_ids_of",
-    "splits_at_blocks",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Whether a request can be served at all: asked once, when it is added, so that nothing waits for ever.
 

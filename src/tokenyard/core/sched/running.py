@@ -15,9 +15,6 @@ from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.outcomes import Preemption, Reason, StepOutcomes
 
-__all__ = ["RunningBatch", "RunningPass"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The running requests that want tokens in a step, row by row.
 

@@ -44,8 +44,6 @@ from tokenyard.core.sched.update import OutputUpdate
 from tokenyard.core.sched.views import ObserverView
 from tokenyard.errors import ConfigError, RequestError, StuckError
 
-__all__ = ["Scheduler"]
-
 
 class Scheduler:
     """Decides, step by step, which requests run and how many tokens each computes.

@@ -17,18 +17,6 @@ from tokenyard.core.params import MultiModalItem, PoolingParams, SamplingParams,
 from tokenyard.core.request import Request
 from tokenyard.errors import shown
 
-__all__ = [
-    "CachedRequestData",
-    "NewRequest",
-    "NewRequestData",
-    "ScheduledDrafts",
-    "SchedulerOutput",
-    "StepInFlight",
-    "StepsInFlight",
-    "encode_arrays",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A step's decision, as a value: what goes to the workers.
 #

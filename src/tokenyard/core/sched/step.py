@@ -23,9 +23,6 @@ from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason, StepOutc
 from tokenyard.core.sched.running import RunningBatch, RunningPass
 from tokenyard.core.sched.scheduler_output import NewRequest, SchedulerOutput, StepInFlight
 
-__all__ = ["OutputBuilder", "StepPlanner"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The end of a step: granted rows and admitted requests become a ``SchedulerOutput``, and the counters advance.
 #

@@ -17,9 +17,6 @@ from tokenyard.core.sched.outputs import NO_AUX, ModelAuxOutput, ModelOutput, Re
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.core.table import NO_TOKEN
 
-__all__ = ["Acceptance", "Accepted", "AuxUpdate", "OutputUpdate", "repeats", "stop_status"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Output that goes round in circles: a pattern that stands several times in a row at the end ends its request.
 

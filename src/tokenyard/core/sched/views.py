@@ -10,8 +10,6 @@ from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.core.sched.queues import RequestQueue
 
-__all__ = ["ObserverView"]
-
 
 class _Queue:
     """One of the waiting queues, to be looked at."""

@@ -30,9 +30,6 @@ from tokenyard.deploy.texts.manifests import (
 )
 from tokenyard.deploy.texts.scaling import range_of
 
-__all__ = ["engines_of_values", "is_inference_service", "is_task", "is_values", "predictors_started", "task_started"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # KServe's InferenceService: the Hugging Face runtime, which takes vLLM's flags beside its own, or a container.
 

@@ -20,27 +20,6 @@ from tokenyard.deploy.vllm_serve.shell import (
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_beginning
 
-__all__ = [
-    "NO_GPU",
-    "SEVERAL",
-    "ContainerCommand",
-    "Expander",
-    "HeaderNote",
-    "MeasuredKV",
-    "Nodes",
-    "Said",
-    "device_of_image",
-    "gpus_visible",
-    "is_unit",
-    "is_vllm_image",
-    "script_started",
-    "unit_started",
-    "version_installed",
-    "version_of_image",
-    "words_started",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a text says of how vLLM is started, whatever kind of text it is.
 

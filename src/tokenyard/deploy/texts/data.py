@@ -6,9 +6,6 @@ import ast
 import re
 from typing import Any
 
-__all__ = ["MOST_CHARACTERS", "ReprError", "YAMLError", "read_repr", "yaml_documents"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # YAML from outside: its documents, never more of them than the text is long.
 

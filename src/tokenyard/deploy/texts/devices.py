@@ -8,8 +8,6 @@ from typing import Any
 
 from tokenyard.deploy.texts.commands import Nodes, Said
 
-__all__ = ["gpus_of_service", "machines_of_slurm"]
-
 _OPTION = re.compile(r"^[ \t]*#SBATCH[ \t]+(--?[\w-]{1,40})(?:[ \t=]+|(?<=-\w))(\S{1,200})", re.MULTILINE)
 _PER_NODE = ("--gres", "--gpus-per-node")
 _OF_ALL = ("--gpus", "-G")

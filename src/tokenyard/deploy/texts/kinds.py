@@ -44,8 +44,6 @@ from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_beginning
 
-__all__ = ["HOW", "MOST_OF_A_LOG", "started_by"]
-
 _LINE = "vllm serve"
 _STARTS_WITHIN = "a `vllm serve` stands in it, and not as a command that can be read"
 HOW = 'paste the whole line, for example "vllm serve MODEL --max-num-seqs 64"'

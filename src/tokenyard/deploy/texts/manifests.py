@@ -24,23 +24,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance
 from tokenyard.redaction import hidden_beginning
 
-__all__ = [
-    "containers_started",
-    "count_of",
-    "environment_of",
-    "gpu_named",
-    "gpu_of_labels",
-    "gpu_of_resources",
-    "interpolated",
-    "is_compose",
-    "is_word",
-    "labels_of_pod",
-    "labels_of_terms",
-    "with_config_maps",
-    "words_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which GPU labels and instance types of clouds name.
 

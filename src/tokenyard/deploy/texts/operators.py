@@ -28,18 +28,6 @@ from tokenyard.deploy.texts.scaling import range_of
 from tokenyard.deploy.vllm_serve.flags import flag_words
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "engines_of_ray",
-    "inspected_started",
-    "is_inspection",
-    "is_model_resource",
-    "is_model_service",
-    "is_ray_serve",
-    "model_resource_started",
-    "model_service_started",
-    "values_of_release",
-]
-
 _HUB = "hf://"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from tokenyard.deploy.texts.commands import ContainerCommand, HeaderNote, Said
 from tokenyard.deploy.texts.manifests import count_of
 
-__all__ = ["range_of", "scaled", "scalers_of", "unlisted"]
-
 _SCALERS = {
     "HorizontalPodAutoscaler": ("minReplicas", "maxReplicas", 1),
     "ScaledObject": ("minReplicaCount", "maxReplicaCount", 100),

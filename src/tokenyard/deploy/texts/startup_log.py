@@ -14,8 +14,6 @@ from tokenyard.deploy.texts.data import ReprError, read_repr
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.flags import flag_table, flag_words
 
-__all__ = ["is_startup_log", "log_started"]
-
 _ARGUMENTS = "non-default args: {"
 _ENGINE = re.compile(r"Initializing a V1 LLM engine \(v([\w.+-]{1,60})\) with config: ")
 _VERSION = re.compile(

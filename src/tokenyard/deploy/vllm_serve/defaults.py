@@ -12,28 +12,6 @@ from tokenyard.core.releases import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 
-__all__ = [
-    "ALLOW_LONG_MAX_MODEL_LEN",
-    "BLOCK_SIZE",
-    "DEFAULT_VERSION",
-    "GPU_MEMORY_UTILIZATION",
-    "KNOWN_VERSIONS",
-    "MEASURED_VERSION",
-    "OBEYED",
-    "RAY_V2_EXECUTOR",
-    "V2_MODEL_RUNNER",
-    "WORKER_METHOD",
-    "BatchLimits",
-    "batch_limits",
-    "batches_experts",
-    "captures_no_graphs",
-    "is_on",
-    "known_version",
-    "schedules_ahead",
-    "variable",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Variables of the environment that a replay obeys as vLLM does.
 

@@ -16,27 +16,6 @@ import msgspec
 from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "OTHER_NAMES",
-    "FlagEffect",
-    "FlagKind",
-    "FlagTable",
-    "GivenFlag",
-    "NamedFlag",
-    "RecordedFlag",
-    "VLLMFlag",
-    "dotted_value",
-    "flag_table",
-    "flag_words",
-    "read_value",
-    "readable_int",
-    "recorded_flags",
-    "setting_name",
-    "span_of",
-    "written_out",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A flag of ``vllm serve``: how it is written, and what it means to a replay.
 

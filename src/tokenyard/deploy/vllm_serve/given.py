@@ -26,9 +26,6 @@ from tokenyard.deploy.vllm_serve.shell import is_unresolved
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.redaction import hidden, hidden_text
 
-__all__ = ["GivenFlags", "ParsedArgs", "merged", "read_words", "spelled_out", "words_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # From the words of a command line to flags of ``vllm serve`` and their values.
 

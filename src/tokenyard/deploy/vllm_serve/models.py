@@ -11,21 +11,6 @@ from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.models.named import config_of
 from tokenyard.models.spec import ModelSpec
 
-__all__ = [
-    "HUB_IDS",
-    "ONLINE",
-    "Changed",
-    "KnownModel",
-    "check_activations",
-    "check_method",
-    "hub_id",
-    "known_as",
-    "loads_encoders",
-    "online_quantization",
-    "overridden",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.
 #

@@ -19,17 +19,6 @@ from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, open_input, read_input
 from tokenyard.redaction import HIDDEN, hidden, hidden_beginning, hidden_environment, hidden_text, is_secret_name
 
-__all__ = [
-    "MOST_BYTES",
-    "ServeLine",
-    "check_joined",
-    "config_words",
-    "read_config_file",
-    "read_serve_line",
-    "read_serve_text",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A file of flags for ``--config``, as ``vllm serve`` reads it: YAML, flat or nested.
 

@@ -10,18 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-__all__ = [
-    "MOST_CHARACTERS",
-    "Command",
-    "ShellError",
-    "Word",
-    "WordPart",
-    "commands",
-    "expanded",
-    "is_unresolved",
-    "split_words",
-]
-
 MOST_CHARACTERS = 1 << 16
 """Most characters of a command line, a script, or what variables make of one."""
 

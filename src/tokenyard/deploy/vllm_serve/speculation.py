@@ -11,8 +11,6 @@ from tokenyard.core.profiles import DecisionProfile
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["AskedSpeculation", "check_drafts", "read_speculation", "token_budget"]
-
 _LIKE_EAGLE = ("eagle", "eagle3", "mtp")
 """Drafts come from the target's hidden states, and the last matched block is computed again."""
 _PLAIN = {

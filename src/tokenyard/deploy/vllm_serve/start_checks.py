@@ -12,29 +12,6 @@ from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.layers import LatentAttention, MoE, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
 
-__all__ = [
-    "BACKENDS",
-    "MOST_NODES",
-    "check_adapter_drafts",
-    "check_adapters",
-    "check_context_parallel",
-    "check_draft_room",
-    "check_expert_blocks",
-    "check_experts",
-    "check_kv_dtype",
-    "check_length",
-    "check_limits",
-    "check_local_engines",
-    "check_media_cache",
-    "check_media_device",
-    "check_media_transport",
-    "check_model",
-    "check_parallelism",
-    "check_room",
-    "no_start",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What keeps ``vllm serve`` from starting, as far as its flags and sizes tell.
 

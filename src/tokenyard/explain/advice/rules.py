@@ -18,27 +18,6 @@ from tokenyard.trace.facts import RepeatedFacts, StepFacts, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import STEP_REASONS, Reason
 
-__all__ = [
-    "Advice",
-    "Comparison",
-    "Condition",
-    "Cost",
-    "Effect",
-    "Frame",
-    "Part",
-    "Rule",
-    "RuleBook",
-    "RuleReader",
-    "Sentence",
-    "SymptomCounter",
-    "SymptomRules",
-    "Symptoms",
-    "Trial",
-    "advise",
-    "rule_book",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a proposed change would do: the figures of a replay with it, beside those of the run.
 

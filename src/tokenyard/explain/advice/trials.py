@@ -10,19 +10,6 @@ from typing import Any, NamedTuple
 from tokenyard.explain.advice.rules import Advice, Cost, Effect, Trial
 from tokenyard.explain.report.report import Report
 
-__all__ = [
-    "Change",
-    "best_of",
-    "changes_for",
-    "cost_of",
-    "gain_of",
-    "objective_of",
-    "price_of",
-    "trial_of",
-    "worth_their_cost",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # From advice to concrete changes that can be replayed: a setting, its new value, and the flag that sets it.
 #

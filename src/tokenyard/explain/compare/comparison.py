@@ -27,17 +27,6 @@ from tokenyard.trace.reader import TraceReader, find_ranks
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import settings_of
 
-__all__ = [
-    "COMPARISON_VERSION",
-    "Figure",
-    "SettingDifference",
-    "TraceComparison",
-    "compare_traces",
-    "differing_settings",
-    "figures",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Every number of two reports, side by side.
 

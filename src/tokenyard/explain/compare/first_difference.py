@@ -20,28 +20,6 @@ from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, StepDecision, St
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Place
 
-__all__ = [
-    "Alignment",
-    "DecidedStep",
-    "Fate",
-    "FateKind",
-    "FirstDifference",
-    "JobPair",
-    "JobSpan",
-    "Moment",
-    "MomentPair",
-    "PartedRequest",
-    "Parting",
-    "StateDifference",
-    "align_jobs",
-    "align_moments",
-    "decided_step",
-    "fate_of",
-    "first_difference",
-    "seen_before",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Two traces laid beside each other: at the same steps, at the same times since their starts, or job by job.
 

@@ -10,8 +10,6 @@ import msgspec
 
 from tokenyard.explain.render.table import RowTable
 
-__all__ = ["Answer"]
-
 
 class Answer:
     """Mixed into answers, in front of ``msgspec.Struct``: ``print`` shows what the command line prints.

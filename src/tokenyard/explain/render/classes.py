@@ -10,8 +10,6 @@ from tokenyard.explain.render.parts import goodput_of, print_section, table_of
 from tokenyard.explain.render.units import duration, milliseconds
 from tokenyard.explain.report.classes import Classes
 
-__all__ = ["print_classes"]
-
 _FIGURES = ("requests", "TTFT p50", "p95", "p99", "TPOT p95", "E2E p95")
 
 

@@ -32,9 +32,6 @@ from tokenyard.redaction import plain
 from tokenyard.trace.facts import held_by_reason
 from tokenyard.vocabulary import PLACES, Place, meaning_of
 
-__all__ = ["print_comparison", "print_parting"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Where two traces part, in a terminal: the first different decision, and what either trace knew when it was taken.
 

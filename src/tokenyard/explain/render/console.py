@@ -10,8 +10,6 @@ from rich.segment import Segment
 
 from tokenyard.redaction import plain_lines
 
-__all__ = ["PlainConsole", "printed"]
-
 _WIDTH = 110
 
 

@@ -12,8 +12,6 @@ from tokenyard.explain.report.figures import LatencyFigures
 if TYPE_CHECKING:
     from tokenyard.explain.report.report import Report
 
-__all__ = ["report_html"]
-
 _LATENCIES = (("queue", "queue_ms"), ("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("ITL", "itl_ms"), ("E2E", "e2e_ms"))
 _FIGURES = ("mean", "p50", "p90", "p95", "p99", "max")
 

@@ -21,20 +21,6 @@ from tokenyard.redaction import plain
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import reason_meaning
 
-__all__ = [
-    "advice_of",
-    "clients_of",
-    "deployment_table",
-    "fitting",
-    "goodput_of",
-    "print_section",
-    "ranks_table",
-    "reasons_of",
-    "replicas_of",
-    "table_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What the printed answers are laid out with: sections with a title, and tables without lines.
 

@@ -29,8 +29,6 @@ from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
 from tokenyard.vocabulary import BUCKETS, Bucket
 
-__all__ = ["print_report"]
-
 _STYLE = {
     Bucket.TOK_BUDGET: "yellow",
     Bucket.KV_EXHAUSTED: "red",

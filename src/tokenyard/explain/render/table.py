@@ -19,8 +19,6 @@ from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.files import arrow
 from tokenyard.redaction import plain
 
-__all__ = ["Column", "RowTable", "column_of", "table_from"]
-
 Column = npt.NDArray[Any]
 _SHOWN = 10
 """Rows in a notebook, and in a terminal."""

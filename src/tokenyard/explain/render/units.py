@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "count_of", "duration", "gigabytes", "milliseconds", "percent", "short_count", "shorten"]
-
 
 def count(value: float | None) -> str:
     """12,031; a dash if it is not known."""

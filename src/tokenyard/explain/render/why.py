@@ -17,8 +17,6 @@ from tokenyard.redaction import plain
 from tokenyard.trace.files import Partial
 from tokenyard.vocabulary import PLACES, Place, meaning_of, reason_meaning
 
-__all__ = ["print_stuck", "print_waiting", "print_why"]
-
 _SPANS_SHOWN = 30
 _REASONS_EXPLAINED = 6
 _ID_WIDTH = 28

@@ -20,8 +20,6 @@ from tokenyard.trace.reader import ReadNotes
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.vocabulary import Bucket, StepReason
 
-__all__ = ["ReportBuilder"]
-
 
 class ReportBuilder:
     """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are.

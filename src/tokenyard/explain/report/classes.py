@@ -16,8 +16,6 @@ from tokenyard.explain.render.table import Column, RowTable, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
 from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
 
-__all__ = ["ClassFigures", "ClassSLOs", "Classes", "classes_of", "slos_by_class"]
-
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 _MOST_VALUES = 16
 """Different numbers that are classes of their own; more of them are put into ranges."""

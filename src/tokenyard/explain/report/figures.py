@@ -12,19 +12,6 @@ import numpy.typing as npt
 from tokenyard.trace.facts import StepFacts, micros
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 
-__all__ = [
-    "STEPS_KEPT",
-    "ArrivalRow",
-    "Arrivals",
-    "ArrivalsCounter",
-    "LatencyFigures",
-    "Series",
-    "StepFigures",
-    "TokenGaps",
-    "WeightedSeries",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Numbers gathered one by one, and their mean and percentiles.
 

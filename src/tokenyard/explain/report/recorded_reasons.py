@@ -9,8 +9,6 @@ import msgspec
 from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 
-__all__ = ["KVMeans", "RecordedReason", "RecordedReasonCounter", "free_share"]
-
 
 def free_share(facts: StepFacts) -> float | None:
     """Share of the pool that was free before a step."""

@@ -23,26 +23,6 @@ from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import DeploymentHeader, deployment_of
 from tokenyard.trace.steps import BadLine
 
-__all__ = [
-    "DEFAULT_BYTES_PER_BLOCK",
-    "REPORT_VERSION",
-    "ClientFigures",
-    "Header",
-    "HitRate",
-    "RankShare",
-    "ReadingGaps",
-    "ReplicaChange",
-    "ReplicaFigures",
-    "Report",
-    "SpeculationCounter",
-    "SpeculationFigures",
-    "Throughput",
-    "header_of",
-    "infer_gpu",
-    "kv_bytes",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What clients saw who hang up after a time and ask again.
 

@@ -17,20 +17,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.report.figures import LatencyFigures, Series, TokenGaps
 from tokenyard.trace.schema import RequestFinished
 
-__all__ = [
-    "MILLISECONDS",
-    "SLO",
-    "SLO_FIGURES",
-    "Goodput",
-    "LatencyCounter",
-    "Objective",
-    "SLOs",
-    "goodput_of",
-    "read_slos",
-    "slo_texts",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Service-level objectives: bounds on latencies, and how many requests stayed within them (goodput).
 #

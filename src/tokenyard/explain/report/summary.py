@@ -18,9 +18,6 @@ from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace, Step, find_ranks
 from tokenyard.trace.steps import facts_of
 
-__all__ = ["EnginePart", "joined_report", "summarize"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # One report of several engines, and what each of them had of the run.
 

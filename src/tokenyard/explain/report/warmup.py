@@ -7,8 +7,6 @@ import msgspec
 from tokenyard.trace.facts import Drafts, FactSink, RepeatedFacts, StepFacts
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 
-__all__ = ["AfterWarmup"]
-
 
 class AfterWarmup:
     """A ``FactSink`` that hands on the requests that arrive from ``warmup`` seconds on, and the steps from then on.

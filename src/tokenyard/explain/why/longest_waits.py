@@ -18,8 +18,6 @@ from tokenyard.trace.facts import RequestTimeline
 from tokenyard.trace.files import Partial
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["LongWait", "RankWaiting", "Waiting", "waiting"]
-
 _LISTED = 10
 
 

@@ -9,8 +9,6 @@ from tokenyard.explain.why.timeline import TimelineReader
 from tokenyard.trace.export.spans import SpanSender, send_spans
 from tokenyard.trace.reader import RankTrace, TraceReader
 
-__all__ = ["send_traces"]
-
 _EARLIEST_UNIX = 946_684_800.0
 """The year 2000: a clock that shows less is a virtual one."""
 

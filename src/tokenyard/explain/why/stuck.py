@@ -21,8 +21,6 @@ from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, Refusal
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Reason, is_event, is_for_good
 
-__all__ = ["LONG", "Standstills", "StuckPlace", "standstills"]
-
 LONG = 100
 """Steps in a row: far more than any way out takes."""
 _AT_THE_END = 2

@@ -13,9 +13,6 @@ from tokenyard.trace.reader import TraceReader, find_ranks
 from tokenyard.trace.schema import RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import Step
 
-__all__ = ["Reconstruction", "StepReader", "TimelineReader", "timeline_readers"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Arrivals and ends in a trace that does not record them: pieced together from who is in which queue at which step.
 #

@@ -21,9 +21,6 @@ from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFin
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["Account", "OpenWait", "WaitTracker", "WaitWatcher", "until_seen"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a request waits for before the first step that sees it: its way to the scheduler, a step that runs, or none.
 

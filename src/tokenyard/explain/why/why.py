@@ -29,9 +29,6 @@ from tokenyard.trace.schema import KVNumbers
 from tokenyard.trace.steps import Step
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["WHY_VERSION", "JobNamedError", "Phases", "ReasonShare", "Span", "Why", "draw", "phases_of", "why", "why_of"]
-
-
 WHY_VERSION = 1
 _IDS_REMEMBERED = 10_000
 """Ids among which a mistyped one is looked for."""

@@ -18,8 +18,6 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.models.reading.fields import Fields
 
-__all__ = ["Expressions", "Fill"]
-
 Fill = int | bool | str
 """What fills a piece: a number, or an expression."""
 

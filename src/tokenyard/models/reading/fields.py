@@ -8,8 +8,6 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import MISSING, ConfigError
 
-__all__ = ["Fields"]
-
 
 class Fields:
     """One JSON object. ``defaults`` are those of the model's configuration class, for files that rely on them."""

@@ -15,8 +15,6 @@ from typing import Any
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.parts import ConfigReader
 
-__all__ = ["check_unread", "harmless_by_rule", "may_matter"]
-
 _MATTERS = re.compile(
     r"window|layer|expert|head|dim$|_dim|_size$|rank|interval|period|pattern|mamba|ssm|conv|linear|kv_|^num_|quant|share"
     r"|lora|state|chunk|moe|mlp|attn|attention|sparse|block|index|adapter|depth|hidden"

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-__all__ = ["MOST_CHARACTERS", "MOST_WORK", "ModulePattern", "PatternError", "Work", "glob_pattern", "module_pattern"]
-
 MOST_CHARACTERS = 500
 """The longest pattern that is read."""
 MOST_WORK = 30_000_000

@@ -20,8 +20,6 @@ from tokenyard.models.reading.pieces import ArchitectureRow, Experts, Grouped
 from tokenyard.models.reading.rows_dense import windowed
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
-__all__ = ["INNER", "ORDINARY", "TYPES", "checkpoint_bytes", "weighed"]
-
 ORDINARY = ArchitectureRow(
     mixers=windowed(
         Grouped(

@@ -9,9 +9,6 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.spec import EncoderSpec
 
-__all__ = ["MOST_LAYERS", "ConfigReader", "Stack"]
-
-
 MOST_LAYERS = 10_000
 """Far more than any model has; a file that names more is a mistake, or is meant to take long."""
 

@@ -34,23 +34,6 @@ from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
 from tokenyard.models.spec import EncoderSpec
 
-__all__ = [
-    "ArchitectureRow",
-    "Convolution",
-    "DeltaNet",
-    "Dense",
-    "Experts",
-    "Grouped",
-    "HeadState",
-    "KimiDelta",
-    "Latent",
-    "Reader",
-    "SelectiveState",
-    "Tower",
-    "read_row",
-    "varied",
-]  # fmt: skip
-
 NAMES = {
     "hidden": "hidden_size",
     "layers": "num_hidden_layers",

@@ -14,8 +14,6 @@ from tokenyard.models.layers import WeightFormat, plain_format
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 
-__all__ = ["METHODS", "Quantization", "read_quantization"]
-
 Matches = Callable[[str, str], bool]
 """(module, entry of the list of modules left alone) -> whether it is meant."""
 

@@ -26,9 +26,6 @@ from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A model from a ``config.json``: opens the file, picks the row, checks that nothing was overlooked.
 #

@@ -6,26 +6,6 @@ from dataclasses import replace
 
 from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Grouped, varied
 
-__all__ = [
-    "ALL_WINDOWED",
-    "BIASED",
-    "COMMAND_R2",
-    "ERNIE",
-    "EXAONE4",
-    "GEMMA",
-    "GEMMA2",
-    "GEMMA3",
-    "GLM4",
-    "LLAMA",
-    "MISTRAL",
-    "MUSE_GLIMMER",
-    "QWEN2",
-    "QWEN3",
-    "ROWS",
-    "windowed",
-]
-
-
 BIASED = Grouped(qkv_bias="attention_bias", output_bias="attention_bias")
 
 

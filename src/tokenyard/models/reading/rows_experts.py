@@ -7,9 +7,6 @@ from dataclasses import replace
 from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Experts, Grouped, Latent, varied
 from tokenyard.models.reading.rows_dense import ALL_WINDOWED, BIASED, COMMAND_R2, EXAONE4, windowed
 
-__all__ = ["DEEPSEEK", "GEMMA4", "GLM4_MOE", "LLAMA4", "QWEN3_MOE", "ROWS"]
-
-
 MIXTRAL = ArchitectureRow(
     mixers=windowed(Grouped()),
     order=ALL_WINDOWED,

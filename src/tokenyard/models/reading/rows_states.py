@@ -18,9 +18,6 @@ from tokenyard.models.reading.pieces import (
 from tokenyard.models.reading.rows_dense import BIASED
 from tokenyard.models.reading.rows_experts import DEEPSEEK, QWEN3_MOE
 
-__all__ = ["LFM2", "QWEN3_5", "ROWS"]
-
-
 _PLAIN = {"full_attention": (Grouped(),)}
 QWEN3_NEXT = varied(
     QWEN3_MOE,

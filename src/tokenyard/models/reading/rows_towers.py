@@ -22,9 +22,6 @@ from tokenyard.models.reading.rows_dense import (
 from tokenyard.models.reading.rows_experts import DEEPSEEK, GEMMA4, GLM4_MOE, LLAMA4, QWEN3_MOE
 from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 
-__all__ = ["ROWS"]
-
-
 _VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
 GEMMA3_VISION = varied(
     GEMMA3,

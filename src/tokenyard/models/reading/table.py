@@ -10,7 +10,5 @@ from __future__ import annotations
 from tokenyard.models.reading import rows_dense, rows_experts, rows_states, rows_towers
 from tokenyard.models.reading.pieces import ArchitectureRow
 
-__all__ = ["ROWS"]
-
 ROWS: dict[str, ArchitectureRow] = {**rows_dense.ROWS, **rows_experts.ROWS, **rows_states.ROWS, **rows_towers.ROWS}
 """By the name in ``architectures``."""

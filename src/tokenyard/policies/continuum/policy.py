@@ -22,19 +22,6 @@ from tokenyard.policies.continuum.ttl import (
 )
 from tokenyard.policies.simple import Key, KeyedPolicy
 
-__all__ = [
-    "Continuum",
-    "Program",
-    "Programs",
-    "QueueRank",
-    "continuum_fixed",
-    "continuum_share",
-    "continuum_ttl",
-    "queue_rank",
-    "requeue",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The order of a CONTINUUM queue: preempted turns, then turns of pinned jobs, then by the arrival of the program.
 

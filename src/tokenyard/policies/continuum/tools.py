@@ -12,9 +12,6 @@ from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.tokenizer import Decode, load_tokenizer
 
-__all__ = ["PARSERS", "Parser", "ToolReader", "fenced_bash", "json_function_calls", "named_parser", "openai_tool_calls"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Parsers: which tool does a turn's text call? Three by name; ``ToolReader`` takes one of your own.
 #

@@ -12,25 +12,6 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError
 
-__all__ = [
-    "COLD_START_SAMPLES",
-    "CostBenefit",
-    "FinishedTurn",
-    "FixedThreshold",
-    "FloatArray",
-    "MemoryShare",
-    "Memoryfulness",
-    "Observations",
-    "PrefillReload",
-    "QueueingDelay",
-    "ToolCallEstimator",
-    "TtlRule",
-    "best_shared_ttl",
-    "best_ttl",
-    "cold_ttl",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Two quantities learnt from the past: how long evicted turns queue, and how much a turn's number tells.
 

@@ -25,8 +25,6 @@ from tokenyard.questions.scenario import OnCount, counting_of
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.formula import Parallelism
 
-__all__ = ["accuracy"]
-
 
 def accuracy(
     files: str | PathLike[str] | Iterable[str | PathLike[str]] = (),

@@ -17,9 +17,6 @@ from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
-__all__ = ["ClosedLoop", "Ended", "Schedule", "draw_lengths", "run_closed_loop", "run_in_stretches"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A closed loop: as many requests in flight as there are users, the next one sent when one ends.
 #

@@ -19,26 +19,6 @@ from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.known_error import SentLoad
 
-__all__ = [
-    "GROUPINGS",
-    "AccuracyReport",
-    "AccuracyRow",
-    "Errors",
-    "Prediction",
-    "Quantity",
-    "Schedules",
-    "errors_of",
-    "front_end_seconds",
-    "grouped",
-    "load_of",
-    "loop_of",
-    "predict",
-    "row_of",
-    "row_of_run",
-    "together",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What we would have said of measured points: a closed loop on the deployment, with the calibrated step times.
 #

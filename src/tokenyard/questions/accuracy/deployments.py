@@ -20,9 +20,6 @@ from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE
 
-__all__ = ["Recipe", "measured_model", "recipe_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The models of the measured points, by name and precision, as the checkpoints that were served are made.
 

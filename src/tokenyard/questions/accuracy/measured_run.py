@@ -32,8 +32,6 @@ from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import RanksLatency
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
 
-__all__ = ["MeasuredRun", "ReplayedTimes", "RunComparison", "calibrated", "compare_run", "read_run", "replay_run"]
-
 Floats = npt.NDArray[np.float64]
 
 

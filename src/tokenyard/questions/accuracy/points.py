@@ -22,23 +22,6 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.questions.accuracy.deployments import Recipe, measured_model, recipe_of
 from tokenyard.steptime.formula import Parallelism, work_counts
 
-__all__ = [
-    "HOW_TO_GET",
-    "PACKAGE",
-    "TABLE",
-    "Engine",
-    "Point",
-    "Unread",
-    "installed_points",
-    "json_object",
-    "json_rows",
-    "kv_tokens",
-    "read_bench_result",
-    "read_points",
-    "table_rows",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Files of measurements, opened and bounded as every input is.
 

@@ -19,31 +19,6 @@ from tokenyard.questions.sweeping.rows import Row, Setting, rows_table, words_of
 from tokenyard.trace.start import DeploymentHeader
 from tokenyard.vocabulary import REASONS, Reason
 
-__all__ = [
-    "PLAN_VERSION",
-    "AchievableBound",
-    "Goal",
-    "LargestLoad",
-    "LoadSearch",
-    "Plan",
-    "ServedSplit",
-    "best_of",
-    "few_requests",
-    "floors_of",
-    "front_of",
-    "incumbent_of",
-    "is_feasible",
-    "largest_load",
-    "limits_of",
-    "meets_alone",
-    "nearest",
-    "next_best",
-    "price_of",
-    "sentence_of",
-    "value_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a plan is to reach, and which of two rows reaches more of it.
 

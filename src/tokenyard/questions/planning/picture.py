@@ -9,8 +9,6 @@ from math import floor, log10
 from tokenyard.questions.planning.answer import Goal, Plan, is_feasible, value_of
 from tokenyard.questions.sweeping.rows import Row, words_of
 
-__all__ = ["draw", "page"]
-
 _WIDTH, _HEIGHT = 720, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 30, 60, 60
 _HELD, _MISSED, _CHOSEN = "#4c78a8", "#bab0ac", "#e45756"

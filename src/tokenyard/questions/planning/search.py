@@ -17,9 +17,6 @@ from tokenyard.questions.sweeping.measuring import Incumbent, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
 
-__all__ = ["Searched", "Trying", "search"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The variants of a plan, replayed one after the other or some side by side: what is known of each, on disk if wanted.
 

@@ -10,8 +10,6 @@ from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow,
 from tokenyard.steptime.constants import Constants
 from tokenyard.steptime.known_error import LEFT_OUT
 
-__all__ = ["left_out_table", "print_accuracy"]
-
 _MOST_SHOWN = 5
 
 

@@ -15,8 +15,6 @@ from tokenyard.questions.planning.answer import Goal, LargestLoad, Plan, ServedS
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
 
-__all__ = ["print_plan"]
-
 _MOST_OF_THE_FRONT = 12
 _MOST_PROBLEMS = 5
 

@@ -10,8 +10,6 @@ from rich.table import Table
 from tokenyard.explain.render.parts import deployment_table, print_section
 from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
 
-__all__ = ["print_policies"]
-
 _WIDEST = 1000
 """Columns that no table needs."""
 _ALIKE = (

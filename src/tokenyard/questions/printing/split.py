@@ -9,8 +9,6 @@ from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.questions.split import SplitReport
 
-__all__ = ["print_split"]
-
 
 def _engines(number: int, side: str) -> str:
     return f"{number} {side} engines" if number > 1 else f"{side} engine"

@@ -8,8 +8,6 @@ from rich.table import Table
 from tokenyard.questions.compare import Interval
 from tokenyard.questions.study import Study, StudyCell
 
-__all__ = ["print_study"]
-
 
 def print_study(study: Study, console: Console) -> None:
     """Means with intervals of 95 %; below each, how far the cell is from the first one, seed by seed."""

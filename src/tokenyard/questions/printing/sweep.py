@@ -16,8 +16,6 @@ from tokenyard.questions.sweep import SweepResult
 from tokenyard.questions.sweeping.rows import Row, words_of
 from tokenyard.redaction import plain
 
-__all__ = ["print_sweep"]
-
 _SHOWN = 20
 """Rows that are printed, and problems; the table has all of them."""
 

@@ -13,8 +13,6 @@ from tokenyard.explain.render.units import count, count_of, duration, millisecon
 from tokenyard.questions.recorded.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
 from tokenyard.redaction import plain
 
-__all__ = ["off_by", "print_check", "print_whatif"]
-
 _SHOWN = (
     ("ttft_ms.mean", "TTFT, mean"),
     ("ttft_ms.p90", "TTFT, p90"),

@@ -22,25 +22,6 @@ from tokenyard.trace.reader import TraceReader, ingress_of, taken_in_at_once
 from tokenyard.trace.schema import RequestArrived
 from tokenyard.trace.steps import Step
 
-__all__ = [
-    "ANSWER_VERSION",
-    "FIGURES",
-    "REPLAY",
-    "Check",
-    "FigureAnswer",
-    "FitQuality",
-    "FrontEnd",
-    "Mover",
-    "ReasonAnswer",
-    "SelfCheck",
-    "StepWatch",
-    "VariantAnswer",
-    "WhatIf",
-    "change_of",
-    "recorded_ways",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it.
 

@@ -44,9 +44,6 @@ from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step
 from tokenyard.workload.load import doubt_of_policy
 
-__all__ = ["Baseline", "Driven", "EndTimes", "StepComparison", "answer", "drive", "replay_as_it_was"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Who watches the replays of a what-if: when every request ended, and whether the steps are those of the trace.
 

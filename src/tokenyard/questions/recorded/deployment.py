@@ -28,8 +28,6 @@ from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import PlannedDeployment
 from tokenyard.trace.start import deployment_of
 
-__all__ = ["RecordedDeployment", "Told", "of_version", "planned", "recorded_deployment"]
-
 _MODEL = "calibrated"
 _HOW = 'say what it was with --recorded "vllm serve MODEL ..." and --recorded-gpu NAME'
 _COUNTED = ("num_gpu_blocks_override", "kv_cache_memory_bytes")

@@ -14,9 +14,6 @@ from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArriv
 from tokenyard.trace.steps import Step
 from tokenyard.workload.record import Segment, StreamTokens, TokenSource, Workload, WorkloadRequest, seed_of
 
-__all__ = ["Origin", "RecordedBlocks", "RecordedRequests"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Prompts of a trace: numbered blocks, made into tokens that share what the recorded prompts shared.
 #

@@ -43,17 +43,6 @@ from tokenyard.trace.start import deployment_of
 from tokenyard.vocabulary import known_policies
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "RecordedConfig",
-    "RecordedRun",
-    "StepFit",
-    "fitted_to_features",
-    "fitted_to_model",
-    "read_run",
-    "recorded_config",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The configuration that a trace names, as the scheduler takes it; vLLM's as well, written by our classes inside it.
 

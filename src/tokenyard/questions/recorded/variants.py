@@ -25,22 +25,6 @@ from tokenyard.steptime.known_error import KnownError
 from tokenyard.steptime.model import LatencyModel
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "CHANGEABLE",
-    "FLAGS",
-    "PlannedDeployment",
-    "Variant",
-    "as_it_was",
-    "check_longest",
-    "check_prefixes",
-    "each_of",
-    "read_variant",
-    "redeployed",
-    "split_settings",
-    "variant_with",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What may be changed in a what-if: settings by vLLM's names, applied to the run that was recorded.
 

@@ -31,21 +31,6 @@ from tokenyard.trace.schema import TraceStart
 from tokenyard.workload.load import turn_orders
 from tokenyard.workload.record import Workload
 
-__all__ = [
-    "EarlyStop",
-    "EngineRecord",
-    "HeldBy",
-    "Incumbent",
-    "PreparedVariant",
-    "ReplayOutcome",
-    "SLOWatch",
-    "VariantSource",
-    "VariantWorker",
-    "folder_of",
-    "replayed",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Ending a replay early: what is certain of its end before it is there.
 #

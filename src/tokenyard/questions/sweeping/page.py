@@ -19,8 +19,6 @@ import msgspec
 
 from tokenyard.questions.sweeping.rows import TRACES, Row, Setting, words_of
 
-__all__ = ["MEASURES", "Measure", "front_of_measures", "page"]
-
 _WIDTH, _HEIGHT = 1080, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 60, 56, 20
 _NARROWEST = 100

@@ -19,28 +19,6 @@ from tokenyard.explain.render.table import RowTable, column_of
 from tokenyard.explain.report.report import Report
 from tokenyard.files import LOCK, FolderInUseError, FolderLock
 
-__all__ = [
-    "FIGURES",
-    "FINISHED",
-    "SWEEP",
-    "TRACES",
-    "Journal",
-    "Row",
-    "Setting",
-    "Settings",
-    "figures_of",
-    "key_of",
-    "quoted",
-    "read_finished",
-    "read_values",
-    "require_parquet",
-    "rows_table",
-    "table_columns",
-    "word_of",
-    "words_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The one way in which commands write settings and their values: ``max_num_seqs=64,128``.
 #

@@ -25,20 +25,6 @@ from tokenyard.errors import ConfigError, FileError, MissingExtraError
 from tokenyard.files import read_input
 from tokenyard.questions.sweeping.rows import Row, Setting, Settings, key_of, read_values
 
-__all__ = [
-    "LOCAL_RAY",
-    "MOST_PROCESSES",
-    "Converter",
-    "Grid",
-    "Job",
-    "Workers",
-    "measured",
-    "measured_on_ray",
-    "read_grid",
-    "read_variants",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which variants: a grid of settings, or a file of them (JSON, TOML, CSV).
 

@@ -22,8 +22,6 @@ from tokenyard.serve.text import TextTokenizer
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
 from tokenyard.workload.record import seed_of
 
-__all__ = ["Answer", "AnswerMaker", "MadeUpForms", "MadeUpText", "SpokenModel", "spoken_words"]
-
 Int64s = npt.NDArray[np.int64]
 
 _SAYING = (

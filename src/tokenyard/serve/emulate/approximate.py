@@ -9,8 +9,6 @@ from typing import Any
 
 from tokenyard.serve.text import ChatTemplate, TextTokenizer
 
-__all__ = ["ApproximateTokenizer", "RolesTemplate"]
-
 _PIECES = re.compile(r" ?[^\W\d_]{1,7}| ?\d{1,3}| ?[^\w\s]{1,3}| {1,16}|[^\w\s]|\s|[\w]")
 """Words up to seven letters are a token each, longer ones several; numbers go by threes, signs together."""
 _BYTES = 256

@@ -15,8 +15,6 @@ from tokenyard.serve.emulate.forms import vllm_error
 from tokenyard.serve.emulate.live import LiveEngines
 from tokenyard.serve.openai.fields import ApiError
 
-__all__ = ["Fault", "Faults", "FaultyNetwork", "read_fault"]
-
 _KINDS = Literal["slow_start", "crash", "cut", "hang", "status", "network", "throttle"]
 
 

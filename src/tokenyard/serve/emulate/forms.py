@@ -10,12 +10,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.serve.openai.fields import ApiError, as_api_error
+from tokenyard.serve.openai.fields import NO_JSON, ApiError, GenerationRequest, as_api_error
 from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 from tokenyard.serve.recorded_surface import Surface
 from tokenyard.web.connections import json_response
-
-__all__ = ["Forms", "on_error", "vllm_error"]
 
 _TYPES = {
     400: "BadRequestError",
@@ -31,7 +29,11 @@ _TYPES = {
 
 def vllm_error(error: ApiError) -> dict[str, Any]:
     """An error's body, as vLLM writes it."""
-    kind = _TYPES.get(error.status, "BadRequestError" if error.status < 500 else "InternalServerError")
+    kind = (
+        "Bad Request"
+        if error.code == NO_JSON
+        else _TYPES.get(error.status, "BadRequestError" if error.status < 500 else "InternalServerError")
+    )
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
 
 
@@ -61,9 +63,10 @@ class Forms:
             name: value for name, value in record.items() if name not in known
         }
 
-    def formed(self, kind: str, answer: AnswerWriter) -> AnswerWriter:
+    def formed(self, kind: str, answer: AnswerWriter, request: GenerationRequest) -> AnswerWriter:
         """An answer of a kind (``chat``, ``completion``) that is told in this form."""
-        return _Formed(self, kind, answer)
+        tells_usage = request.stream_options is not None and request.stream_options.include_usage
+        return _Formed(self, kind, answer, tells_usage=tells_usage)
 
     def usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
         """The tokens of a request."""
@@ -96,8 +99,9 @@ class Forms:
 class _Formed:
     """Tells another answer's chunks and whole."""
 
-    def __init__(self, forms: Forms, kind: str, answer: AnswerWriter) -> None:
-        self._forms, self._kind, self._answer = forms, kind, answer
+    def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, *, tells_usage: bool) -> None:
+        """``tells_usage``: a chunk with the usage is the last one, and has what the last one has."""
+        self._forms, self._kind, self._answer, self._tells_usage = forms, kind, answer, tells_usage
 
     async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
         """At once."""
@@ -123,8 +127,10 @@ class _Formed:
         for choice in chunk["choices"]:
             token_ids = choice.pop("token_ids", None)
             choice["prompt_token_ids"], choice["token_ids"] = None, token_ids
-            if choice["finish_reason"] is not None:
+            if choice["finish_reason"] is not None and not self._tells_usage:
                 chunk["system_fingerprint"] = self._forms.fingerprint
+        if not chunk["choices"]:
+            chunk["system_fingerprint"] = self._forms.fingerprint
         return [chunk]
 
     def _chat(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
@@ -132,7 +138,7 @@ class _Formed:
         if "usage" in chunk:
             chunk["usage"] = self._forms.usage(chunk["usage"])
         if not chunk["choices"]:
-            return [chunk]
+            return [{**chunk, "system_fingerprint": self._forms.fingerprint}]
         (choice,) = chunk["choices"]
         delta, told = choice["delta"], []
         if delta.pop("role", None) is not None:
@@ -150,6 +156,6 @@ class _Formed:
             made["stop_reason"] = choice["stop_reason"]
         made["token_ids"] = choice.get("token_ids")
         rest = {**chunk, "choices": [made]}
-        if is_last:
+        if is_last and not self._tells_usage:
             rest["system_fingerprint"] = self._forms.fingerprint
         return [*told, rest]

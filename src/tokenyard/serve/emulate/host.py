@@ -41,8 +41,6 @@ from tokenyard.steptime.model import MappedLatency
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.load import load_workload
 
-__all__ = ["EmulateSettings", "EmulatedLLM", "EmulatedModel", "Emulation", "emulate"]
-
 _MOST_SERVERS = 64
 _MOST_QUEUED = 1_000_000
 """vLLM's own queue has no end."""
@@ -438,8 +436,9 @@ def _counted(endpoint: str | None, rank: int) -> str | None:
     """The endpoint of an engine; where all addresses are meant it is this machine alone that listens."""
     if endpoint is None:
         return None
-    host, colon, port = endpoint.replace("*:", "127.0.0.1:", 1).rpartition(":")
-    return f"{host}{colon}{int(port) + rank}" if port.isdecimal() and int(port) else endpoint
+    own = endpoint.replace("//*:", "//127.0.0.1:", 1)
+    host, colon, port = own.rpartition(":")
+    return f"{host}{colon}{int(port) + rank}" if port.isdecimal() and int(port) else own
 
 
 # ---------------------------------------------------------------------------------------------------------------------

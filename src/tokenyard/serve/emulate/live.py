@@ -33,8 +33,6 @@ from tokenyard.serve.async_llm import StepNews
 from tokenyard.sim.loop import ARRIVAL, HANGING_UP, EngineGroup, Event
 from tokenyard.steptime.pace import VirtualClock
 
-__all__ = ["GroupStepper", "Lateness", "LiveEngines", "NewsOfSteps", "WallClock"]
-
 _LONGEST_TICK = 0.004
 """Seconds for which events are done before others in the event loop have their turn."""
 _LATE = 0.05

@@ -16,8 +16,6 @@ try:
 except ImportError:  # pragma: no cover - another Python than those that are supported
     _parser = ops = None
 
-__all__ = ["made_up_json", "made_up_match"]
-
 _DEEPEST = 12
 _MOST_ITEMS = 3
 _WORDS = ("alpha", "bravo", "cedar", "delta", "ember", "field", "grove", "harbor", "island", "jasper")

@@ -18,8 +18,6 @@ from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import SECTION, describe_run
 
-__all__ = ["recorder_of"]
-
 
 @contextmanager
 def recorder_of(deployment: Deployment, folder: Path | None) -> Iterator[Sequence[StepObserver]]:

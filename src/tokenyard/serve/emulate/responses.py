@@ -19,8 +19,6 @@ from tokenyard.serve.openai.chat import chat_prompt
 from tokenyard.serve.openai.fields import ChatCompletionRequest, bad_field, parse_body
 from tokenyard.serve.openai.generating import EventStream, cancel_on_disconnect, output_room, reply_at_once
 
-__all__ = ["Responses"]
-
 
 class _ResponsesRequest(ChatCompletionRequest, kw_only=True):
     """The fields that count here; others are passed over."""

@@ -37,8 +37,6 @@ from tokenyard.web.guard import Guard, is_loopback
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["ApiKeys", "Utilities", "make_api", "scraped", "together", "unknown_path"]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # API keys: who has none of them is told nothing but whether the server is well.

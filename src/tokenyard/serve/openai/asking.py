@@ -27,19 +27,6 @@ from tokenyard.serve.openai.fields import ApiError, GenerationRequest, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
 
-__all__ = [
-    "ClientLimits",
-    "EchoedPrompt",
-    "ServerContext",
-    "chat_logprobs",
-    "compiled",
-    "completion_logprobs",
-    "generation_params",
-    "prompt_logprobs",
-    "turn_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What all endpoints share: the engine, the names of its model, limits.
 
@@ -79,8 +66,8 @@ class ServerContext:
     """Makes what reads calls of tools out of an answer; None: answers are left as they are."""
     is_lenient: bool = False
     """Fields that are not known are passed over, as vLLM does."""
-    formed: Callable[[str, Any], Any] = lambda _, answer: answer
-    """Gives an answer of a kind (``chat``, ``completion``) another form."""
+    formed: Callable[[str, Any, Any], Any] = lambda _, answer, request: answer
+    """Gives an answer of a kind (``chat``, ``completion``) to a request another form."""
     script: Callable[[Any], Any] = lambda _: None
     """What is to be said to a chat, where that is known before; for servers without a model."""
     metrics: Callable[[], tuple[bytes, str]] | None = None

@@ -25,8 +25,6 @@ from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.served_model import GrammarSource, grammars_of, model_of, tokenizer_of
 from tokenyard.trace.start import describe_run
 
-__all__ = ["BuiltServer", "FrontSettings", "build_server", "unix_clock", "watch"]
-
 
 class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands between clients and an engine; names are those of the flags of ``tokenyard serve``."""

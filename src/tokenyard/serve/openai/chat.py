@@ -41,8 +41,6 @@ from tokenyard.serve.openai.tool_calls.forced import forced_call
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TemplateError
 
-__all__ = ["ChatCompletions", "chat_prompt"]
-
 _MOST_MESSAGES = 10_000
 _MOST_TOOLS = 1_024
 
@@ -167,7 +165,7 @@ class ChatCompletions:
         streams = start_streams(
             context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
         )
-        answer = context.formed("chat", _ChatAnswer(context, request, name, num_top or 0, parser))
+        answer = context.formed("chat", _ChatAnswer(context, request, name, num_top or 0, parser), request)
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
@@ -221,7 +219,9 @@ class _ChatAnswer:
                     choices.append({**self._choice(part, news), "message": message})
         head = {**self._head, "object": "chat.completion"}
         answer = {**head, "choices": choices, "usage": usage.record(), "prompt_logprobs": of_prompt}
-        return {**answer, **told_besides(self._request, last)}
+        if last is not None and self._request.return_token_ids:
+            answer["prompt_token_ids"] = list(last.prompt_token_ids)
+        return {**answer, **told_besides(last)}
 
     def _choice(self, part: CompletionOutput, news: ChoiceNews) -> dict[str, Any]:
         return {

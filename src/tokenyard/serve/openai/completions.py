@@ -26,8 +26,6 @@ from tokenyard.serve.openai.generating import (
     told_besides,
 )
 
-__all__ = ["Completions"]
-
 _DEFAULT_TOKENS = 16
 
 
@@ -61,7 +59,7 @@ class Completions:
             echo=bool(request.echo),
         )
         echoed = [self._echoed(request, each) for each in prompts]
-        answer = context.formed("completion", _CompletionAnswer(context, request, name, echoed))
+        answer = context.formed("completion", _CompletionAnswer(context, request, name, echoed), request)
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
@@ -107,11 +105,12 @@ class _CompletionAnswer:
                 choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
         in_order = sorted(choices, key=lambda each: each["index"])
         answer = {**self._head, "choices": in_order, "usage": usage.record()}
-        return {**answer, **told_besides(self._request, last)}
+        return {**answer, **told_besides(last)}
 
     def _whole_choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None
-        return {**self._choice(piece, part), "prompt_logprobs": of_prompt}
+        of_ids = {"prompt_token_ids": list(piece.output.prompt_token_ids)} if self._request.return_token_ids else {}
+        return {**self._choice(piece, part), "prompt_logprobs": of_prompt, **of_ids}
 
     def _choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         index = piece.prompt * self._per_prompt + part.index

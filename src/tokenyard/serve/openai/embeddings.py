@@ -17,8 +17,6 @@ from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.fields import EmbeddingRequest, parse_body, timed_out
 from tokenyard.serve.openai.generating import reply_at_once, request_id_of, tokenized_prompts
 
-__all__ = ["Embeddings"]
-
 
 class Embeddings:
     """The endpoint."""

@@ -13,39 +13,14 @@ from tokenyard.errors import TOO_LONG, EngineDeadError, QueueFullError, RequestE
 from tokenyard.files import has_more_brackets, is_nested_deeper
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
-__all__ = [
-    "IGNORED",
-    "MOST_NESTED",
-    "WITHOUT_EFFECT",
-    "ApiError",
-    "ChatCompletionRequest",
-    "CompletionRequest",
-    "DetokenizeRequest",
-    "EmbeddingRequest",
-    "GenerationRequest",
-    "JsonSchema",
-    "NamedFunction",
-    "NamedToolChoice",
-    "ParsedBody",
-    "ResponseFormat",
-    "StreamOptions",
-    "StructuredOutputs",
-    "TokenizeRequest",
-    "as_api_error",
-    "bad_field",
-    "going_down",
-    "on_api_error",
-    "parse_body",
-    "timed_out",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What went wrong, in the form of the OpenAI API: ``{"error": {"message", "type", "param", "code"}}``.
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OTHER_NAMES = {("messages", "logprobs"): "top_logprobs"}
 """What chats call a field of the engine's."""
+NO_JSON = "invalid_json"
+"""Code of the error for a body that cannot be read at all."""
 _RETRY_SECONDS = 1
 """Suggested with every 503."""
 
@@ -362,7 +337,7 @@ async def parse_body(request: Request, kind: type[_Kind], most_bytes: int, *, is
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, _no_json(body, error)) from None
+        raise ApiError(400, _no_json(body, error), code=NO_JSON) from None
     if not isinstance(fields, dict):
         raise ApiError(400, f"the body = {shown(fields)}: give an object")
     if is_lenient:

@@ -28,28 +28,6 @@ from tokenyard.serve.openai.fields import (
 )
 from tokenyard.web.connections import json_response
 
-__all__ = [
-    "AnswerWriter",
-    "Ending",
-    "EventStream",
-    "GoneError",
-    "PromptNews",
-    "Usage",
-    "cancel_on_disconnect",
-    "events_of",
-    "in_thread_if_long",
-    "on_gone",
-    "output_room",
-    "pieces",
-    "reply",
-    "reply_at_once",
-    "request_id_of",
-    "start_streams",
-    "tokenized_prompts",
-    "told_besides",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Clients that leave before they have their answer: what is being done for them ends.
 
@@ -189,13 +167,11 @@ class Usage:
         }
 
 
-def told_besides(request: GenerationRequest, output: GenerationOutput | None) -> dict[str, Any]:
+def told_besides(output: GenerationOutput | None) -> dict[str, Any]:
     """What a whole answer tells beside choices and usage, where there is any."""
     told: dict[str, Any] = {}
     if output is not None and output.kv_transfer_params is not None:
         told["kv_transfer_params"] = dict(output.kv_transfer_params)
-    if output is not None and request.return_token_ids:
-        told["prompt_token_ids"] = list(output.prompt_token_ids)
     return told
 
 

@@ -32,9 +32,6 @@ from tokenyard.serve.served_model import DEMO, load_core, make_demo_model
 from tokenyard.trace.config import TraceConfig
 from tokenyard.web.connections import RefusedError, json_body
 
-__all__ = ["REPLICA_HEADER", "Front", "Replica", "app"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # One engine and its application, as Ray Serve runs them.
 

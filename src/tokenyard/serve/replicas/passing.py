@@ -13,9 +13,6 @@ from tokenyard.errors import ConfigError, shown
 from tokenyard.serve.openai.assembly import FrontSettings
 from tokenyard.sim.routers import ROUTERS
 
-__all__ = ["Head", "ProxiedRequest", "ReplicaSettings", "answered", "read_settings"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a deployment file says under ``args``.
 

@@ -12,8 +12,6 @@ from tokenyard.core.request import Request
 from tokenyard.serve.replicas.routing import Balance, RoutedPrompt, as_request
 from tokenyard.sim.routers import Fleet, PrefixAffinity, router_maker
 
-__all__ = ["ReplicaRouter"]
-
 
 class ReplicaRouter(RequestRouter):  # type: ignore[misc] # Ray has no types
     """A router of the replay, behind Ray's interface. A request without a prompt goes to the least busy replica."""

@@ -13,9 +13,6 @@ from tokenyard.core.kv.hashing import BlockHasher
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.sim.routers import Router
 
-__all__ = ["Balance", "RoutedPrompt", "as_request", "prompt_of"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What a prompt is to a router: bytes, of which equal beginnings count.
 

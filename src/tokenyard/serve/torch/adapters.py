@@ -18,9 +18,6 @@ from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, text_of
 from tokenyard.serve.torch.checkpoint import require_torch
 
-__all__ = ["NO_ADAPTER", "Adapter", "AdapterSettings", "LoraLayer", "RowAdapters", "lora_modules_of", "read_adapter"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Which adapters an engine has, and how many of them a step may mix: vLLM's flag names.
 

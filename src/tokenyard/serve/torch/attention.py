@@ -14,19 +14,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import LayerCache, LayerGroup
 from tokenyard.serve.torch.checkpoint import ATTENTION, require_torch
 
-__all__ = [
-    "AttentionBatch",
-    "BlockBatch",
-    "HeldBlocks",
-    "KVTensors",
-    "LayerKV",
-    "PagedAttention",
-    "StepRows",
-    "elements_of",
-    "register_attention",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The KV cache's memory: every block id of the pool is a row in each of a few tensors.
 #

@@ -14,17 +14,6 @@ from tokenyard.models.layers import Attends, SoftmaxAttention
 from tokenyard.models.reading.read import read_model_file
 from tokenyard.models.spec import ModelSpec
 
-__all__ = [
-    "ATTENTION",
-    "DTYPES",
-    "LoadedModel",
-    "device_named",
-    "eos_token_ids",
-    "load_checkpoint",
-    "read_spec",
-    "require_torch",
-]
-
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What weights and KV cache can be of."""
 ATTENTION = "tokenyard_paged"

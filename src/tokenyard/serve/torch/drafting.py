@@ -18,9 +18,6 @@ from tokenyard.serve.torch.checkpoint import load_checkpoint, read_spec
 from tokenyard.serve.torch.model import BlockGroup, PagedModel
 from tokenyard.serve.torch.request_rows import NO_DRAFT, RequestRows
 
-__all__ = ["DraftModel", "Drafter", "NgramDrafter"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Where drafts come from; the request's own text is one place.
 

@@ -19,9 +19,6 @@ from tokenyard.serve.torch.attention import HeldBlocks
 from tokenyard.serve.torch.checkpoint import LoadedModel, require_torch
 from tokenyard.serve.torch.runner import ModelRunner
 
-__all__ = ["TorchEngineCore", "TorchExecutor"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The executor: one thread that runs a step after the other, while the scheduler's thread goes on.
 #

@@ -52,18 +52,6 @@ from tokenyard.serve.torch.request_rows import RequestRows
 from tokenyard.serve.torch.runner import ModelRunner
 from tokenyard.serve.torch.settings import EngineSettings, speculation_of, transfer_config_of
 
-__all__ = [
-    "CPU_SHARE",
-    "GPU_SHARE",
-    "ConnectorHalves",
-    "ModelParts",
-    "left_for_blocks",
-    "load_engine",
-    "make_transfers",
-    "run_dummy_step",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # How much memory the KV cache gets: what the engine may use, less the weights and the peak of a step, measured.
 

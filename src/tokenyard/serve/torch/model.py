@@ -12,8 +12,6 @@ from tokenyard.serve.torch.adapters import NO_ADAPTER, Adapter, RowAdapters
 from tokenyard.serve.torch.attention import BlockBatch, LayerKV, PagedAttention, StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
 
-__all__ = ["BlockGroup", "PagedModel"]
-
 
 class BlockGroup(NamedTuple):
     """A KV-cache group as attention sees it."""

@@ -21,8 +21,6 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.serve.torch.adapters import NO_ADAPTER
 from tokenyard.serve.torch.attention import StepRows
 
-__all__ = ["NO_DRAFT", "RequestRows", "Sampling"]
-
 NO_DRAFT = -1
 
 

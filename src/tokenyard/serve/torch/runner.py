@@ -30,8 +30,6 @@ from tokenyard.serve.torch.sampling import (
     token_logprobs,
 )
 
-__all__ = ["ModelRunner"]
-
 _SAMPLED_BYTES = 4
 """Least bytes of a logit when tokens are drawn."""
 

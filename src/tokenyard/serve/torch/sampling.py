@@ -16,20 +16,6 @@ from tokenyard.serve.torch.attention import StepRows
 from tokenyard.serve.torch.checkpoint import require_torch
 from tokenyard.serve.torch.request_rows import RequestRows, Sampling
 
-__all__ = [
-    "LogitRow",
-    "Pooler",
-    "PromptScores",
-    "accepted",
-    "adjust",
-    "apply_bitmask",
-    "needs_adjusting",
-    "sample",
-    "token_logprobs",
-    "uniform",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Random numbers that depend on a seed and a position alone: a request draws the same in any batch.
 #

@@ -13,8 +13,6 @@ from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, require_
 from tokenyard.errors import ConfigError
 from tokenyard.serve.torch.adapters import AdapterSettings
 
-__all__ = ["DraftSettings", "EngineSettings", "speculation_of", "transfer_config_of"]
-
 _MOST_BYTES = 1 << 50
 
 

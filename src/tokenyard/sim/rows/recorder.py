@@ -24,9 +24,6 @@ from tokenyard.trace.reader import Ingress, ingress_of
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Place, WaitState
 
-__all__ = ["STEP_COLUMNS", "CauseLog", "Floats", "RequestRow", "RowRecorder", "WaitPiece", "WaitRow"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Why requests waited, moment by moment: kept once for all of them, and looked up for one when asked for.
 #

@@ -27,8 +27,6 @@ from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.start import describe_run
 from tokenyard.vocabulary import WaitState
 
-__all__ = ["ReplayRows", "RowsOfEngine"]
-
 _CUT_SHORT = frozenset(("abort", "error"))
 """Ends of requests that did not get what they asked for: they have no time per token, and none from end to end."""
 _COUNTS = (

@@ -20,8 +20,6 @@ from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import columnar_writer
 from tokenyard.trace.files import PACKINGS, find_trace, is_columnar, raw_lines
 
-__all__ = ["Conversion", "OnProgress", "convert", "twin_of", "work_of"]
-
 OnProgress = Callable[[int], None]
 """Called now and then with the bytes of JSON text done so far."""
 _LINES_BETWEEN_REPORTS = 2_000

@@ -13,21 +13,6 @@ from tokenyard.errors import TraceError
 from tokenyard.files import Bounds
 from tokenyard.trace.schema import StepSnapshot, TraceStart
 
-__all__ = [
-    "BYTES",
-    "I32",
-    "I64",
-    "Column",
-    "FooterFacts",
-    "Keep",
-    "PageSizes",
-    "RowGroup",
-    "ThriftReader",
-    "check_group",
-    "row_groups_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Structs in Thrift's compact protocol, as Parquet's footer and page headers are: what is wanted is kept.
 #

@@ -27,20 +27,6 @@ from tokenyard.trace.schema import STEP_EVENTS
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = [
-    "EVENT_VIEWS",
-    "AnswerColumn",
-    "OutOfMemoryError",
-    "OutOfTimeError",
-    "QueryAnswer",
-    "QueryLimits",
-    "as_parquet",
-    "ask",
-    "in_child_process",
-    "keep_memory_within",
-    "needed",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Calls a function in a process of its own, whose time and memory end where they are said to end.

@@ -17,8 +17,6 @@ from tokenyard.trace.columnar.footer import FooterFacts, PageSizes, RowGroup, ch
 from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, arrow, columns_of, is_plain, parquet, pieces
 from tokenyard.trace.columnar.writing import VERSION
 
-__all__ = ["ColumnarReader", "columnar_reader"]
-
 _ROWS_AT_ONCE = 4_096
 _PIECE_BYTES = 8 << 20
 """Text of the rows that become lines at once, one row at least."""

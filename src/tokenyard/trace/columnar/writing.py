@@ -14,8 +14,6 @@ from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.footer import FooterFacts
 from tokenyard.trace.columnar.rows import RAW, TableRows, arrow, parquet
 
-__all__ = ["COMPRESSIONS", "VERSION", "ColumnarWriter", "columnar_writer"]
-
 VERSION = 1
 """Raised when a reader of the version before would read something wrong."""
 COMPRESSIONS = {"zstd": 9, "gzip": 6, "snappy": None, "none": None}

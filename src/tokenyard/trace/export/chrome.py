@@ -13,8 +13,6 @@ import msgspec
 from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice, TimelineSegment, numbers_of
 from tokenyard.trace.facts import RequestTimeline
 
-__all__ = ["ChromeWriter"]
-
 
 class ChromeWriter:
     """A ``TimelineSink`` that writes to a binary file, which stays the caller's to close; ``finish`` ends the JSON."""

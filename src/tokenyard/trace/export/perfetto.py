@@ -13,8 +13,6 @@ from tokenyard.errors import MissingExtraError
 from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice, TimelineSegment, numbers_of
 from tokenyard.trace.facts import RequestTimeline
 
-__all__ = ["PerfettoWriter", "messages"]
-
 _SEQUENCE = 1
 _PROCESS = 1
 """Track of the whole; the others stand below it."""

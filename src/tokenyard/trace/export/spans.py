@@ -17,8 +17,6 @@ from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.trace.export.timeline import TimelineSegment, numbers_of, segments_of
 from tokenyard.trace.facts import RequestTimeline
 
-__all__ = ["SpanSender", "send_spans"]
-
 _BATCH = 512
 """Spans sent at once."""
 _PATH = "/v1/traces"

@@ -9,18 +9,6 @@ from tokenyard.trace.facts import RequestTimeline, Wait, held_by_reason, main_re
 from tokenyard.trace.steps import Step, facts_of
 from tokenyard.vocabulary import WaitState
 
-__all__ = [
-    "COUNTERS",
-    "PreviousTurn",
-    "StepSlice",
-    "TimelineSegment",
-    "TimelineSink",
-    "emit_timeline",
-    "numbers_of",
-    "segments_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A timeline in segments: queued, prefill, decode, preempted, stalled, one after the other without overlap.
 

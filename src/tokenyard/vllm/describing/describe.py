@@ -378,11 +378,11 @@ def _answer(built: Any) -> dict[str, Any]:
 
 def _differences(model: ModelSpec, theirs: Mapping[int, Mapping[str, Any]], one: Any) -> Iterator[str]:
     """What the description comes to, beside vLLM's answers."""
-    from tokenyard.core.profiles import NEWEST
+    from tokenyard.core.profiles import nearest_version
     from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, versions
 
     version = versions()["vllm"]
-    planner = "0.22" if version.startswith("0.22") else NEWEST.vllm_version
+    planner = nearest_version(version)
     for tp, answer in theirs.items():
         ours = model.weight_bytes(tp)
         if abs(ours / answer["weights"] - 1) > _LARGEST_DIFFERENCE:

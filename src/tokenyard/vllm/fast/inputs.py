@@ -21,20 +21,6 @@ from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutpu
 from tokenyard.vllm import versions
 from tokenyard.vllm.job_of_request import turn_of
 
-__all__ = [
-    "FastGrammar",
-    "FastRequest",
-    "VllmHashes",
-    "answer_rows",
-    "bitmask",
-    "refresh_session",
-    "sync_tokens",
-    "translated_answer",
-    "translated_drafts",
-    "translated_request",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # vLLM's requests as ours. What only vLLM's records need rides along: no look-up, no second copy.
 

@@ -20,9 +20,6 @@ from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.inputs import FastRequest, refresh_session
 
-__all__ = ["FirstOutput", "OutputTranslation", "PlanTranslation", "num_cached", "translated_stats"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Our plan of a step as vLLM's ``SchedulerOutput``.
 

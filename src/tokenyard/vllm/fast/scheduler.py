@@ -34,8 +34,6 @@ from tokenyard.vllm.fast.records import OutputTranslation, PlanTranslation, tran
 from tokenyard.vllm.fast.settings import EncoderRoom, translated_settings
 from tokenyard.vllm.fast.tracing import CoreClock, attach_trace
 
-__all__ = ["AsyncFastScheduler", "FastScheduler", "NotComparedWarning"]
-
 logger = logging.getLogger(__name__)
 
 

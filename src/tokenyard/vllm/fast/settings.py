@@ -22,9 +22,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.vllm.kv_groups import KINDS, known_group
 from tokenyard.vllm.versions import installed_version, profile_name
 
-__all__ = ["EncoderRoom", "OurSettings", "check_options", "translated_settings"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Options of vLLM that FastScheduler does not serve: the engine ends at its start, and says which option it was.
 

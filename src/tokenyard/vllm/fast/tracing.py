@@ -15,8 +15,6 @@ from tokenyard.vllm.settings import trace_settings, warn_no_trace
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
 
-__all__ = ["CoreClock", "attach_trace"]
-
 
 @dataclass(frozen=True, slots=True)
 class CoreClock:

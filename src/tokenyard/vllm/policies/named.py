@@ -10,8 +10,6 @@ from typing import Any
 from tokenyard.errors import ConfigError
 from tokenyard.vocabulary import known_policies
 
-__all__ = ["POLICY_VARIABLE", "policy_of", "with_policy"]
-
 POLICY_VARIABLE = "TOKENYARD_POLICY"
 _DEFAULT = "continuum-ttl"
 

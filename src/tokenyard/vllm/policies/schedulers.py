@@ -7,8 +7,6 @@ from typing import Any
 from tokenyard.vllm.fast import FastScheduler
 from tokenyard.vllm.policies.named import policy_of, with_policy
 
-__all__ = ["AsyncContinuumScheduler", "ContinuumScheduler"]
-
 
 class ContinuumScheduler(FastScheduler):
     """FastScheduler with the policy that ``TOKENYARD_POLICY`` names: its queue, its victims, its pins, its estimator.

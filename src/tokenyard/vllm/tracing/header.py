@@ -17,8 +17,6 @@ from tokenyard.version import __version__
 from tokenyard.vllm.kv_groups import known_group
 from tokenyard.vllm.versions import data_parallel_rank, installed_version
 
-__all__ = ["describe_engine"]
-
 _MODEL = ("model", "dtype", "quantization", "max_model_len", "runner_type", "enforce_eager", "seed")
 _PARALLEL = (
     "tensor_parallel_size",

@@ -13,8 +13,6 @@ from typing import Any
 from tokenyard.trace.facts import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome
 
-__all__ = ["LostTime"]
-
 _LABELS = ("model_name", "engine", "reason")
 _BEHIND_SECONDS = 0.25
 """The counters are behind by no more than this while a request waits, as the trace is."""

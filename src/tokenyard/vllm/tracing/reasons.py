@@ -29,8 +29,6 @@ from tokenyard.vllm.versions import (
     waits_for_its_round,
 )
 
-__all__ = ["Reasons"]
-
 _STATUS_REASONS = {status.name: reason for status, reason in BLOCKED_REASONS.items()}
 
 

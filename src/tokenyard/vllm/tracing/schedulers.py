@@ -14,8 +14,6 @@ from tokenyard.vllm.twins import Twins
 from tokenyard.vllm.versions import check_version
 from tokenyard.vocabulary import Reason
 
-__all__ = ["AsyncTracingScheduler", "TracingScheduler"]
-
 _log = logging.getLogger("tokenyard.vllm")
 
 

@@ -23,8 +23,6 @@ from tokenyard.vllm.tracing.views import Demand, TakenIn, TracedOutput, TracedRe
 from tokenyard.vllm.tracing.watch import Watch
 from tokenyard.vocabulary import Reason
 
-__all__ = ["Tracer"]
-
 _STEPS_IN_FLIGHT = 64
 _log = logging.getLogger("tokenyard.vllm")
 

@@ -14,9 +14,6 @@ from tokenyard.errors import RequestError
 from tokenyard.vllm.job_of_request import JobTurn, job_of, turn_of
 from tokenyard.vllm.versions import max_running, status_name, waiting_queues
 
-__all__ = ["Demand", "TakenIn", "TracedOutput", "TracedRequest", "TracedState", "num_sampled"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # How many blocks running requests may ask for in the next step: only where that is more than are free is memory
 # short.

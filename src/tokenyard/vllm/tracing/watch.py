@@ -12,8 +12,6 @@ from typing import Any
 
 from tokenyard.vllm.versions import encoder_transfers, lookup_methods
 
-__all__ = ["Refused", "Sighting", "Watch"]
-
 
 class Refused:
     """An allocation that was refused."""

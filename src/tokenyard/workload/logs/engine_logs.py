@@ -18,9 +18,6 @@ from tokenyard.workload.logs.moments import Clock
 from tokenyard.workload.logs.records import CHARACTERS_PER_TOKEN
 from tokenyard.workload.logs.source import BAD_JSON, Source
 
-__all__ = ["SAYS_REQUESTS", "SAYS_SGLANG", "SIGN", "read_sglang_log", "read_vllm_log"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What ``vllm serve --enable-log-requests --enable-log-outputs`` writes about requests.
 #

@@ -21,8 +21,6 @@ from tokenyard.workload.logs.logged import (
 )
 from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
 
-__all__ = ["request_from", "tokens_of"]
-
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _EITHER = re.compile(r"\d{1,3}\.\d{3}")
 """168.000 is 168, or 168 thousand where a point stands between thousands."""

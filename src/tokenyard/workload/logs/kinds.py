@@ -28,9 +28,6 @@ from tokenyard.workload.logs.records import (
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.readers.formats import FORMATS, NamedSource
 
-__all__ = ["INSTEAD", "LOGS", "kind_of", "what_it_is", "what_it_lacks"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Files that are no logs of requests, though people have them at hand: what they are, and what to log instead.
 

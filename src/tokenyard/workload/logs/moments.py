@@ -10,16 +10,6 @@ from enum import StrEnum
 
 from tokenyard.errors import shown
 
-__all__ = [
-    "FASTEST",
-    "Clock",
-    "RoundedTimeError",
-    "TimeUnit",
-    "seconds_of",
-    "unit_in_name",
-    "without_unit",
-]
-
 
 class TimeUnit(StrEnum):
     """Unit of the numbers that a log gives as times."""

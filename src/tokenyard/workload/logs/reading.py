@@ -17,22 +17,6 @@ from tokenyard.workload.logs.source import Source
 from tokenyard.workload.readers.formats import FORMATS
 from tokenyard.workload.record import HashedTokens, Remark, WorkloadRequest, seed_of
 
-__all__ = [
-    "HIT_BLOCK",
-    "LogRead",
-    "arrivals_of",
-    "doubts_of",
-    "merged",
-    "models_of",
-    "of_one_model",
-    "read_log",
-    "requests_of",
-    "what_it_holds",
-    "without_copies",
-    "without_outer",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests that a log tells of more than once: copies of a record, and spans around the one that was served.
 

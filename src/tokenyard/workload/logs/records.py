@@ -11,25 +11,6 @@ from tokenyard.workload.logs.fields import request_from
 from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, TimeUnit, normal, payload_of
 from tokenyard.workload.logs.source import Source, lists_in
 
-__all__ = [
-    "CHARACTERS_PER_TOKEN",
-    "best_list",
-    "first_row",
-    "header_of",
-    "read_csv_log",
-    "read_envoy",
-    "read_guidellm",
-    "read_jaeger",
-    "read_json_log",
-    "read_langfuse",
-    "read_ollama",
-    "read_otel",
-    "read_sharegpt",
-    "read_vllm_bench",
-    "records_in",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Logs with a record per request: JSON objects, one a line or in a list, or the rows of a CSV file.
 #

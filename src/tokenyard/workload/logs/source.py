@@ -15,8 +15,6 @@ from tokenyard.errors import WorkloadError, shown
 from tokenyard.files import Bounds, is_nested_deeper
 from tokenyard.workload.readers.lines import describe_bad_json, text_lines
 
-__all__ = ["BAD_JSON", "Source", "decode_json", "lists_in"]
-
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding JSON raises."""
 LINE_TIME = "log_line_time"

@@ -11,8 +11,6 @@ from tokenyard.workload.readers.plain import read_plain
 from tokenyard.workload.readers.published import read_azure, read_lmcache, read_mooncake, read_servegen, read_weka
 from tokenyard.workload.record import WorkloadRequest
 
-__all__ = ["FORMATS", "NamedSource"]
-
 T = TypeVar("T")
 
 

@@ -16,21 +16,6 @@ from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, shown
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
 
-__all__ = [
-    "MAX_SECONDS",
-    "Count",
-    "CsvRows",
-    "Length",
-    "ReadOptions",
-    "Seconds",
-    "decode",
-    "describe_bad_json",
-    "describe_misfit",
-    "numbered_lines",
-    "text_lines",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What is wrong with a line of JSON, said as all messages here are: the field, its value, and what to give instead.
 #

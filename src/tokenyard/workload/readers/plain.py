@@ -63,8 +63,6 @@ from tokenyard.workload.record import (
     seed_of,
 )
 
-__all__ = ["PLAIN_FIELDS", "About", "plain_lines", "read_about", "read_plain", "write_plain"]
-
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 

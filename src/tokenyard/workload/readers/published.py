@@ -26,25 +26,6 @@ from tokenyard.workload.readers.lines import (
 )
 from tokenyard.workload.record import HashedTokens, StreamTokens, WorkloadRequest, seed_of
 
-__all__ = [
-    "BLOCK_SIZE",
-    "MOONCAKE_BLOCK_SIZE",
-    "HashId",
-    "IdRanges",
-    "append_range",
-    "first_ids",
-    "id_ranges",
-    "num_ids",
-    "problem_with_ids",
-    "read_azure",
-    "read_lmcache",
-    "read_mooncake",
-    "read_servegen",
-    "read_weka",
-    "session_starts",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # When recorded sessions start, for traces that only know the time since a session's own beginning.
 

@@ -43,6 +43,7 @@ BY_NAME: dict[str, Any] = {
     "stop": TEXTS.filter(bool) | st.lists(st.sampled_from([" ", "e", "fox"]), max_size=3),
     "tokens": IDS,
     "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
+    "kv_transfer_params": st.sampled_from([{}, {"do_remote_decode": True}, {"do_remote_prefill": "x", "n": [1]}]),
     "response_format": st.sampled_from(
         [
             {"type": "text"},

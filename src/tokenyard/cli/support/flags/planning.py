@@ -10,8 +10,6 @@ from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional
 from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
 
-__all__ = ["PlanCommand", "SweepCommand"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFlags(ReplayFlags):

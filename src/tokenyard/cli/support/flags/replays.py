@@ -21,8 +21,6 @@ from tokenyard.deploy.settings import (
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.questions.settings import TrafficSettings
 
-__all__ = ["CompareCommand", "DemoCommand", "ReplayFlags", "RunCommand", "SplitCommand", "UpgradeCommand"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFlags:

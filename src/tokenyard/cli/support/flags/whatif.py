@@ -8,8 +8,6 @@ from typing import Annotated
 
 from tokenyard.cli.support.flags.marks import Arg, Positional, Repeated, Switch, optional
 
-__all__ = ["WhatIfCommand"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfCommand:

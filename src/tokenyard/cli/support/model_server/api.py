@@ -33,9 +33,6 @@ from tokenyard.serve.served_model import DEMO
 from tokenyard.web.guard import is_loopback
 from tokenyard.web.serve import bound, serve, url_of
 
-__all__ = ["EndingByTheBook", "ToldToEnd", "serve_model"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Being told to end (SIGTERM, Ctrl-C) in every phase of a server.
 #

@@ -17,9 +17,6 @@ import msgspec
 from tokenyard.cli.support.flags import ViewCommand
 from tokenyard.cli.view import show
 
-__all__ = ["chatting", "main", "viewing"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The viewer beside a server: its key comes by a pipe, and it ends when the pipe does.
 

@@ -22,8 +22,6 @@ from tokenyard.serve.openai.assembly import FrontSettings, unix_clock
 from tokenyard.serve.served_model import load_core, make_demo_model
 from tokenyard.trace.config import TraceConfig
 
-__all__ = ["front_settings", "header_settings", "loaded_engine", "served_names", "trace_of"]
-
 _OF_LOADING = ("dtype", "device", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "seed")
 _MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "enable_prefix_caching")
 _OF_ADAPTERS = ("enable_lora", "lora_modules", "max_loras", "max_lora_rank")

@@ -17,9 +17,6 @@ from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput, StepInFlight, StepsInFlight
 from tokenyard.core.table import NO_TOKEN, RequestTable
 
-__all__ = ["UNKNOWN_DRAFT", "DecodeRound", "LateOutputs", "Placeholders", "ResetOutputs", "Speculation"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Speculative decoding: drafts enter a step like any other tokens; those the model rejects are taken back.
 #

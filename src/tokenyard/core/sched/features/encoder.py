@@ -19,8 +19,6 @@ from tokenyard.core.request import MultiModalItem, Request
 from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.table import NEVER, RequestTable
 
-__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs", "EncoderReleases", "LaterEncoderInputs"]
-
 
 class EncoderGrant(NamedTuple):
     """How far a request may go in a step."""

@@ -19,8 +19,6 @@ from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings,
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 
-__all__ = ["Features"]
-
 
 @dataclass(frozen=True, slots=True)
 class Features:

@@ -17,8 +17,6 @@ from tokenyard.core.request import Request
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import GrammarError, shown, text_of
 
-__all__ = ["GrammarGate", "GrammarOutput", "grammar_rows"]
-
 _Answer = TypeVar("_Answer")
 
 

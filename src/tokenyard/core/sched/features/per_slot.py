@@ -18,8 +18,6 @@ from tokenyard.errors import ConfigError
 if TYPE_CHECKING:
     from tokenyard.core.sched.running import RunningBatch
 
-__all__ = ["BlockAlignment", "RoutedExperts", "StateAlignment"]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Mamba states at block ends: in cache mode ``align`` a step keeps the state it ends with, so prefill has to end where

@@ -15,9 +15,6 @@ from tokenyard.core.sched.request_checks import most_blocks_of
 from tokenyard.core.table import RequestTable
 from tokenyard.errors import TOO_LONG, RequestError
 
-__all__ = ["PinBoard", "SessionInput", "Sessions"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Pins: blocks of a finished turn that a policy keeps for the next turn of the same job.
 #

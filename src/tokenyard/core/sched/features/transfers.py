@@ -17,8 +17,6 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import StepInFlight
 from tokenyard.errors import ConfigError, ConnectorError, RequestError
 
-__all__ = ["Lost", "Transfers"]
-
 _Given = TypeVarTuple("_Given")
 _Answer = TypeVar("_Answer")
 

@@ -10,8 +10,6 @@ from tokenyard.core.request import FinishReason
 from tokenyard.serve.generation import CompletionOutput
 from tokenyard.serve.openai.tool_calls.parsers import Parsed, ToolCall, ToolCallParser
 
-__all__ = ["CallsOfChoice", "ChoiceNews"]
-
 
 class ChoiceNews(NamedTuple):
     """What is new of an answer."""

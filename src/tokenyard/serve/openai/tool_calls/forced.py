@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from tokenyard.serve.openai.fields import ChatCompletionRequest, NamedToolChoice, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import Parsed, ToolCall, ToolCallParser, call_of
 
-__all__ = ["ForcedCall", "forced_call"]
-
 _DEFINITIONS = "$defs"
 
 

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["PARSERS", "Hermes", "Llama3Json", "Parsed", "ToolCall", "ToolCallParser", "call_of", "parser_named"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # The seam: a parser takes in text as it comes, and gives out content and calls, each as soon as it is certain.
 #
