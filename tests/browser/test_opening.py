@@ -46,6 +46,7 @@ def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     shown = tokens(landing)
     for token in ("FCFS", "L4", "(53)", "maxRun:5"):
         assert token in shown
+    landing.get_by_role("tab", name="Timeline").click()
     legend = landing.get_by_role("list", name="Reasons in the run").inner_text()
     assert "kv_blocks" in legend
     assert "preempted_this_step" in legend

@@ -92,6 +92,7 @@ def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
     expect(tokens).to_contain_text("(116)")
     assert "records" not in tokens.inner_text()
     expect(landing.locator(".token.source")).to_have_attribute("title", re.compile("beta_h100/" + STEPS))
+    landing.get_by_role("tab", name="Timeline").click()
     landing.get_by_role("button", name="Load another").click()
     landing.get_by_role("button", name="Load beta_h100 with its requests").click()
     expect(tokens).to_contain_text("records")
@@ -153,7 +154,7 @@ def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], addr
     cut = next(at for at, line in enumerate(lines) if '"step_snapshot","step":60' in line)
     path.write_text("".join(lines[:cut]))
     page = new_page()
-    page.goto(f"{address}#trace={quote(str(path))}&live=1")
+    page.goto(f"{address}#trace={quote(str(path))}&live=1&tab=timeline")
     tokens = page.get_by_role("list", name="About this run")
     expect(tokens).to_contain_text("(60)")
     expect(page.locator(".live")).to_contain_text("following")
@@ -188,7 +189,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
 ) -> None:
     path, steps, requests = rising(folder / "rising_h100", folder / "beta_h100", 60)
     page = new_page()
-    page.goto(f"{address}#trace={quote(str(path))}&reqs=1&live=1")
+    page.goto(f"{address}#trace={quote(str(path))}&reqs=1&live=1&tab=timeline")
     end, sticks = page.get_by_role("spinbutton", name="End"), page.get_by_label("keep the end in view")
     expect(end).to_have_value("59")
     expect(sticks).to_be_checked()
@@ -217,7 +218,7 @@ def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
 ) -> None:
     path, steps, requests = rising(folder / "later_h100", folder / "beta_h100", 60)
     page = new_page()
-    page.goto(f"{address}#trace={quote(str(path))}")
+    page.goto(f"{address}#trace={quote(str(path))}&tab=timeline")
     page.get_by_role("button", name="follow", exact=True).click()
     expect(page.locator(".live")).to_contain_text("following")
     expect(page).to_have_url(re.compile("live=1"))
@@ -233,7 +234,7 @@ def test_an_empty_file_is_waited_for(new_page: Callable[..., Page], address: str
     path = coming / STEPS
     path.write_text("")
     page = new_page()
-    page.goto(f"{address}#trace={quote(str(path))}&live=1")
+    page.goto(f"{address}#trace={quote(str(path))}&live=1&tab=timeline")
     expect(page.get_by_role("status", name="Loading")).to_contain_text("waiting for the first one")
     path.write_text((folder / "beta_h100" / STEPS).read_text())
     expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)", timeout=15_000)

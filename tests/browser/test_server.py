@@ -147,7 +147,7 @@ def test_a_question_in_sql(new_page: NewPage, viewer_html: Path, small_trace: Pa
         page = new_page()
         page.goto(address)
         page.wait_for_selector(".run", timeout=ARRIVED_MS)
-        page.keyboard.press("3")
+        page.get_by_role("tab", name="Statistics").click()
         section = page.get_by_role("region", name="Ask in SQL")
         section.get_by_label("SQL").fill("SELECT count(*) AS finished FROM finishes")
         section.get_by_role("button", name="ask").click()
