@@ -101,7 +101,16 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
     section = raw.get("quantization_config")
     quant = read_quantization(None if section is None else Fields(name, section), chosen)
     text = one.config.model_config.hf_text_config
-    reader = _Reader(text=text, one=seen_one, two=seen_two, layers=specs, quant=quant, dtype=chosen, name=name)
+    reader = _Reader(
+        text=text,
+        one=seen_one,
+        two=seen_two,
+        layers=specs,
+        quant=quant,
+        dtype=chosen,
+        name=name,
+        per_token=_per_token(one.model),
+    )
     model = reader.model(raw, length, f"described by the classes of vLLM {versions()['vllm']}")
     return Description(model=model, differences=tuple(_differences(model, theirs, one)) if section is None else ())
 
@@ -109,6 +118,12 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
 def _parameters(built: Any) -> dict[str, tuple[tuple[int, ...], int]]:
     """Name -> shape and bytes."""
     return {name: (tuple(p.shape), p.numel() * p.element_size()) for name, p in built.model.named_parameters()}
+
+
+def _per_token(model: Any) -> int:
+    """How many experts a token visits, by the modules that hold experts; 0 where none says it."""
+    routed = (getattr(module, "top_k", 0) for name, module in model.named_modules() if "expert" in name)
+    return max((top for top in routed if isinstance(top, int)), default=0)
 
 
 def _layers(built: Any) -> dict[str, tuple[Any, Any]]:
@@ -132,6 +147,8 @@ class _Reader:
     quant: Quantization
     dtype: str
     name: str
+    per_token: int = 0
+    """Experts that a token visits, by the model's modules; 0 where they do not say it."""
 
     @property
     def hidden(self) -> int:
@@ -264,6 +281,8 @@ class _Reader:
         )
 
     def _per_token(self) -> int:
+        if self.per_token > 0:
+            return self.per_token
         for name in ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"):
             value = getattr(self.text, name, None)
             if isinstance(value, list) and value:
