@@ -61,7 +61,7 @@ def test_replicas_that_cannot_be_replayed_are_named(tmp_path: Path) -> None:
         ("v0.22.1-cu130", "0.22", "0.22.1, the tag"),
         ("v0.33.0", "0.33", "0.33.0, the tag"),
         ("v0.11.0", "0.22", "decisions of 0.11.0"),
-        ("v0.31.2", "0.33", "decisions of 0.31.2"),
+        ("v0.31.2", "0.31", "0.31.2, the tag"),
         ("latest", "0.33", "names no version"),
     ],
 )

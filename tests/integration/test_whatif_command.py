@@ -237,7 +237,7 @@ def test_a_manifest_with_a_gpu_that_is_not_known_is_refused_until_somebody_says_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--gpu", "h101"), "use one of: a10"),
+        (("--gpu", "h101"), "use one of: v100"),
         (("--serve", "vllm serve nobody/nothing"), "is not known by name"),
         (("--serve", f"{LINE} -dp 2"), "data_parallel_size"),
         (("--serve", "ls -l"), "vllm serve"),

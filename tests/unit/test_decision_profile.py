@@ -87,7 +87,8 @@ def test_every_switch_differs_between_the_profiles_and_has_its_line() -> None:
 
 
 def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> None:
-    assert list(PROFILES) == list(SINCE) == [f"0.{number}" for number in range(22, 34)]
+    assert len(PROFILES) >= 12
+    assert list(PROFILES) == list(SINCE) == [f"0.{number}" for number in range(22, 22 + len(PROFILES))]
     for (_, before), (version, after) in pairwise(PROFILES.items()):
         turned = {each.name for each in SWITCHES if getattr(before, each.name) != getattr(after, each.name)}
         assert turned == set(SINCE[version]), version

@@ -16,6 +16,7 @@ from tokenyard.cli.support.console import errors, results
 from tokenyard.cli.support.flags import ViewCommand, WatchCommand
 from tokenyard.cli.view import show
 from tokenyard.errors import ConfigError
+from tokenyard.redaction import hidden_users
 
 __all__ = ["execute", "newest_trace", "state_of"]
 
@@ -57,6 +58,8 @@ def state_of(trace: str, last: float) -> str:
 def _elsewhere(flags: WatchCommand) -> int:
     """The page of another viewer, at the trace that it lists first: the newest."""
     parts = urlsplit(flags.source)
+    if "@" in parts.netloc:
+        raise ConfigError("source", hidden_users(flags.source), "must be an address without a user or password in it")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError("source", flags.source, "must be a directory, or the http address of a viewer")
     listed = _listed(urlunsplit((parts.scheme, parts.netloc, "/api/traces", parts.query, "")), flags.source)

@@ -127,7 +127,7 @@ class HardwareSettings(Settings):
     """What it runs on."""
 
     gpu: str = "h100"
-    """Named GPU: a10, a100-40gb, a100-80gb, h100, h200, b200, b300, gb200, l4, l40s, rtx4090, rtx5090, rtxpro6000."""
+    """GPU by its name, for example h100, mi300x, a10g, or a file of one's own (mine.toml): docs/gpus.md lists all."""
     model: str = "llama-3.1-8b"
     """Named model, or the path of a Hugging Face config.json."""
     tensor_parallel_size: int = 1

@@ -247,8 +247,7 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The report, as ``tokenyard run --json`` prints it."""
-        found: dict[str, Any] = msgspec.to_builtins(self.report)
-        return found
+        return self.report.to_dict()
 
     def __repr__(self) -> str:
         result = self.result

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.support.toy_engine import ToyEngine, make_request
 
-from tokenyard import vocabulary as policy_names
 from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
@@ -42,7 +41,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str) -> Sequence[EntryPoint]:
         return [point] if group == ENTRY_POINT_GROUP else []
 
-    monkeypatch.setattr(policy_names, "entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
 
 
 def test_built_in_policies_are_found_by_name() -> None:

@@ -44,7 +44,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def called(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
         return function(*arguments)
 
-    monkeypatch.setattr(query, "called_apart", called)
+    monkeypatch.setattr(query, "in_child_process", called)
     monkeypatch.setattr(query, "keep_memory_within", lambda megabytes: None)
 
 
