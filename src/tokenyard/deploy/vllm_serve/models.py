@@ -207,6 +207,7 @@ _SAME_SHAPE = {
     "mistral-small-3.2-24b": KnownModel("mistral-small-3.1-24b"),
     "minimax-m2.1": KnownModel("minimax-m2"),
     "glm-4.7": KnownModel("glm-4.6"),
+    "phi-3-medium-4k-instruct": KnownModel("phi-3-medium-4k"),
     "phi-3-mini-4k-instruct": KnownModel("phi-3-mini-4k"),
     "command-a-03-2025": KnownModel("command-a"),
     "command-r-plus-08-2024": KnownModel("command-r-plus"),
