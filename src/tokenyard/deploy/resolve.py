@@ -250,7 +250,8 @@ def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfi
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=length,
+        # vLLM checks before it knows how long a request the pool holds.
+        max_model_len=model.max_model_len if scheduler.max_model_len == AUTO else length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
         long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
@@ -311,7 +312,7 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
     if not parallel.enable_expert_parallel:
         check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
     if adapters.enable_lora:
-        check_adapters(adapters.max_loras, adapters.max_cpu_loras)
+        check_adapters(model, adapters.max_loras, adapters.max_cpu_loras, version)
 
 
 def _check_drafts(

@@ -324,7 +324,7 @@ _POSITIONS = (
 _TEXT = "text_config"
 _TEXT_APART = ("qwen2_5_vl",)
 """Model types whose file may name fields of the decoder outside, and whose length vLLM reads inside alone."""
-_LEARNED = ("whisper",)
+_LEARNED = ("gpt2", "gpt_bigcode", "opt", "whisper")
 """Model types that have learned positions, a fixed number of them."""
 
 
