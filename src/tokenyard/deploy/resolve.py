@@ -61,7 +61,7 @@ from tokenyard.deploy.vllm_serve.start_checks import (
 )
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
-from tokenyard.memory.room import SAMPLING_BYTES, capture_sizes, check_utilization, step_memory
+from tokenyard.memory.room import SAMPLING_BYTES, MemoryPart, StepMemory, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.named import MODELS, cached_folder, config_of
@@ -173,6 +173,20 @@ class ResolvedSettings:
     def weight_bytes(self) -> int:
         """On each GPU, or on the one of the pipeline that has the most."""
         return _weight_bytes(self.loaded, self.hardware, self.parallel)
+
+    def memory_parts(self) -> tuple[MemoryPart, ...]:
+        """What takes memory on each GPU besides the KV cache; what a step takes is an estimate."""
+        adapters = _adapter_bytes(self.adapters, self.hardware, self.parallel, self.loaded)
+        step = _step_memory(
+            self.hardware,
+            self.parallel,
+            self.loaded,
+            self.gpu,
+            BatchLimits(self.max_num_seqs, self.max_num_batched_tokens),
+            self.cudagraph_capture_sizes,
+        )
+        weights = self.weight_bytes
+        return (MemoryPart("weights", weights, weights), MemoryPart("adapters", adapters, adapters), *step.parts)
 
     @property
     def kv_bytes(self) -> int:
@@ -372,17 +386,18 @@ def _weight_bytes(model: ModelSpec, hardware: HardwareSettings, parallel: Parall
     )
 
 
-def _adapter_bytes(flags: DeploymentSettings, model: ModelSpec) -> int:
+def _adapter_bytes(
+    adapters: AdapterSettings, hardware: HardwareSettings, parallel: ParallelSettings, model: ModelSpec
+) -> int:
     """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
-    adapters = flags.adapters
     if not adapters.enable_lora:
         return 0
     size = adapter_bytes(
         model,
         max_loras=adapters.max_loras,
         max_lora_rank=adapters.max_lora_rank,
-        tensor_parallel_size=flags.hardware.tensor_parallel_size,
-        pipeline_parallel_size=flags.parallel.pipeline_parallel_size,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
     )
     if size is None:
         fix = (
@@ -496,8 +511,23 @@ def _memory_for_kv(
         require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
         return _Memory(hardware.kv_cache_memory_bytes)
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
-    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags, model)
-    to_run = step_memory(
+    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags.adapters, hardware, parallel, model)
+    to_run = _step_memory(hardware, parallel, model, gpu, limits, graphs)
+    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
+    with _said_to_be_estimated(left, model, limits):
+        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
+    return left
+
+
+def _step_memory(
+    hardware: HardwareSettings,
+    parallel: ParallelSettings,
+    model: ModelSpec,
+    gpu: GPU,
+    limits: BatchLimits,
+    graphs: tuple[int, ...],
+) -> StepMemory:
+    return step_memory(
         model,
         gpu,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -506,10 +536,6 @@ def _memory_for_kv(
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         cudagraph_capture_sizes=graphs,
     )
-    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
-    with _said_to_be_estimated(left, model, limits):
-        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
-    return left
 
 
 @contextmanager
