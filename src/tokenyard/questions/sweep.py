@@ -28,6 +28,7 @@ from tokenyard.questions.kept import (
     read_prices,
     say_idle_policies,
     source_of,
+    with_classes,
 )
 from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
@@ -96,6 +97,7 @@ def sweep(
     ray: str | None = None,
     output: str | PathLike[str] | None = None,
     traces: bool = False,
+    by: str | None = None,
     split: str | None = None,
     kv_link_gb_per_s: float = 50.0,
     progress: OnCount | bool | None = None,
@@ -103,10 +105,10 @@ def sweep(
 ) -> SweepResult:
     """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
 
-    ``workload``, ``space``, ``price`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes. ``output``:
-    a directory with the rows and their table (Parquet), from which the same sweep goes on; without one nothing stays.
-    ``progress`` is called with the variants that are finished, and how many there are; True shows a line. Raises
-    TokenyardError.
+    ``workload``, ``space``, ``price``, ``by`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes.
+    ``output``: a directory with the rows and their table (Parquet), from which the same sweep goes on; without one
+    nothing stays. ``progress`` is called with the variants that are finished, and how many there are; True shows a
+    line. Raises TokenyardError.
     """
     if traces and output is None:
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
@@ -117,6 +119,7 @@ def sweep(
             arrivals=traffic_by_name(arrivals),
             split_settings=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
             slo=slo_texts(slo),
+            by=by,
         ),
         output=Path("sweep" if output is None else output),
         space=space,
@@ -149,6 +152,7 @@ def ask(question: SweepQuestion) -> SweepResult:
     variants = _variants(question, source)
     job = measuring_for(scenario, source, question.prices, output / TRACES if question.traces else None)
     source.read()
+    job = with_classes(job, source.workload)
     say_idle_policies(source, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
     around = {"apart": asdict(scenario.split_settings), "traces": question.traces}
     with Journal(output, identity_of(scenario, question.prices, around)) as journal:

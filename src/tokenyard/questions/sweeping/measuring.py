@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,16 @@ from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.policies.named import PolicyMaker
+from tokenyard.questions.by_class import classes_in, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import Progress, ReplayResult, replay_engines
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import DecodeSide, ReplaySettings
 from tokenyard.sim.traffic import STOP, OnProgress
 from tokenyard.trace.config import TraceConfig
@@ -77,13 +81,18 @@ class SLOWatch(StepObserver):
 
     reads_tokens = False
 
-    def __init__(self, slos: Sequence[SLO], workload: Workload, *, slack: float = 1.0) -> None:
-        """``slack``: bounds are missed only beyond so many times their value; infinity: none ever is."""
+    def __init__(self, slos: Sequence[SLO], workload: Workload, *, by: str | None = None, slack: float = 1.0) -> None:
+        """``by``: the column that bounds of a class go by. ``slack``: bounds are missed only beyond so many times their
+        value; infinity: none ever is.
+        """
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
         """None where requests are sent again: it is not known of how many attempts a percentile will be."""
+        self._class_of = {} if by is None else classes_in(workload, by)
         self._num_requests = len(workload)
+        self._num_of = {"": len(workload), **Counter(self._class_of.values())}
+        """Class -> its requests; the empty name: all of them."""
         self._num_tokens = workload.num_output_tokens
         self._all_end = workload.first_impatient is None
         """No client goes away: who has come will end whole."""
@@ -102,9 +111,7 @@ class SLOWatch(StepObserver):
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
         is_whole = FinishReason.of(request.status) not in (FinishReason.ABORT, FinishReason.ERROR)
-        beyond = [
-            slo for slo in self._slos if self._at_least(request, slo, ts) > slo.bound_ms * self._slack and is_whole
-        ]
+        beyond = self._beyond_by(request, ts) if is_whole else []
         for slo in beyond:
             self._beyond[slo] += 1
         self._bad += bool(beyond)
@@ -117,7 +124,7 @@ class SLOWatch(StepObserver):
     def _decided(self, now: float, incumbents: Iterable[Incumbent]) -> EarlyStop | None:
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
-            late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
+            late = self._beyond_by(request, now)
             for slo in late:
                 beyond[slo] += 1
             bad += bool(late)
@@ -136,12 +143,21 @@ class SLOWatch(StepObserver):
                     )
         return None
 
+    def _beyond_by(self, request: Request, now: float) -> list[SLO]:
+        """Bounds that a request is beyond by now."""
+        own = self._class_of.get(request.request_id, "")
+        return [
+            slo
+            for slo in self._slos
+            if slo.of in ("", own) and self._at_least(request, slo, now) > slo.bound_ms * self._slack
+        ]
+
     def _allowed(self, slo: SLO) -> float:
         """Requests that may be beyond a bound while it can still hold."""
         if slo.statistic is None:
             return inf
-        position = floor(_PERCENTS[slo.statistic] / 100 * (self._num_requests - 1))
-        return self._num_requests - position - 1
+        requests = self._num_of[slo.of]
+        return requests - floor(_PERCENTS[slo.statistic] / 100 * (requests - 1)) - 1
 
     def _at_least(self, request: Request, slo: SLO, now: float) -> float:
         """Milliseconds that a request's latency has already, or had at its end."""
@@ -220,19 +236,23 @@ def replayed(
     on_progress: OnProgress | None = None,
     *,
     traces: Path | None = None,
+    by: str | None = None,
 ) -> ReplayOutcome:
     """Replay a variant; ``watch`` sees what clients wait for: the decode engines of a split, else all engines.
 
-    ``traces``: a folder that gets its traces, as far as they can be written. If ``on_progress`` ends the replay, the
+    ``traces``: a folder that gets its traces, as far as they can be written. ``by``: a column of classes; each of
+    ``slos`` is then of one. If ``on_progress`` ends the replay, the
     outcome is that of the part that was replayed. Raises TokenyardError where it cannot be replayed.
     """
     decode = variant.decode
     prefills = 0 if decode is None else variant.replays.fleet.num_engines
     others = variant.replays.fleet.num_engines if decode is None else decode.engines.fleet.num_engines
-    builders = [ReportBuilder(slos) for _ in range(prefills + others)]
+    builders = [ReportBuilder(() if by else slos) for _ in range(prefills + others)]
     with ExitStack() as stack:
         engines = _Engines(variant, traces, stack)
-        recorders = engines.recorders(builders)
+        recorders: Sequence[StepObserver] = engines.recorders(builders)
+        kept = [RowsOfEngine.with_report(*each) for each in zip(builders, recorders, strict=True)] if by else []
+        recorders = [each.observer for each in kept] or recorders
         watchers = _watched(recorders[prefills:], watch)
         result = replay_engines(
             variant.workload,
@@ -243,6 +263,10 @@ def replayed(
             on_progress=on_progress,
         )
         report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        if by is not None:
+            rows, bounds = ReplayRows(kept, leave_out=prefills), grouped_by_class(slos)
+            classes = classes_of(rows.requests, rows.waits, by, slos=bounds, seconds=report.duration_s)
+            report = msgspec.structs.replace(report, goodput=classes.goodput())
         if decode is None:
             seconds, held = report.duration_s, _held(report)
         else:
@@ -295,7 +319,7 @@ def _writer(record: EngineRecord, folder: Path, stack: ExitStack) -> TraceWriter
     return writer
 
 
-def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> Sequence[StepObserver]:
+def _watched(recorders: Sequence[StepObserver], watch: StepObserver | None) -> Sequence[StepObserver]:
     return recorders if watch is None else [Observers(each, watch) for each in recorders]
 
 
@@ -343,6 +367,8 @@ class VariantWorker:
 
     source: VariantSource
     slos: tuple[SLO, ...] = ()
+    by: str | None = None
+    """Column of classes; each bound is then of one."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
     traces: Path | None = None
@@ -371,7 +397,7 @@ class VariantWorker:
                 workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
-        watch = SLOWatch(self.slos, workload, slack=slack) if stops else None
+        watch = SLOWatch(self.slos, workload, by=self.by, slack=slack) if stops else None
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
 
@@ -397,7 +423,9 @@ class VariantWorker:
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
             listener = _listener(watch, beaten, on_progress)
-            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
+            outcome = replayed(
+                variant._replace(workload=workload), self.slos, watch, listener, traces=folder, by=self.by
+            )
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error))
         if watch is not None and watch.decided is not None:
@@ -437,6 +465,14 @@ def _listener(
     return listen
 
 
+def _of_classes(goodput: Goodput | None) -> Iterator[tuple[str, float | None]]:
+    """Figures that bounds of classes are on, as :attr:`SLO.key` names them."""
+    for each in () if goodput is None else goodput.objectives:
+        name, colon, figure = each.name.rpartition(":")
+        if colon and "_" in figure:
+            yield f"{name}:{figure.replace('_', '_ms.')}", each.value_ms
+
+
 def _row(
     settings: Settings, load: float, variant: PreparedVariant, outcome: ReplayOutcome, cost: float | None, requests: int
 ) -> Row:
@@ -457,7 +493,7 @@ def _row(
         met=None if goodput is None else goodput.met,
         tightness=tight[0],
         tightest=tight[1],
-        figures={**figures_of(report), **outcome.figures},
+        figures={**figures_of(report), **outcome.figures, **dict(_of_classes(goodput))},
         held_by=None if held is None else held.reason,
         held_s=0.0 if held is None else held.seconds,
         held_at=None if held is None else held.side,

@@ -234,8 +234,8 @@ def test_the_load_of_replays() -> None:
 
 def test_percentiles_of_few_requests_are_said() -> None:
     slos = read_slos([["ttft_p99=1s", "ttft_p50=1s", "tpot_p90=1s"]])
-    assert [said.partition(" ")[0] for said in few_requests(slos, 40)] == ["ttft_p99", "tpot_p90"]
-    assert list(few_requests(slos, 4000)) == []
+    assert [said.partition(" ")[0] for said in few_requests(slos, {"": 40})] == ["ttft_p99", "tpot_p90"]
+    assert list(few_requests(slos, {"": 4000})) == []
 
 
 # ---- where no variant holds a bound
