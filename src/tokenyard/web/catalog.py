@@ -25,8 +25,8 @@ from starlette.responses import Response
 
 from tokenyard.errors import TokenyardError
 from tokenyard.files import open_input
-from tokenyard.trace.columnar.footer import FooterFacts
-from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.reading import ColumnarHeads
+from tokenyard.trace.columnar.writing import FooterFacts
 from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.steps import ReadNotes, StepDecoder
@@ -314,12 +314,13 @@ class TraceFacts(FooterFacts, omit_defaults=False, kw_only=True):
     """Its end shows that the run went on after it; None as well where only the whole file would tell."""
 
 
-def facts_of_file(path: Path) -> TraceFacts:
-    """The facts of a steps file; none at all if it cannot be read."""
+def facts_of_file(path: Path, heads: ColumnarHeads) -> TraceFacts:
+    """The facts of a steps file; none at all if it cannot be read. ``heads`` reads those of Parquet traces."""
     facts = TraceFacts()
     with suppress(TokenyardError, OSError, EOFError, zlib.error):
         if is_columnar(path):
-            return _facts_of_footer(path)
+            head = heads.head(path)
+            return TraceFacts(**msgspec.structs.asdict(head.facts), last_step=head.last_step)
         decoder = StepDecoder(path.name, ReadNotes(), keep_unknown=False)
         start = None
         for number, line in enumerate(islice(_first_lines(path), _LINES), start=1):
@@ -332,14 +333,6 @@ def facts_of_file(path: Path) -> TraceFacts:
         if path.suffix == ".jsonl":
             _take_end(facts, start, *_last_lines(path))
     return facts
-
-
-def _facts_of_footer(path: Path) -> TraceFacts:
-    """A Parquet trace is not decoded for a list."""
-    with columnar_reader(path) as reader:
-        bounds = reader.step_bounds()
-        last = bounds[1] if bounds else None
-        return TraceFacts(**msgspec.structs.asdict(reader.facts()), last_step=last)
 
 
 def _first_lines(path: Path) -> Iterator[bytes]:
@@ -423,7 +416,8 @@ class Catalog:
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
-        self._facts = lru_cache(_REMEMBERED)(_facts)
+        self._heads = ColumnarHeads()
+        self._facts = lru_cache(_REMEMBERED)(self._read_facts)
         self._lock = asyncio.Lock()
         self._last: _Shared | None = None
 
@@ -447,7 +441,8 @@ class Catalog:
         room = max(0, _TRACES - len(pairs))
         found = stretch(self._roots.directories, place, entries=_ENTRIES, most=room, wanted=self._stays_inside)
         pairs += found.pairs
-        traces = [each for pair in pairs if (each := self._described(pair)) is not None]
+        with self._heads:  # one page is made at a time
+            traces = [each for pair in pairs if (each := self._described(pair)) is not None]
         _mark_first_ranks(traces)
         return _Page(sorted(traces, key=lambda each: -each["mtime"]), found.end)
 
@@ -464,6 +459,9 @@ class Catalog:
     def _stays_inside(self, path: Path) -> bool:
         """It is no link that leads out."""
         return self._roots.allows(Path(os.path.realpath(path)))
+
+    def _read_facts(self, path: Path, _mtime: int, _size: int) -> TraceFacts:
+        return facts_of_file(path, self._heads)
 
     def _described(self, pair: TracePair) -> dict[str, Any] | None:
         main = pair.steps or pair.requests
@@ -536,10 +534,6 @@ def _place(text: str | None) -> WalkPosition:
     if place.root < 0:
         raise RefusedError(400, "from", text, "take it from the Link header of the page before")
     return place
-
-
-def _facts(path: Path, _mtime: int, _size: int) -> TraceFacts:
-    return facts_of_file(path)
 
 
 def _megabytes(count: int | None) -> float | None:

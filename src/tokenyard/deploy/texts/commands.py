@@ -105,10 +105,14 @@ _IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-
 """Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
+_OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
+"""Images around vLLM whose tags count the versions of another project: Dynamo's workers, LMCache's builds."""
 _OTHER_DEVICE = re.compile(
     r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
 )
 """In the name or the tag of an image."""
+OTHER = "other"
+"""In the place of a version, where a tag is another project's."""
 SEVERAL = "several"
 """In the place of a version, where a text names more than one."""
 _MOST_NAMED = 3
@@ -133,7 +137,10 @@ def version_of_image(image: str) -> Said | None:
     name, tag = _parts(image)
     if not tag or "vllm" not in name:
         return None
-    found = _VERSION.match(tag) or _AMONG_OTHERS.search(tag)
+    found = None if _OF_ANOTHER.search(name) else _VERSION.match(tag)
+    found = found or _AMONG_OTHERS.search(tag)
+    if found is None and _OF_ANOTHER.search(name):
+        return Said(OTHER, f"the tag of the image {_short(image)}, of a project around vLLM,")
     return Said(found[1] if found else tag, f"the tag of the image {_short(image)}")
 
 

@@ -15,7 +15,7 @@ from tokenyard.cli.support.flags.replays import (
     SplitCommand,
     UpgradeCommand,
 )
-from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
+from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, HeadroomCommand, ServeCommand
 from tokenyard.cli.support.flags.traces import (
     AccuracyCommand,
     ConvertCommand,
@@ -44,6 +44,7 @@ __all__ = [
     "EngineFlags",
     "ExportCommand",
     "FrontFlags",
+    "HeadroomCommand",
     "ImportCommand",
     "ParityCommand",
     "PlanCommand",
@@ -73,6 +74,7 @@ Command = (
     | PlanCommand
     | SweepCommand
     | SplitCommand
+    | HeadroomCommand
     | DescribeCommand
     | ParityCommand
     | AccuracyCommand
@@ -98,6 +100,7 @@ COMMANDS: dict[type[Command], str] = {
     WhatIfCommand: "whatif",
     UpgradeCommand: "upgrade",
     PlanCommand: "plan",
+    HeadroomCommand: "headroom",
     SweepCommand: "sweep",
     SplitCommand: "split",
     QueryCommand: "query",

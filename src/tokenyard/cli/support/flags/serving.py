@@ -118,6 +118,22 @@ class ServeCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeadroomCommand:
+    """Say how much GPU memory a deployment leaves, by cause, which steps it is too little for, and what would start."""
+
+    serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
+    """What starts the server: "vllm serve MODEL ..." as one text, or a file that holds it (script, manifest, log)."""
+    gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
+    """GPU that it runs on."""
+    vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
+    """Version of vLLM whose defaults and memory plan apply."""
+    ignore_unmodelled: Switch = False
+    """Go on where the line has flags that would change the result and are not modelled."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmulateCommand:
     """A vLLM server without a GPU, that behaves like yours: its API, its decisions, its step times, made-up tokens."""
 
