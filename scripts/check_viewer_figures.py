@@ -85,7 +85,7 @@ def latencies(ends: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def reasons(trace: dict[str, list[dict[str, Any]]], lengths: dict[int, float]) -> dict[str, list[float]]:
-    """Steps, requests held back and seconds lost, by reason. Who gave its own blocks up waits for a reason of its own."""
+    """Steps, requests held back and seconds lost, by reason. A request that gave its own blocks up has its own."""
     found: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0])
 
     def add(reason: str, held: int, step: int) -> None:

@@ -47,7 +47,7 @@ VIEWS += ("tab=statistics", "tab=compare", "step=20")
 
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_faults(
+def test_axe_finds_nothing(
     new_page: Callable[..., Page],
     open_files: Open,
     viewer_html: Path,
