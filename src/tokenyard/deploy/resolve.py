@@ -32,6 +32,7 @@ from tokenyard.deploy.vllm_serve.defaults import (
     variable,
 )
 from tokenyard.deploy.vllm_serve.models import (
+    KnownModel,
     check_activations,
     check_method,
     known_as,
@@ -63,7 +64,7 @@ from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, MemoryPart, StepMemory, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.named import MODELS, config_of
+from tokenyard.models.named import MODELS, cached_folder, config_of
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.settings import MOST_ENGINES
@@ -78,8 +79,7 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     Raises ConfigError for a model, a field or a method that is not known, NoStartError for a method or a dtype that its
     weights are not of.
     """
-    known = known_as(flags.model, MODELS)
-    name, where, raw = config_of(flags.model if known is None else known.name)
+    known, name, where, raw, notes = _named_config(flags.model)
     raw, passed_over = overridden(raw, flags.hf_overrides, ignore_unmodelled=ignore_unmodelled)
     online = None if flags.quantization is None else online_quantization(flags.quantization)
     if online is not None and not raw.get("quantization_config"):
@@ -92,13 +92,26 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     check_activations(model)
     if known is not None and known.max_model_len is not None and flags.hf_overrides is None:
         model = replace(model, max_model_len=known.max_model_len)
-    model = replace(model, ignored=(*model.ignored, *passed_over))
+    model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *notes))
     if flags.language_model_only or not loads_encoders(model, flags.limit_mm_per_prompt):
         return replace(model, encoders=())
     if flags.limit_mm_per_prompt is not None:
         note = f"limit_mm_per_prompt {flags.limit_mm_per_prompt}: memory that vLLM keeps free for images"
         model = replace(model, ignored=(*model.ignored, note))
     return model
+
+
+def _named_config(asked: str) -> tuple[KnownModel | None, str, str, dict[str, Any], tuple[str, ...]]:
+    """What a name stands for, the model's own name, its file and what that holds, and what was taken from the name."""
+    known = known_as(asked, MODELS)
+    if known is None or (known.quantised_as is not None and cached_folder(asked) is not None):
+        return None, *config_of(asked), ()
+    name, where, raw = config_of(known.name)
+    if known.quantised_as is None:
+        return known, name, where, raw, ()
+    raw = {**raw, "quantization_config": config_of(known.quantised_as)[2]["quantization_config"]}
+    form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
+    return known, asked, where, raw, (f"read by its name: {form}; name its config.json to read what they are",)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -251,7 +264,8 @@ def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfi
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=length,
+        # vLLM checks before it knows how long a request the pool holds.
+        max_model_len=model.max_model_len if scheduler.max_model_len == AUTO else length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
         long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
@@ -312,7 +326,7 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
     if not parallel.enable_expert_parallel:
         check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
     if adapters.enable_lora:
-        check_adapters(adapters.max_loras, adapters.max_cpu_loras)
+        check_adapters(model, adapters.max_loras, adapters.max_cpu_loras, version)
 
 
 def _check_drafts(

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import ORIGIN, client_of, refused
 
+from tokenyard.trace.columnar.convert import convert
 from tokenyard.web import catalog
 from tokenyard.web import catalog as trace_summary
 
@@ -94,6 +95,16 @@ def test_what_cannot_be_read_is_listed_without_facts(folder: Path, steps: Path) 
     traces = listed(folder)
     assert len(traces) == 3
     assert {trace["last_step"] for trace in traces} == {None}
+
+
+def test_parquet_traces_say_as_much(folder: Path, steps: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+    for name in "ab":
+        convert(steps, steps.with_name(f"{name}.steps.parquet"), "steps")
+    plain, *twins = sorted(listed(folder), key=lambda trace: str(trace["format"]))
+    assert [twin["format"] for twin in twins] == ["parquet"] * 2
+    facts = ("gpu", "model", "policy", "host", "total_blocks", "first_step", "last_step")
+    assert all(twin[fact] == plain[fact] for fact in facts for twin in twins)
 
 
 def test_traces_of_other_emitters_say_less(folder: Path, steps: Path) -> None:
