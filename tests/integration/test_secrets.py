@@ -298,10 +298,15 @@ def test_an_upgrade_and_a_study_hold_none(tmp_path: Path) -> None:
 
 def test_an_emulated_server_tells_none(tmp_path: Path) -> None:
     """Its start-up log, its answers and its trace, which is what the viewer reads, too."""
-    command = (sys.executable, "-m", "tokenyard.cli.main", "emulate", EVERYTHING, "--gpu", "l4", "--port", "0")
-    flags = ("--ignore-unmodelled", "--max-model-len", "8192", "--trace", "t")
+    line = f"{EVERYTHING} --max-model-len 8192"
+    command = (sys.executable, "-u", "-m", "tokenyard.cli.main", "emulate", line, "--gpu", "l4", "--port", "0")
     with subprocess.Popen(
-        [*command, *flags], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--ignore-unmodelled", "--trace", "t"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as server:
         assert server.stdout is not None
         said = []
@@ -311,17 +316,17 @@ def test_an_emulated_server_tells_none(tmp_path: Path) -> None:
                 break
         else:
             pytest.fail("".join(said))
-        for path in ("/version", "/v1/models", "/metrics", "/server_info", "/health"):
-            request = urllib.request.Request(found[1] + path, headers={"Authorization": "Bearer other"})
+        for path, key in (("/version", ""), ("/v1/models", ""), ("/v1/models", "Bearer other"), ("/metrics", "")):
+            request = urllib.request.Request(found[1] + path, headers={"Authorization": key})
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
                     said.append(answer.read().decode())
             except urllib.error.HTTPError as error:
                 said.append(error.read().decode())
         server.send_signal(signal.SIGTERM)
-        rest = server.communicate(timeout=60)
-    text = "".join([*said, *rest, *contents(tmp_path)])
-    assert "vllm:num_requests_running" in text
+        rest = server.communicate(timeout=60)[0]
+    text = "".join([*said, rest, *contents(tmp_path)])
+    assert all(each in text for each in ("vllm:num_requests_running", "invalid_api_key", '"list"')), text
     assert PLANTED not in text
 
 
