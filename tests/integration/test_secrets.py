@@ -317,7 +317,7 @@ def test_an_emulated_server_tells_none(tmp_path: Path) -> None:
         else:
             pytest.fail("".join(said))
         for path, key in (("/version", ""), ("/v1/models", ""), ("/v1/models", "Bearer other"), ("/metrics", "")):
-            request = urllib.request.Request(found[1] + path, headers={"Authorization": key})
+            request = urllib.request.Request(found[1].rstrip("/") + path, headers={"Authorization": key})
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
                     said.append(answer.read().decode())
