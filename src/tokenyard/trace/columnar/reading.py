@@ -29,7 +29,7 @@ from tokenyard.trace.columnar.child import (
 from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, arrow, columns_of, is_plain, parquet, pieces
 from tokenyard.trace.columnar.writing import VERSION, FooterFacts
 
-_ROWS_AT_ONCE = 4_096
+ROWS_AT_ONCE = 4_096
 _PIECE_BYTES = 8 << 20
 """Text of the rows that become lines at once, one row at least."""
 _SECONDS = 60.0
@@ -256,7 +256,7 @@ class ColumnarTrace:
     def _batches(self, names: list[str]) -> Iterator[Any]:
         """A row group at a time: pyarrow cannot give back a list of texts that goes over the end of one."""
         for number in range(self._file.metadata.num_row_groups):
-            yield from self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[number], columns=names, use_threads=False)
+            yield from self._file.iter_batches(ROWS_AT_ONCE, row_groups=[number], columns=names, use_threads=False)
 
 
 @contextmanager
