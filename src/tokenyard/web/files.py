@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from tokenyard.files import Bounds
-from tokenyard.trace.columnar.rows import arrow
+from tokenyard.files import Bounds, arrow
 from tokenyard.trace.files import raw_lines
 from tokenyard.web.catalog import Roots, identity_of, is_other
 from tokenyard.web.connections import RefusedError, whole_number

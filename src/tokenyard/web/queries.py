@@ -38,9 +38,6 @@ from tokenyard.web.connections import RefusedError, json_body, json_response
 from tokenyard.web.files import OpenFileResponse
 from tokenyard.web.page import page_headers
 
-__all__ = ["MARK", "AnnotationServer", "ExportServer", "QueryServer", "SweepServer"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/query``: SQL over a trace, with the limits of a user who waits in front of a page.
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import FileError, MissingExtraError, TraceError
-from tokenyard.files import Bounds, open_input
+from tokenyard.files import Bounds, arrow, open_input
 from tokenyard.trace.columnar.child import (
     ChildProcess,
     EndedError,
@@ -26,7 +26,7 @@ from tokenyard.trace.columnar.child import (
     OutOfTimeError,
     keep_memory_within,
 )
-from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, arrow, columns_of, is_plain, parquet, pieces
+from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, columns_of, is_plain, parquet, pieces
 from tokenyard.trace.columnar.writing import VERSION, FooterFacts
 
 ROWS_AT_ONCE = 4_096

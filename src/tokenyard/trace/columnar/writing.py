@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.columnar.rows import RAW, TableRows, arrow, parquet
+from tokenyard.files import arrow
+from tokenyard.trace.columnar.rows import RAW, TableRows, parquet
 from tokenyard.trace.schema import StepSnapshot, TraceStart
 
 VERSION = 1
