@@ -654,7 +654,9 @@ class GapEntry(NamedTuple):
 
 GAPS = {
     Gap.FRONT_END: GapEntry(
-        "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.", Family.IDLE
+        "It was on its way to this scheduler: the server's front end had it or, of a prefill-decode pair, the prefill"
+        " engine.",
+        Family.IDLE,
     ),
     Gap.STEP_IN_PROGRESS: GapEntry(
         "A step was running when it arrived; the scheduler decides when the next one begins.", Family.IDLE

@@ -94,8 +94,8 @@ class PlanQuestion:
     """Variants to try at most."""
     largest_load: bool = True
     """Find how much the recommended variant bears."""
-    jobs: int = 1
-    """Processes that replay."""
+    jobs: int | None = None
+    """Processes that replay; None: one for each core where that pays."""
     output: Path | None = None
     """Where variants are kept; None: in the user's cache, until the plan is whole."""
     asked: Sequence[str | None] = ()
@@ -120,7 +120,7 @@ def plan(
     price: Mapping[str, float] | None = None,
     replays: int = 40,
     largest_load: bool = True,
-    jobs: int = 1,
+    jobs: int | None = None,
     kv_link_gb_per_s: float = 50.0,
     output: str | PathLike[str] | None = None,
     by: str | None = None,
@@ -135,9 +135,9 @@ def plan(
     replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which class a request
     is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
     ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
-    ``jobs``: variants that are replayed side by side, each in a process. What earlier ones have reached ends later ones
-    early; side by side they do not end each other, so that the answer is the same and more may be known of some
-    variants. Raises TokenyardError.
+    ``jobs``: variants that are replayed side by side, each in a process. Of a space that is tried whole the answer is
+    the same; else, and for the largest load, the search goes by what it knows when it begins so many. None: one for
+    each core, for a space that is tried whole and takes more than seconds. Raises TokenyardError.
     """
     where = None if output is None else Path(output)
     scenario = Scenario.of(
@@ -187,7 +187,8 @@ def ask(question: PlanQuestion) -> Plan:
     on with the others.
     """
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
-    require_int("processes", question.jobs, 1, MOST_PROCESSES)
+    if question.jobs is not None:
+        require_int("processes", question.jobs, 1, MOST_PROCESSES)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
     grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
@@ -204,10 +205,16 @@ def ask(question: PlanQuestion) -> Plan:
     identity = identity_of(scenario, question.prices, around, grid)
     with kept_progress(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
+        at_once = question.jobs or 1
         with question.bar(tries) as advance:
             incumbents = _varies_in_cost(grid, goal)
             with Trying(
-                job, goal, has_incumbents=incumbents, journal=journal, advance=advance, processes=question.jobs
+                job,
+                goal,
+                has_incumbents=incumbents,
+                journal=journal,
+                advance=advance,
+                processes=1 if question.jobs is None and goal is Goal.LOAD else question.jobs,
             ) as trying:
                 try:
                     searched = search(
@@ -216,7 +223,7 @@ def ask(question: PlanQuestion) -> Plan:
                         goal,
                         replays=question.replays,
                         seed=scenario.arrivals.seed,
-                        at_once=question.jobs,
+                        at_once=at_once,
                     )
                     return _plan(question, source, grid, trying, searched)
                 except KeyboardInterrupt:

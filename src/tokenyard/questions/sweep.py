@@ -72,8 +72,8 @@ class SweepQuestion:
     """A file of variants, or the variants, instead."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
-    jobs: int = 1
-    """Processes that replay."""
+    jobs: int | None = None
+    """Processes that replay; None: one for each core where that pays."""
     ray: str | None = None
     """Address of a Ray cluster that replays."""
     traces: bool = False
@@ -93,7 +93,7 @@ def sweep(
     variants: str | PathLike[str] | Iterable[Mapping[str, Any]] | None = None,
     slo: SLOs = None,
     price: Mapping[str, float] | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     ray: str | None = None,
     output: str | PathLike[str] | None = None,
     traces: bool = False,
@@ -105,10 +105,10 @@ def sweep(
 ) -> SweepResult:
     """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
 
-    ``workload``, ``space``, ``price``, ``by`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes.
-    ``output``: a directory with the rows and their table (Parquet), from which the same sweep goes on; without one
-    nothing stays. ``progress`` is called with the variants that are finished, and how many there are; True shows a
-    line. Raises TokenyardError.
+    ``workload``, ``space``, ``price``, ``by`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes; one
+    for each core, where that pays, if it is None. ``output``: a directory with the rows and their table (Parquet), from
+    which the same sweep goes on; without one nothing stays. ``progress`` is called with the variants that are finished,
+    and how many there are; True shows a line. Raises TokenyardError.
     """
     if traces and output is None:
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
@@ -145,7 +145,8 @@ def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:
 
 def ask(question: SweepQuestion) -> SweepResult:
     """Replay what is not finished, and write the table. Raises TokenyardError."""
-    require_int("processes", question.jobs, 1, MOST_PROCESSES)
+    if question.jobs is not None:
+        require_int("processes", question.jobs, 1, MOST_PROCESSES)
     require_parquet()
     scenario, output, say = question.scenario, question.output, question.say
     source = source_of(scenario)

@@ -59,6 +59,9 @@ def is_other(before: str, now: str) -> bool:
 # What may be read: trace files below the directories that were named, and the files that were named.
 
 ANNOTATIONS_ENDING = ".annotations.json"
+_MARKERS = "markers.jsonl"
+"""Beside a trace: moments that somebody marked. Larger files are none."""
+_MARKERS_BYTES = 1 << 20
 _ENDINGS = (*PACKINGS, ANNOTATIONS_ENDING)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -130,8 +133,8 @@ def _opened(fd: int, real: Path) -> Path:
 
 
 def siblings(path: Path) -> list[Path]:
-    """The other file of the pair, in whatever packing it is there, and the annotations."""
-    found = [path.with_name(path.name + ANNOTATIONS_ENDING)]
+    """The other file of the pair, in whatever packing it is there, the annotations, and marked moments."""
+    found = [path.with_name(path.name + ANNOTATIONS_ENDING), path.with_name(_MARKERS)]
     for mine, other in ((".steps", ".requests"), (".requests", ".steps")):
         for packing in PACKINGS:
             if path.name.endswith(mine + packing):
@@ -473,6 +476,7 @@ class Catalog:
             facts = self._facts(pair.steps, status.st_mtime_ns, status.st_size)
         steps = status.st_size if pair.steps is not None else None
         annotations = main.with_name(main.name + ANNOTATIONS_ENDING)
+        markers = main.with_name(_MARKERS)
         rank = rank_of(main.parent)
         return {
             "name": self._name(pair),
@@ -486,6 +490,7 @@ class Catalog:
             "requests_bytes": requests,
             "format": _format(main),
             "annotations": str(annotations) if annotations.is_file() else None,
+            "markers": str(markers) if _is_small(markers) and self._stays_inside(markers) else None,
             "run": str(main.parent if rank is None else main.parent.parent),
             "rank": rank,
             **msgspec.structs.asdict(facts),
@@ -500,6 +505,14 @@ class Catalog:
                 name = folder.relative_to(root).as_posix()
                 break
         return name if pair.is_only and name else f"{name}/{pair.stem.name}".lstrip("/")
+
+
+def _is_small(path: Path) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size <= _MARKERS_BYTES
 
 
 def _mark_first_ranks(traces: list[dict[str, Any]]) -> None:

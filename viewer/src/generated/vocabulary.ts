@@ -345,7 +345,7 @@ export const PLACES = {
 
 export const GAPS = {
   "front_end": {
-    "meaning": "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.",
+    "meaning": "It was on its way to this scheduler: the server's front end had it or, of a prefill-decode pair, the prefill engine.",
     "family": "idle"
   },
   "step_in_progress": {
@@ -400,5 +400,18 @@ export const EVENTS = {
 } as const;
 
 export const GUESS = "No reason is recorded; from the step's counts: {meaning}" as const;
+
+export const CLASSES = {
+  "mostValues": 16,
+  "bounds": [
+    0,
+    256,
+    1024,
+    4096,
+    16384,
+    65536,
+    262144
+  ]
+} as const;
 
 export const UNKNOWN_REASON = "A reason that this version does not know." as const;

@@ -70,10 +70,18 @@ class Incumbent(NamedTuple):
             return self.cost <= cost
         return self.gpus == gpus or (self.gpus is not None and gpus is not None and self.gpus <= gpus)
 
-    def rules_out(self, cost: float | None, gpus: int | None) -> bool:
-        """Whether a variant need not be replayed at all, because it costs more."""
+    def rules_out(self, cost: float | None, gpus: int | None) -> EarlyStop | None:
+        """Why a variant need not be replayed at all: it costs more. None: it may cost less."""
         own = {"cost": cost, "gpus": gpus}.get(self.figure)
-        return own is not None and own > self.value
+        if own is None or own <= self.value:
+            return None
+        return EarlyStop("costs more than one that is within every bound: not replayed")
+
+    def beats(self, most: Mapping[str, float]) -> EarlyStop | None:
+        """Why a replay need not go on whose figures can become at most these; None: it may still be better."""
+        if most.get(self.figure, inf) >= self.value:
+            return None
+        return EarlyStop(f"cannot reach the best {self.figure} so far, {self.value:,.2f}, any more")
 
 
 class SLOWatch(StepObserver):
@@ -104,6 +112,8 @@ class SLOWatch(StepObserver):
         """Requests that have ended beyond any bound."""
         self.decided: EarlyStop | None = None
         """What is certain, since :meth:`decide` has seen it."""
+        self.most: dict[str, float] = {}
+        """Figure of an incumbent -> what it can become at most, when :meth:`decide` last asked."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
         self._live[request.request_id] = request
@@ -135,13 +145,8 @@ class SLOWatch(StepObserver):
                 why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
                 return EarlyStop(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
-            most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
-            for incumbent in incumbents:
-                if most.get(incumbent.figure, inf) < incumbent.value:
-                    return EarlyStop(
-                        f"cannot reach the best {incumbent.figure} so far, {incumbent.value:,.2f}, any more"
-                    )
-        return None
+            self.most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
+        return next((stop for each in incumbents if (stop := each.beats(self.most)) is not None), None)
 
     def _beyond_by(self, request: Request, now: float) -> list[SLO]:
         """Bounds that a request is beyond by now."""
@@ -397,50 +402,96 @@ class VariantWorker:
                 workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
+        variant = variant._replace(workload=workload)
         watch = SLOWatch(self.slos, workload, by=self.by, slack=slack) if stops else None
+        return self._replayed(settings, load, variant, watch, incumbents, on_progress).row
+
+    def measured(self, settings: Settings, incumbents: Sequence[Incumbent]) -> Measured:
+        """The row of a variant whose replay ends early if it can, and what to know to judge it by other incumbents."""
+        try:
+            variant = self.source.prepared(settings)
+        except TokenyardError as error:
+            return Measured(Row(settings=dict(settings), problem=str(error), replays=0))
+        return self._replayed(settings, 1.0, variant, SLOWatch(self.slos, variant.workload, by=self.by), incumbents)
+
+    def _replayed(
+        self,
+        settings: Settings,
+        load: float,
+        variant: PreparedVariant,
+        watch: SLOWatch | None,
+        incumbents: Sequence[Incumbent],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Measured:
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
-
-        def stopped(decided: EarlyStop, *, was_replayed: bool) -> Row:
-            return Row(
-                settings=dict(settings),
-                load=load,
-                stopped=decided.why,
-                met=decided.met,
-                requests=len(workload) if was_replayed else 0,
-                gpu=variant.gpu,
-                gpus=variant.gpus,
-                cost_per_hour=cost,
-                tightness_above=decided.at_least,
-                tightest=decided.bound,
-                replays=int(was_replayed),
-            )
-
-        if any(incumbent.rules_out(cost, variant.gpus) for incumbent in incumbents):
-            why = "costs more than one that is within every bound: not replayed"
-            return stopped(EarlyStop(why), was_replayed=False)
+        unmeasured = Row(
+            settings=dict(settings),
+            load=load,
+            requests=len(variant.workload),
+            gpu=variant.gpu,
+            gpus=variant.gpus,
+            cost_per_hour=cost,
+        )
+        measured = Measured(unmeasured, unmeasured)
+        if (ruled_out := measured.judged(incumbents)) is not measured.row:
+            return measured._replace(row=ruled_out)
         beaten = [incumbent for incumbent in incumbents if incumbent.costs_no_more_than(cost, variant.gpus)]
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
             listener = _listener(watch, beaten, on_progress)
-            outcome = replayed(
-                variant._replace(workload=workload), self.slos, watch, listener, traces=folder, by=self.by
-            )
+            outcome = replayed(variant, self.slos, watch, listener, traces=folder, by=self.by)
         except TokenyardError as error:
-            return Row(settings=dict(settings), load=load, problem=str(error))
+            row = Row(settings=dict(settings), load=load, problem=str(error))
+            return measured._replace(row=row, most={} if watch is None else watch.most)
         if watch is not None and watch.decided is not None:
-            return stopped(watch.decided, was_replayed=True)
+            return measured._replace(row=_stopped(unmeasured, watch.decided), most=watch.most)
         gpus = variant.gpus
         replicas = outcome.report.replicas
         if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
             gpus = replicas.max_held * variant.gpus_per_replica
             cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
-        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(workload))
-        if self.traces is None:
-            return row
-        return msgspec.structs.replace(
-            row, traces=[each.relative_to(self.traces).as_posix() for each in outcome.traces]
-        )
+        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(variant.workload))
+        if self.traces is not None:
+            traces = [each.relative_to(self.traces).as_posix() for each in outcome.traces]
+            row = msgspec.structs.replace(row, traces=traces)
+        return measured._replace(row=row, most={} if watch is None else watch.most)
+
+
+class Measured(NamedTuple):
+    """A row, and what tells how it would look if other variants had been replayed before."""
+
+    row: Row
+    unmeasured: Row | None = None
+    """The variant before its replay; None: it cannot be replayed."""
+    most: Mapping[str, float] = {}
+    """What figures of incumbents could have become at most, the last time that the replay went on."""
+
+    def judged(self, incumbents: Sequence[Incumbent]) -> Row:
+        """The row with ``incumbents`` known before the replay, whose own end was not due to others."""
+        before = self.unmeasured
+        if before is None:
+            return self.row
+        cost, gpus = before.cost_per_hour, before.gpus
+        for incumbent in incumbents:
+            if (ruled_out := incumbent.rules_out(cost, gpus)) is not None:
+                return msgspec.structs.replace(_stopped(before, ruled_out), requests=0, replays=0)
+        for incumbent in incumbents:
+            beaten = incumbent.beats(self.most) if incumbent.costs_no_more_than(cost, gpus) else None
+            if beaten is not None:
+                return _stopped(before, beaten)
+        return self.row
+
+
+def _stopped(unmeasured: Row, decided: EarlyStop) -> Row:
+    """The row of a variant whose replay was ended."""
+    return msgspec.structs.replace(
+        unmeasured,
+        stopped=decided.why,
+        met=decided.met,
+        tightness_above=decided.at_least,
+        tightest=decided.bound,
+    )
 
 
 def folder_of(settings: Settings) -> str:

@@ -29,7 +29,7 @@ class SearchFlags(ReplayFlags):
     field of the requests' own `meta`."""
     price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none")] = ()
     """Price of one GPU for an hour: h100=2.5 h200=3.4."""
-    processes: int = 1
+    processes: Annotated[int | None, optional("N", "one per core, where that pays")] = None
     """Number of processes that replay in parallel."""
     json: Switch = False
     """Print one JSON object and nothing else."""
