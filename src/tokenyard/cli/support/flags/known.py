@@ -16,14 +16,21 @@ from tokenyard.questions.settings import TrafficSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCommand:
-    """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
+    """Convert a service's log, or vLLM's metrics, into a workload file: usage, vLLM's log, CSV, benchmarks, spans."""
 
-    log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")]
+    log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
     """The log, or several, which are merged by time; - is standard input. Whatever `run` takes can be converted."""
     output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
     """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
     overwrite: Switch = False
     """Replace the file if it exists."""
+    prometheus: Annotated[str | None, optional("URL|FILE", "a log is read")] = None
+    """Instead of a log: the address of a Prometheus, or of a server's /metrics, which is then scraped; or a file of
+    scrapes or of Prometheus' answers. Says what that time was short of."""
+    last: Annotated[str | None, optional("TIME", "60min; 1min of /metrics")] = None
+    """How much of it is asked for."""
+    step: Annotated[str | None, optional("TIME", "15s; 1s of /metrics")] = None
+    """Time between two points."""
     arrivals: Grouped[TrafficSettings] = field(default_factory=TrafficSettings)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
