@@ -39,8 +39,6 @@ from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
-__all__ = ["make_app"]
-
 _MOST_BYTES = 64 * 2**20
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 """Beginnings of paths that ask for a key, as in vLLM 0.33."""
