@@ -30,7 +30,7 @@ MIB = 1 << 20
 _MOST = 1 << 40
 _MOST_NESTING = 400
 """Beyond it Python's own stack ends."""
-_FREE_RATIO = 250
+FREE_RATIO = 250
 """A file may unpack to so many times its size, whatever the bound: traces reach some fifty times."""
 
 
@@ -62,11 +62,11 @@ class Bounds:
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
         """Bytes that a compressed file of ``packed_bytes`` may hold."""
-        return max(self.unpacked_mb * MIB, _FREE_RATIO * packed_bytes)
+        return max(self.unpacked_mb * MIB, FREE_RATIO * packed_bytes)
 
     def too_much(self, path: object) -> FileError:
         """The error for a file that holds more than :meth:`unpacked_bytes`."""
-        return self.exceeded(path, f"it unpacks to more than {_FREE_RATIO} times its size, and to more", "unpacked_mb")
+        return self.exceeded(path, f"it unpacks to more than {FREE_RATIO} times its size, and to more", "unpacked_mb")
 
     def exceeded(self, path: object, what: str, bound: str) -> FileError:
         """The error for a file with something larger than ``bound``, the name of a field."""

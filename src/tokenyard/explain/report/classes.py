@@ -17,10 +17,10 @@ from tokenyard.explain.report.figures import LatencyFigures, Series
 from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
-_MOST_VALUES = 16
+MOST_VALUES = 16
 """Different numbers that are classes of their own; more of them are put into ranges."""
 _MOST_CLASSES = 1000
-_BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
+BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
 """Where ranges of numbers begin."""
 _NONE = "(none)"
 
@@ -37,7 +37,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     prompt_tokens: int
     cached_share: float
-    """Of its prompt tokens, those found in the prefix cache."""
+    """Share of its prompt tokens that were found in the prefix cache."""
     output_tokens: int
     preemptions: int
     queue_ms: LatencyFigures
@@ -217,7 +217,7 @@ def class_labels(column: Column, by: str) -> npt.NDArray[Any]:
     """The class of each row, as text; numbers with many values by range."""
     if column.dtype.kind in "fiu":
         values = column[~np.isnan(column.astype(np.float64))]
-        if len(np.unique(values)) > _MOST_VALUES:
+        if len(np.unique(values)) > MOST_VALUES:
             return np.array([_range(float(value), by) for value in column], object).astype(str)
         return np.array([_NONE if isnan(value) else f"{value:g}" for value in column.tolist()]).astype(str)
     return np.array([_NONE if value is None else str(value) for value in column.tolist()], object).astype(str)
@@ -226,6 +226,6 @@ def class_labels(column: Column, by: str) -> npt.NDArray[Any]:
 def _range(value: float, by: str) -> str:
     if isnan(value) or value < 0:
         return _NONE
-    low = max(bound for bound in _BOUNDS if bound <= value)
-    high = next((bound for bound in _BOUNDS if bound > value), None)
+    low = max(bound for bound in BOUNDS if bound <= value)
+    high = next((bound for bound in BOUNDS if bound > value), None)
     return f"{by} {low:,} and more" if high is None else f"{by} {low:,} to {high - 1:,}"
