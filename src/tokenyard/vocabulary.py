@@ -356,8 +356,8 @@ class Reason(StrEnum):
         clears=Clears.OTHERS,
         note="The adapter of this request is not among the `max_loras` of the step.",
     )
-    POLICY = ReasonEntry(
-        "policy",
+    POLICY_REFUSED = ReasonEntry(
+        "policy_refused",
         "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
         Family.ORDER,
         "What the policy asks for: its `detail` says what it waits for.",

@@ -54,11 +54,11 @@ def test_its_reason_is_in_trace_why_and_report(tmp_path: Path) -> None:
 
     run = ty.run(load(), DEPLOYMENT, policy=make, trace=tmp_path)
     assert run.result.num_finished == 12
-    assert run.report.recorded_reasons["policy"].seconds > 0
+    assert run.report.recorded_reasons["policy_refused"].seconds > 0
     plain = ty.run(load(), DEPLOYMENT)
     assert (run.report.preemptions or 0) < (plain.report.preemptions or 0)
     found = why(tmp_path, "r11")
-    assert {span.detail for span in found.spans if span.reason == "policy"} == {"decode_reserve"}
+    assert {span.detail for span in found.spans if span.reason == "policy_refused"} == {"decode_reserve"}
     assert "decode_reserve" in str(found)
     assert "decode_reserve" in str(run.why("r11"))
     views = [view for policy in policies for view in policy.views]
@@ -88,7 +88,7 @@ class Never(ty.Policy):
 
 
 def test_a_policy_that_admits_nobody_stands_still() -> None:
-    with pytest.raises(StuckError, match="policy"):
+    with pytest.raises(StuckError, match="policy_refused"):
         ty.run(load(), DEPLOYMENT, policy=Never)
 
 

@@ -121,7 +121,7 @@ export const REASONS = {
     "countedIn": null,
     "holds": true
   },
-  "policy": {
+  "policy_refused": {
     "meaning": "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
     "family": "order",
     "countedIn": null,

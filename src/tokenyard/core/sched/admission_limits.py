@@ -310,8 +310,8 @@ class PolicyLimit:
         if refused is None:
             return None
         if refused.tries_others:
-            return candidate.skipped(Reason.POLICY, budget)._replace(detail=refused.detail)
-        stopped = candidate.stopped(Reason.POLICY, budget.tokens, room, candidate.num_new_tokens)
+            return candidate.skipped(Reason.POLICY_REFUSED, budget)._replace(detail=refused.detail)
+        stopped = candidate.stopped(Reason.POLICY_REFUSED, budget.tokens, room, candidate.num_new_tokens)
         return stopped._replace(detail=refused.detail)
 
 

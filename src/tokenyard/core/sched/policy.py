@@ -62,7 +62,7 @@ class AdmissionView(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A policy's no, which traces, ``why``, metrics and the viewer show as the reason ``policy`` with this word."""
+    """A policy's no: the reason ``policy_refused`` everywhere, with its word beside it in traces and ``why``."""
 
     detail: str
     """A word of the policy's own, for example ``decode_reserve``; programs may go by it."""

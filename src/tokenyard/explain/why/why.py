@@ -72,7 +72,7 @@ class Span(msgspec.Struct, kw_only=True):
     """Numbers of the last refusal, for ``kv_*`` reasons."""
     smallest_need: int | None = None
     detail: str | None = None
-    """The policy's own word, for ``policy``."""
+    """The policy's own word, for ``policy_refused``."""
 
     @property
     def us(self) -> int:
@@ -232,7 +232,7 @@ class _Spans:
         last.last_step, last.end_us = step, end_us
         if outcome is not None and outcome.reason == cause.reason:
             last.kv, last.smallest_need, last.detail = outcome.kv, outcome.smallest_need, outcome.detail
-        elif outcome is not None and cause.reason == Reason.POLICY:
+        elif outcome is not None and cause.reason == Reason.POLICY_REFUSED:
             last.detail = next((each.detail for each in outcome.skipped or () if each.detail), None)
 
 
