@@ -85,13 +85,10 @@ class ReleaseFacts:
 FACTS_SINCE: dict[str, dict[str, Any]] = {
     "0.24": {"has_bamba": False},
     "0.25": {"front_ends_rotate": True},
-    "0.26": {
-        "hybrid_models_cache_prefixes": True,
-        "steps_in_flight_hold_windows": True,
-        "mamba_keeps_all_states": False,
-    },
+    "0.26": {"steps_in_flight_hold_windows": True, "mamba_keeps_all_states": False},
     "0.27": {"encoder_thresholds_are_checked": True, "latent_pages_align": True, "front_ends_count_own": True},
     "0.28": {
+        "hybrid_models_cache_prefixes": True,
         "largest_budget_on_160_gib": True,
         "draft_models_schedule_ahead": True,
         "drafts_need_room": True,
