@@ -69,8 +69,10 @@ class ReleaseFacts:
     plan_reserves_null_block: bool = False
     """The block that is never handed out counts when it is seen whether a request fits."""
     graphs_to_1024_on_blackwell: bool = False
+    graphs_of_decodes_with_drafts: bool = False
+    """CUDA graphs are captured for steps of decodes of every number of requests, where each has drafts."""
     graphs_of_all_decodes: bool = False
-    """CUDA graphs are captured for steps of decodes of every number of requests."""
+    """And without drafts for the step in which as many requests as can run decode."""
 
     # ---- front ends
 
@@ -97,9 +99,9 @@ FACTS_SINCE: dict[str, dict[str, Any]] = {
         "has_bitsandbytes": False,
         "graphs_to_1024_on_blackwell": True,
     },
-    "0.29": {"plan_reserves_null_block": True, "graphs_of_all_decodes": True},
+    "0.29": {"plan_reserves_null_block": True, "graphs_of_decodes_with_drafts": True},
     "0.30": {"yarn_counts_factor": False, "images_split_backends_on_blackwell": True},
-    "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True},
+    "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True, "graphs_of_all_decodes": True},
     "0.33": {
         "all_drafts_schedule_ahead": True,
         "ray_executor_can_be_older": False,
