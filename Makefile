@@ -146,6 +146,10 @@ demo-server:  ## Make a tiny model, serve it, and show its live trace in the vie
 bench-peers: $(INSTALLED_DEV)  ## Other simulators on the same requests: CPU time in turns, and what each predicts (first run: installs them)
 	@$(BIN)/python benchmarks/peers.py $(ARGS)
 
+.PHONY: bench-recording
+bench-recording: $(INSTALLED_DEV)  ## What a step costs with a trace written over one without, in turns
+	@$(BIN)/python benchmarks/recording.py $(ARGS)
+
 .PHONY: bench-engine
 bench-engine:  ## Tokens per second beside transformers' continuous batching, and vLLM's where .venv-vllm-0.32 is (as test-engine: installs torch)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install

@@ -1,5 +1,7 @@
 """Write docs/accuracy.md: what the calibrated step times were compared with, and how far off they are.
 
+With run folders also what ``tokenyard accuracy`` says of them where it is given no file.
+
     python scripts/generate_accuracy.py POINTS.csv.gz RUN_FOLDER ...
 
 Errors with everything known come from ``tokenyard accuracy``, those of predictions from fits that left something out
@@ -20,6 +22,7 @@ from tokenyard import accuracy
 from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors, Quantity, predict
 from tokenyard.questions.accuracy.points import HOW_TO_GET, Point, read_points
+from tokenyard.questions.accuracy.recorded import RECORDED_RUNS, record_runs
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.known_error import LEFT_OUT
 
@@ -28,7 +31,7 @@ __all__ = ["main"]
 TARGET = Path(__file__).resolve().parent.parent / "docs/accuracy.md"
 SAMPLE = 12
 _MOST_STEPS, _MOST_USERS = 12_000, 64
-"""Of a point in the sample: more steps, or longer ones, take too long."""
+"""Bounds of a point in the sample: more steps, or longer ones, take too long."""
 
 HEAD = """\
 # Accuracy: what a prediction is worth
@@ -122,7 +125,7 @@ how far ranges hold where several things are missing at once in ways that no fol
 there the width is a rule, stated above.
 """
 MEDIAN, P90 = 0.06, 0.15
-"""Of TPOT: what is aimed at for models and GPUs that were measured."""
+"""What is aimed at in TPOT, for models and GPUs that were measured."""
 CAUSES = {
     "Llama-3.1-8B-Instruct-FP8": """\
 The servers computed fewer tokens than the table's load has. At 128 users, 4,000+1,000 tokens and one H200, the first
@@ -186,9 +189,10 @@ def main() -> None:
     lines += ["\n## The shortcut, and the scheduler\n\n", _replayed(args.points)]
     if args.runs:
         lines += ["\n## Whole runs\n\n", *_runs(tuple(args.runs))]
+        record_runs(accuracy(args.runs).rows)
     lines += [CAVEATS]
     TARGET.write_text("".join(lines))
-    print(f"wrote {TARGET}")
+    print(f"wrote {TARGET}" + f" and {RECORDED_RUNS}" * bool(args.runs))
 
 
 def _overall(report: AccuracyReport) -> Iterator[str]:

@@ -31,7 +31,7 @@ __all__ = [
 
 RELEASE = vllm.__version__.partition("+")[0]
 VERSION = ".".join(RELEASE.split(".")[:2])
-"""Of vLLM."""
+"""vLLM's version."""
 _NUMBERS = tuple(map(int, VERSION.split(".")))
 
 IS_FIRST = _NUMBERS <= (0, 22)

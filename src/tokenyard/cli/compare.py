@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from math import inf
-from pathlib import Path
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn
+from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn, write_text
 from tokenyard.cli.support.flags import CompareCommand
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
@@ -22,12 +21,14 @@ _MOST_SEEDS = 1000
 def execute(flags: CompareCommand) -> int:
     """Compare, draw and print; always 0 if it ends."""
     if flags.other is not None:
+        if flags.by is not None:
+            raise ConfigError("by", flags.by, "traces are compared whole: leave it out, or compare policies")
         traces = compare_recordings(flags.workload, flags.other, align=flags.align, slo=flags.slo)
         print_json(traces) if flags.json else print_comparison(traces, results())
         return 0
     comparison = _compare(flags)
     if flags.plot is not None:
-        _write(flags.plot, draw(comparison))
+        write_text("plot", flags.plot, draw(comparison))
     refused = comparison.cells[0].refused
     if refused:
         were = "requests were refused or came after refused ones" if refused > 1 else "request was refused"
@@ -64,10 +65,3 @@ def _loads(text: str) -> list[float]:
     if not loads or not all(0 < load < inf for load in loads):
         raise ConfigError("loads", text, "give numbers above 0 with commas between them, for example 0.5,1,2")
     return loads
-
-
-def _write(path: Path, drawing: str) -> None:
-    try:
-        path.write_text(drawing, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("plot", str(path), f"cannot be written: {error.strerror or error}") from None
