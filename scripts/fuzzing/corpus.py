@@ -38,7 +38,7 @@ class Seed(NamedTuple):
     """One sound input."""
 
     name: str
-    """Of the file; what stands behind it decides how it is read."""
+    """Name of the file; what stands behind it decides how it is read."""
     data: bytes
     commands: tuple[tuple[str, ...], ...]
     """Commands that read it; ``{}`` stands for the file."""

@@ -108,7 +108,7 @@ def _common_statistics(
 def _feature_statistics(
     steps: list[Tick], updates: list[Tick], events: list[Tick], out: list[list[Any]]
 ) -> dict[str, int]:
-    """Of optional features: only what is not zero."""
+    """Numbers of optional features: only what is not zero."""
     counts = {
         "drafts": sum(update["sds"][1] for update in updates if "sds" in update),
         "accepted_drafts": sum(update["sds"][2] for update in updates if "sds" in update),

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 VERSION = ".".join(vllm.__version__.split(".")[:2])
-"""Of vLLM."""
+"""vLLM's version."""
 _NUMBERS = tuple(map(int, VERSION.split(".")))
 
 IS_FIRST = _NUMBERS <= (0, 22)

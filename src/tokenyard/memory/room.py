@@ -167,7 +167,7 @@ def activation_bytes(
 
 
 def _token_bytes(model: ModelSpec, tensor_parallel_size: int) -> int:
-    """Of one token of a step, in the widest moment of a layer."""
+    """Bytes of one token of a step, in the widest moment of a layer."""
     width, chosen = max(model.intermediate_size, model.shared_intermediate_size), model.num_experts_per_tok
     widest = 3 * max(width, chosen * model.moe_intermediate_size) // tensor_parallel_size
     return ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)
