@@ -57,7 +57,7 @@ class MetricsObserver(StepObserver):
         max_loras: int = 0,
         cache_info: Mapping[str, object] | None = None,
     ) -> None:
-        """Register the metrics, in a ``registry`` of prometheus_client's, or one of their own. Raises MissingExtraError.
+        """Register the metrics, in a registry of their own unless one is given. Raises MissingExtraError.
 
         ``engine`` is the engine's number among several of one model; ``cache_info`` what is known of its cache's
         settings, by vLLM's names.
