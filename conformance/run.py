@@ -4,8 +4,8 @@
     python run.py vectors/0.33 [NAME ...] [--json] -- COMMAND [WORDS ...]
 
 COMMAND is the simulator's side: it reads one JSON object a line and answers each with one (README.md says which). It
-is fed what came from outside, and asked for every step what it schedules. A scenario ends
-with the first step that differs, since what the record says of later ones no longer fits.
+is fed what came from outside, and asked for every step what it schedules. A scenario ends with the first step that
+differs, since what the record says of later ones no longer fits.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run(header: Json, ticks: list[Json], side: Side, kinds: Sequence[str] = KIND
                 return {"steps": total, "equal": equal, "end": why}
             equal += 1
         if "u" in tick:
-            update = {key: tick["u"].get(key, []) for key in ("of", "sampled", "drafts", "pooled")}
+            update = {key: tick["u"].get(key) for key in ("of", "sampled", "drafts", "pooled")}
             side.ask(op="update", events=tick.get("ev_mid", []), **update)
     return {"steps": total, "equal": equal, "end": None}
 

@@ -54,7 +54,7 @@ class Side:
     def update(self, events: list[Any], sampled: Any, drafts: Any, pooled: Any, **_: Any) -> dict[str, Any]:
         """The oldest step has run."""
         self.replay.events(events)
-        self.replay.executor.record(dict(sampled), frozenset(pooled), dict(drafts))
+        self.replay.executor.record(dict(sampled), frozenset(pooled or ()), None if drafts is None else dict(drafts))
         self.replay.core.take_in()
         return {}
 
