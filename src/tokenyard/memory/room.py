@@ -61,7 +61,7 @@ def capture_sizes(
             else MOST_CAPTURED
         )
         limit = min(max_num_seqs * query * 2, ceiling)
-        if facts.graphs_of_all_decodes:
+        if facts.graphs_of_decodes_with_drafts if query > 1 else facts.graphs_of_all_decodes:
             decodes = [size for size in _of_decodes(max_num_seqs, query, ceiling) if size <= limit]
     limit = min(limit, max_num_batched_tokens)
     sizes = {*sizes_up_to(limit, every_below=_INTERACTIVE if interactive else 0)}
