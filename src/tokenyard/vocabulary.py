@@ -186,7 +186,7 @@ class Reason(StrEnum):
     PREEMPTED_THIS_STEP = ReasonEntry(
         "preempted_this_step",
         "A running request had just lost its blocks for want of memory; the freed blocks are kept for those "
-        "that run, and nobody is admitted in such a step.",
+        "that run, and no request is admitted in such a step.",
         Family.PREEMPTED,
         "More KV blocks, fewer sequences (max_num_seqs) or shorter outputs.",
         "blocks",
@@ -356,6 +356,14 @@ class Reason(StrEnum):
         clears=Clears.OTHERS,
         note="The adapter of this request is not among the `max_loras` of the step.",
     )
+    POLICY_REFUSED = ReasonEntry(
+        "policy_refused",
+        "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
+        Family.ORDER,
+        "What the policy asks for: its `detail` says what it waits for.",
+        ends=OutcomeKind.STOPPED,
+        note="Only policies that override `Policy.admits` say it; vLLM's never do.",
+    )
     CONNECTOR_UNDECIDED = ReasonEntry(
         "connector_undecided",
         "The KV connector could not say yet what it has.",
@@ -499,7 +507,7 @@ BUCKETS = {
     Bucket.ALLOC_EXHAUSTED: BucketEntry("some admitted, then refused", Family.MEMORY, says=_OUT_OF_BLOCKS),
     Bucket.KV_TIGHT: BucketEntry("nearly full, not provably short", Family.MEMORY, says=_OR_PREEMPTED),
     Bucket.ADMITTED_ALL: BucketEntry("every waiting request got in", Family.HEALTHY, blocked=False),
-    Bucket.UNDER_CAPACITY: BucketEntry("nobody waited", Family.HEALTHY, blocked=False),
+    Bucket.UNDER_CAPACITY: BucketEntry("no request waited", Family.HEALTHY, blocked=False),
     Bucket.IDLE: BucketEntry("nothing to do", Family.IDLE, blocked=False),
     Bucket.UNKNOWN: BucketEntry("the trace lacks fields to tell", Family.UNKNOWN, blocked=False),
 }
@@ -558,7 +566,7 @@ STEP_REASONS = {
         "Some requests were admitted, then one was refused.", Bucket.ALLOC_EXHAUSTED
     ),
     StepReason.ALLOC_REJECTED: StepReasonEntry(
-        f"More than {FREE_PLENTY} blocks were free and nobody was admitted: the head of the queue needed more.",
+        f"More than {FREE_PLENTY} blocks were free and no request was admitted: the head of the queue needed more.",
         Bucket.ALLOC_FRAG,
     ),
     StepReason.KV_MARGINAL: StepReasonEntry(

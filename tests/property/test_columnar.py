@@ -125,9 +125,9 @@ def test_the_records_come_back(lines: list[bytes], kind: str, ends: bool) -> Non
 def test_the_records_come_back_from_many_pieces(lines: list[bytes], sizes: tuple[int, int], rows: int) -> None:
     """Batches, row groups and what is read at once end anywhere."""
     with (
-        mock.patch.object(writing, "_BATCH_BYTES", min(sizes)),
-        mock.patch.object(writing, "_GROUP_BYTES", max(sizes)),
-        mock.patch.object(reading, "_ROWS_AT_ONCE", rows),
+        mock.patch.object(writing, "BATCH_BYTES", min(sizes)),
+        mock.patch.object(writing, "GROUP_BYTES", max(sizes)),
+        mock.patch.object(reading, "ROWS_AT_ONCE", rows),
     ):
         back = given_back(twin(b"".join(line + b"\n" for line in lines), "steps"))
     assert len(back) == len(lines)

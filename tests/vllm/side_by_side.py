@@ -31,7 +31,7 @@ __all__ = ["Runs", "difference", "run_all"]
 
 
 class Runs(NamedTuple):
-    """Of one scenario."""
+    """The runs of one scenario."""
 
     own: list[dict[str, Any]]
     """What vLLM's class decided, tick by tick."""
@@ -52,7 +52,7 @@ def run_all(scenario: Scenario, folder: Path, *, with_ours: bool = True) -> Runs
         built = host.build_host(scenario.engine)
     plan = scenario.plan()
     traced = Recording(built, plan, scenario).run()
-    built.scheduler._tracer.close()
+    built.scheduler.tracer.close()
     seen = list(TraceReader(folder / "seen", requests=False).steps())
     vector = folder / "scenario.jsonl.gz"
     vectors.write(vector, [facts, *own])

@@ -8,8 +8,6 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.questions.headroom import headroom
 from tokenyard.questions.printing.headroom import print_headroom
 
-__all__ = ["execute"]
-
 
 def execute(flags: HeadroomCommand) -> int:
     """Count and print; 0 if it would start. Raises TokenyardError."""

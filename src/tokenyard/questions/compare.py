@@ -115,7 +115,7 @@ METRICS = (
 
 
 def _metric_of_class(name: str) -> Metric:
-    """Of the figure of a class: ``interactive:ttft_p95_s``."""
+    """The metric of a class's figure: ``interactive:ttft_p95_s``."""
     own, _, figure = name.rpartition(":")
     heading, meaning = _OF_CLASSES[figure]
     return Metric(name, f"{own} {heading}", meaning, figure == "ttft_p95_s", heading)

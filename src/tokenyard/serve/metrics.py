@@ -2,7 +2,7 @@
 
 Families, labels and buckets are those of a version of vLLM, as they were recorded from it. An observer like the trace:
 attach it to a scheduler and serve its registry (``prometheus_client.start_http_server`` binds to the address you give
-it; use 127.0.0.1 unless others are meant to read). Numbers are plain until somebody asks for them.
+it; use 127.0.0.1 unless others are meant to read). Numbers are plain until they are asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import SchedulerState, StepObserver
@@ -23,9 +23,6 @@ from tokenyard.errors import MissingExtraError
 from tokenyard.record.facts import outcome_record
 from tokenyard.serve.recorded_surface import Family, surface_of
 from tokenyard.trace.facts import held_by_reason
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 _LONGEST = 131_072
 """Tokens of the longest request, where it is not said."""
@@ -50,7 +47,7 @@ class MetricsObserver(StepObserver):
 
     def __init__(
         self,
-        registry: CollectorRegistry | None = None,
+        registry: Any = None,
         *,
         model_name: str = "unknown",
         engine: int = 0,

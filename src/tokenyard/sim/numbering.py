@@ -38,6 +38,8 @@ class SymbolicHasher:
         """What stands for a stretch of blocks, with the number of the one before -> the number of its first block."""
         self._streams: dict[tuple[int, int], list[int]] = {}
         """The number before a sequence, and the seed of its stream -> numbers of its blocks so far."""
+        self._continued: dict[str, list[int] | None] = {}
+        """Request id -> numbers of the stream that both its prompt and its output are; None: they are not of one."""
         self._ends: dict[str, int] = {}
         """Request id -> the number of its prompt's last block, which may be full only in part."""
         self._next = 1
@@ -95,13 +97,16 @@ class SymbolicHasher:
 
     def _output(self, request: Request, known: Sequence[BlockHash]) -> int:
         """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
-        seed, at = request.output_seed, len(known)
-        source = self._prompts[request.request_id]
-        if _is_beginning_of(seed, source):
-            return self._stretch(self._root(request), seed, at + 1)[at]
+        request_id, seed, at = request.request_id, request.output_seed, len(known)
+        if request_id not in self._continued:
+            is_one = _is_beginning_of(seed, self._prompts[request_id])
+            self._continued[request_id] = self._stretch(self._root(request), seed, 0) if is_one else None
+        stream = self._continued[request_id]
+        if stream is not None:
+            return self._grown(stream, at + 1)[at]
         prompt = request.num_prompt_tokens
         if at * self._block_size < prompt:  # the end of the prompt is in it
-            end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
+            end = self._ends.get(request_id) or self._prompt(request, at + 1)[at]
             return self._begin((end, "mixed", prompt, seed), 1)
         return self._begin((known[-1] if known else self._root(request), "output", seed), 1)
 
@@ -111,7 +116,10 @@ class SymbolicHasher:
 
     def _stretch(self, before: int, seed: int, num_blocks: int) -> list[int]:
         """The same with all that are known behind them; not to be changed."""
-        numbers = self._streams.setdefault((before, seed), [])
+        return self._grown(self._streams.setdefault((before, seed), []), num_blocks)
+
+    def _grown(self, numbers: list[int], num_blocks: int) -> list[int]:
+        """Numbers of a sequence, with further ones where it has fewer."""
         missing = num_blocks - len(numbers)
         if missing > 0:
             numbers += range(self._next, self._next + missing)

@@ -301,7 +301,7 @@ def _preference(path: Path) -> int:
 
 _LINES = 200
 """A snapshot comes within so many lines, arrivals before the first step aside."""
-_LONGEST = 1 << 20
+LONGEST_LINE = 1 << 20
 """Bytes of a line that are read: the beginning of a longer one is no record."""
 _TAIL = 1 << 20
 
@@ -337,7 +337,7 @@ def facts_of_file(path: Path, heads: ColumnarHeads) -> TraceFacts:
 
 def _first_lines(path: Path) -> Iterator[bytes]:
     with open_packed(path) as file:
-        yield from iter(lambda: file.readline(_LONGEST), b"")
+        yield from iter(lambda: file.readline(LONGEST_LINE), b"")
 
 
 def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:
@@ -389,9 +389,9 @@ def _last_lines(path: Path) -> tuple[Iterator[bytes], bytes]:
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/traces``: what there is to look at, a page at a time, newest first.
 
-_ENTRIES = 20_000
+MOST_ENTRIES = 20_000
 """Directory entries looked at for a page."""
-_TRACES = 2_000
+TRACES_ON_A_PAGE = 2_000
 """On a page."""
 _REMEMBERED = 20_000
 """Traces whose facts are kept."""
@@ -428,18 +428,18 @@ class Catalog:
             last = self._last
             if last is None or last.place != place or last.began < came:
                 began = time.monotonic()
-                last = self._last = _Shared(place, began, await run_in_threadpool(self._page, place))
+                last = self._last = _Shared(place, began, await run_in_threadpool(self.page, place))
         page, headers = last.page, {}
         if page.end is not None:
             text = quote(msgspec.json.encode(page.end, enc_hook=str), safe="")
             headers["Link"] = f'</api/traces?from={text}>; rel="next"'
         return json_response(page.traces, headers=headers)
 
-    def _page(self, place: WalkPosition) -> _Page:
+    def page(self, place: WalkPosition) -> _Page:
         """One object per trace, the newest first. The files that were named are on the first page."""
         pairs = self._named() if place == WalkPosition() else []
-        room = max(0, _TRACES - len(pairs))
-        found = stretch(self._roots.directories, place, entries=_ENTRIES, most=room, wanted=self._stays_inside)
+        room = max(0, TRACES_ON_A_PAGE - len(pairs))
+        found = stretch(self._roots.directories, place, entries=MOST_ENTRIES, most=room, wanted=self._stays_inside)
         pairs += found.pairs
         with self._heads:  # one page is made at a time
             traces = [each for pair in pairs if (each := self._described(pair)) is not None]

@@ -6,7 +6,8 @@ import asyncio
 import gzip
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -18,8 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from tokenyard.files import Bounds
-from tokenyard.trace.columnar.rows import arrow
+from tokenyard.files import Bounds, arrow
 from tokenyard.trace.files import raw_lines
 from tokenyard.web.catalog import Roots, identity_of, is_other
 from tokenyard.web.connections import RefusedError, whole_number
@@ -73,14 +73,14 @@ class OpenFileResponse(FileResponse):
 
 
 class _UnpackedResponse(StreamingResponse):
-    """A stream made from an open file, which is closed in the end, whatever becomes of the client."""
+    """A stream made from an open file; both are closed in the end, whatever becomes of the client."""
 
-    def __init__(self, file: BinaryIO, chunks: Iterator[bytes], **options: Any) -> None:
+    def __init__(self, file: BinaryIO, chunks: Generator[bytes, None, None], **options: Any) -> None:
         super().__init__(chunks, **options)
-        self._file = file
+        self._file, self._chunks = file, chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._file:
+        with self._file, closing(self._chunks):
             if scope["method"] == "HEAD":
                 self.body_iterator = _nothing()
             await super().__call__(scope, receive, send)
@@ -108,7 +108,7 @@ def _tag_of(file: BinaryIO) -> str:
     return f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
 
 
-def _with_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _with_damage(chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
     """What a packed file holds. Where it is damaged, a line that is no JSON says so: readers count and show it."""
     try:
         yield from chunks
@@ -143,8 +143,8 @@ async def _nothing() -> AsyncIterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/tail``: what has been added to a trace that is still being written.
 
-_AT_ONCE = 4 << 20
-_POLL = 0.2
+TAIL_BYTES = 4 << 20
+POLL_SECONDS = 0.2
 """Seconds between two looks at a file that a client waits for."""
 _WAIT = 30
 """Longest wait in seconds."""
@@ -203,7 +203,7 @@ class TailServer:
         try:
             end = time.monotonic() + wait
             while time.monotonic() < end and not self._stopping and not await request.is_disconnected():
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(POLL_SECONDS)
                 piece = await run_in_threadpool(self._piece, path, piece.offset, identity, piece)
                 if piece.body or piece.reset:
                     break
@@ -240,7 +240,7 @@ def _whole_lines(file: BinaryIO, offset: int, searched: int) -> tuple[bytes, int
     """Whole lines from ``offset`` on, in which none ends before ``searched``; and how far that is true now."""
     at = max(offset, searched)
     file.seek(at)
-    while piece := file.read(_AT_ONCE):
+    while piece := file.read(TAIL_BYTES):
         end = (piece.rfind(b"\n") if at == offset else piece.find(b"\n")) + 1
         if end and at == offset:
             return piece[:end], offset

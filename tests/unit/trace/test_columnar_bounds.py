@@ -220,7 +220,7 @@ def test_a_list_of_many_small_objects_counts_its_objects(tmp_path: Path) -> None
 
 
 def test_blank_lines_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokenyard.files._FREE_RATIO", 1)
+    monkeypatch.setattr("tokenyard.files.FREE_RATIO", 1)
     rows, path = 2_000_000, tmp_path / "a.requests.parquet"
     pq.write_table(pa.table({"_raw": pa.array([b""] * rows), "step": pa.nulls(rows, pa.int32())}), path)
     taken: list[bytes] = []

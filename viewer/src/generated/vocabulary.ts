@@ -14,7 +14,7 @@ export const FAMILIES = {
 
 export const REASONS = {
   "preempted_this_step": {
-    "meaning": "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, and nobody is admitted in such a step.",
+    "meaning": "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, and no request is admitted in such a step.",
     "family": "preempted",
     "countedIn": null,
     "holds": true
@@ -118,6 +118,12 @@ export const REASONS = {
   "lora_slots": {
     "meaning": "All slots for LoRA adapters were taken by others in this step.",
     "family": "dependency",
+    "countedIn": null,
+    "holds": true
+  },
+  "policy_refused": {
+    "meaning": "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
+    "family": "order",
     "countedIn": null,
     "holds": true
   },
@@ -228,7 +234,7 @@ export const BUCKETS = {
     "says": []
   },
   "under-capacity": {
-    "meaning": "nobody waited",
+    "meaning": "no request waited",
     "family": "healthy",
     "blocked": false,
     "says": []
@@ -284,7 +290,7 @@ export const STEP_REASONS = {
     "proves": null
   },
   "alloc-rejected": {
-    "meaning": "More than 500 blocks were free and nobody was admitted: the head of the queue needed more.",
+    "meaning": "More than 500 blocks were free and no request was admitted: the head of the queue needed more.",
     "bucket": "alloc-frag",
     "proves": null
   },

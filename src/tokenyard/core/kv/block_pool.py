@@ -421,8 +421,11 @@ class BlockPool:
         for block in held:
             ref[block] += 1
 
-    def release(self, ordered: Iterable[int]) -> None:
-        """Drop one reference each; those without any left join the queue, the first to be evicted given first."""
+    def release(self, ordered: Iterable[int], put_back: PutBack | None = None) -> None:
+        """Drop one reference each; those without any left join the queue, the first to be evicted given first.
+
+        ``put_back`` gives them other places than the pool's own rule.
+        """
         ref = self.ref
         freed: list[int] = []
         for block in ordered:
@@ -431,7 +434,7 @@ class BlockPool:
                 ref[block] = left
                 if not left:
                     freed.append(block)
-        self._put_back(self.free_queue, freed, self.hash_of, self.prompt_tails)
+        (put_back or self._put_back)(self.free_queue, freed, self.hash_of, self.prompt_tails)
 
     def publish(self, blocks: list[int], hashes: list[BlockHash], group_id: int = 0) -> None:
         """Make full blocks of a group findable by their hashes, one each."""

@@ -260,7 +260,7 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
 
 
 def _quantised(name: str, known: Collection[str]) -> KnownModel | None:
-    """A known model whose weights somebody quantised, where the name says how: ``Qwen3-8B-AWQ``.
+    """A known model whose weights were quantised later, where the name says how: ``Qwen3-8B-AWQ``.
 
     None for models that are quantised as they are, and for those with encoders or states: which of their parts are
     left alone no name says.

@@ -37,7 +37,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     prompt_tokens: int
     cached_share: float
-    """Of its prompt tokens, those found in the prefix cache."""
+    """Share of its prompt tokens that were found in the prefix cache."""
     output_tokens: int
     preemptions: int
     queue_ms: LatencyFigures

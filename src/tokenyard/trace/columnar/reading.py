@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import FileError, MissingExtraError, TraceError
-from tokenyard.files import Bounds, open_input
+from tokenyard.files import Bounds, arrow, open_input
 from tokenyard.trace.columnar.child import (
     ChildProcess,
     EndedError,
@@ -26,10 +26,10 @@ from tokenyard.trace.columnar.child import (
     OutOfTimeError,
     keep_memory_within,
 )
-from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, arrow, columns_of, is_plain, parquet, pieces
+from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, columns_of, is_plain, parquet, pieces
 from tokenyard.trace.columnar.writing import VERSION, FooterFacts
 
-_ROWS_AT_ONCE = 4_096
+ROWS_AT_ONCE = 4_096
 _PIECE_BYTES = 8 << 20
 """Text of the rows that become lines at once, one row at least."""
 _SECONDS = 60.0
@@ -256,7 +256,7 @@ class ColumnarTrace:
     def _batches(self, names: list[str]) -> Iterator[Any]:
         """A row group at a time: pyarrow cannot give back a list of texts that goes over the end of one."""
         for number in range(self._file.metadata.num_row_groups):
-            yield from self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[number], columns=names, use_threads=False)
+            yield from self._file.iter_batches(ROWS_AT_ONCE, row_groups=[number], columns=names, use_threads=False)
 
 
 @contextmanager

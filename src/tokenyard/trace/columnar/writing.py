@@ -11,16 +11,17 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.columnar.rows import RAW, TableRows, arrow, parquet
+from tokenyard.files import arrow
+from tokenyard.trace.columnar.rows import RAW, TableRows, parquet
 from tokenyard.trace.schema import StepSnapshot, TraceStart
 
 VERSION = 1
 """Raised when a reader of the version before would read something wrong."""
 COMPRESSIONS = {"zstd": 9, "gzip": 6, "snappy": None, "none": None}
 """Name -> level. zstd is smallest and quickest to read; some browsers' readers know only the others."""
-_BATCH_BYTES = 2 << 20
+BATCH_BYTES = 2 << 20
 """JSON text that is turned into columns at once."""
-_GROUP_BYTES = 32 << 20
+GROUP_BYTES = 32 << 20
 """JSON text of a row group: what a reader has to hold at once."""
 _GROUP_ROWS = 1 << 17
 _LINES_WITH_FACTS = 200
@@ -95,7 +96,7 @@ class ColumnarWriter:
             self.first_bad = self.first_bad or self.lines
         self._rows.append(row)
         self._row_bytes += len(line)
-        if self._row_bytes >= _BATCH_BYTES:
+        if self._row_bytes >= BATCH_BYTES:
             self._make_batch()
 
     def finish(self) -> None:
@@ -117,7 +118,7 @@ class ColumnarWriter:
             self._group_bytes += self._row_bytes
             self._group_rows += len(self._rows)
             self._rows, self._row_bytes = [], 0
-            if self._group_bytes >= _GROUP_BYTES or self._group_rows >= _GROUP_ROWS:
+            if self._group_bytes >= GROUP_BYTES or self._group_rows >= _GROUP_ROWS:
                 self._write_group()
 
     def _write_group(self) -> None:

@@ -36,8 +36,6 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
-__all__ = ["Description", "describe"]
-
 _AVAILABLE = 70 << 30
 """Bytes for the KV cache with which both planners are compared."""
 _SHARED = 0.75
@@ -49,7 +47,7 @@ _TOWERS = re.compile(
 _COLUMNS = 32
 """Widths are multiples of it."""
 _LARGEST_DIFFERENCE = 0.012
-"""Of weights, as in docs/models.md."""
+"""Share of the weights, as in docs/models.md."""
 
 
 @dataclass(frozen=True, kw_only=True)

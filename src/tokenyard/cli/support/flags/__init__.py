@@ -6,6 +6,13 @@ nothing heavy; what a sub-command does stands in the module of its name.
 
 from __future__ import annotations
 
+from tokenyard.cli.support.flags.known import (
+    AccuracyCommand,
+    DescribeCommand,
+    ImportCommand,
+    ParityCommand,
+    WorkloadsCommand,
+)
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
 from tokenyard.cli.support.flags.replays import (
     CompareCommand,
@@ -17,18 +24,13 @@ from tokenyard.cli.support.flags.replays import (
 )
 from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, HeadroomCommand, ServeCommand
 from tokenyard.cli.support.flags.traces import (
-    AccuracyCommand,
     ConvertCommand,
-    DescribeCommand,
     ExportCommand,
-    ImportCommand,
-    ParityCommand,
     QueryCommand,
     ReportCommand,
     ViewCommand,
     WatchCommand,
     WhyCommand,
-    WorkloadsCommand,
 )
 from tokenyard.cli.support.flags.whatif import WhatIfCommand
 

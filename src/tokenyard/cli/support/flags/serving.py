@@ -11,8 +11,6 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 
-__all__ = ["EmulateCommand", "EngineFlags", "FrontFlags", "ServeCommand"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 @with_settings
