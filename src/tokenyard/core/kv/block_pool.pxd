@@ -10,14 +10,19 @@ cdef class FreeQueue:
     cdef Py_ssize_t _base, _head, _most
     cdef readonly Py_ssize_t size
 
+    @cython.locals(front=list, back=list, blocks=list, first=Py_ssize_t, end=Py_ssize_t, has_holes=bint)
     cpdef list popleft_n(self, Py_ssize_t n)
 
-    @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t, block=int)
+    @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)
     cpdef append_n(self, blocks)
 
-    @cython.locals(front=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t, block=int)
+    @cython.locals(front=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)
     cpdef prepend_n(self, blocks)
 
+    @cython.locals(
+        front=list, back=list, place=int[::1], base=Py_ssize_t, head=Py_ssize_t, num_front=Py_ssize_t,
+        num_back=Py_ssize_t, num_removed=Py_ssize_t, at=Py_ssize_t, is_free=bint,
+    )
     cpdef remove_n(self, blocks)
 
 
@@ -54,7 +59,7 @@ cdef class BlockPool:
     @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)
     cpdef Py_ssize_t num_evictable(self, blocks)
 
-    @cython.locals(ref=int[::1], block=Py_ssize_t)
+    @cython.locals(ref=int[::1], free=list, holders=int)
     cpdef touch(self, blocks)
 
     @cython.locals(ref=int[::1], freed=list, left=int)
