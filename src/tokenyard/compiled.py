@@ -20,7 +20,16 @@ TYPE_CHECKING = False  # typing's own costs more to import than this whole modul
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
-__all__ = ["MADE_FROM", "MODULES", "checksums", "column", "core_is_compiled", "prefer_compiled", "which_core"]
+__all__ = [
+    "MADE_FROM",
+    "MODULES",
+    "checksums",
+    "column",
+    "core_is_compiled",
+    "longer",
+    "prefer_compiled",
+    "which_core",
+]
 
 MODULES = (
     "core/request",
@@ -96,3 +105,8 @@ def column(value: int, count: int) -> MutableSequence[int]:
     from array import array  # noqa: PLC0415 - the interpreter needs none
 
     return array("i", [value]) * count
+
+
+def longer(values: MutableSequence[int], value: int, count: int) -> MutableSequence[int]:
+    """The numbers of a column, and ``value`` so many times behind them."""
+    return values + column(value, count)  # type: ignore[operator,no-any-return]  # both are lists, or both arrays

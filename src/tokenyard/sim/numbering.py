@@ -35,6 +35,9 @@ class _Output(NamedTuple):
 class SymbolicHasher:
     """A ``RequestHasher`` that numbers the blocks of a workload's requests; their token ids may be anything."""
 
+    gives_numbers = True
+    """Consecutive ones: the prefix index is a column."""
+
     def __init__(self, workload: Workload, block_size: int) -> None:
         """Made for a workload that :meth:`knows` accepts."""
         self._block_size = block_size

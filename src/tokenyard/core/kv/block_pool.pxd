@@ -40,13 +40,27 @@ cdef class PrefixIndex:
     cpdef discard_n(self, list hashes, list blocks)
 
 
+cdef class NumberedIndex(PrefixIndex):
+    cdef object _oldest
+    cdef Py_ssize_t _count
+
+    @cython.locals(oldest=int[::1], found=list, room=Py_ssize_t, number=Py_ssize_t, block=int)
+    cpdef list longest_prefix(self, hashes)
+
+    @cython.locals(oldest=int[::1], room=Py_ssize_t, number=Py_ssize_t, block=int, known=int)
+    cpdef add_n(self, list hashes, list blocks)
+
+    @cython.locals(oldest=int[::1], more=dict, room=Py_ssize_t, number=Py_ssize_t, block=int)
+    cpdef discard_n(self, list hashes, list blocks)
+
+
 @cython.locals(worthless=list, kept=list)
 cpdef unhashed_first(FreeQueue queue, freed, list hash_of, dict prompt_tails)
 
 
 cdef class BlockPool:
     cdef object _put_back
-    cdef readonly list cached, hash_of, index_of, indexes
+    cdef readonly list hash_of, index_of, indexes
     cdef readonly FreeQueue free_queue
     cdef readonly tuple listeners
     cdef readonly Py_ssize_t num_blocks

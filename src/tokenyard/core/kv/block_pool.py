@@ -8,12 +8,22 @@ interpreter and the compiler: one pass over the blocks, which looks at a block's
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import cast
 
-from tokenyard.compiled import column
+from tokenyard.compiled import column, longer
 from tokenyard.core.kv.hashing import digests
 from tokenyard.core.request import BlockHash
 
-__all__ = ["NULL_BLOCK", "BlockPool", "FreeQueue", "PoolListener", "PrefixIndex", "append_freed", "unhashed_first"]
+__all__ = [
+    "NULL_BLOCK",
+    "BlockPool",
+    "FreeQueue",
+    "NumberedIndex",
+    "PoolListener",
+    "PrefixIndex",
+    "append_freed",
+    "unhashed_first",
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -190,7 +200,7 @@ class PrefixIndex:
 
     def all_blocks(self, block_hash: BlockHash) -> list[int]:
         """Every block with this content, oldest first."""
-        first = self.first.get(block_hash)
+        first = self.get(block_hash)
         return [] if first is None else [first, *self._more.get(block_hash, ())]
 
     def longest_prefix(self, hashes: Sequence[BlockHash]) -> list[int]:
@@ -235,23 +245,91 @@ class PrefixIndex:
     def _discard_one(self, block_hash: BlockHash, block: int) -> None:
         """Forget one of perhaps several blocks with the same content."""
         others = self._more.get(block_hash)
-        if others is None:
-            if self.first[block_hash] != block:
-                raise KeyError(block)
-            del self.first[block_hash]
-            return
-        if self.first[block_hash] == block:
-            self.first[block_hash] = others.pop(0)
-        elif block in others:
+        if self.get(block_hash) == block:
+            self._point(block_hash, others.pop(0) if others else None)
+        elif others is not None and block in others:
             others.remove(block)
         else:
             raise KeyError(block)
-        if not others:
+        if others is not None and not others:
             del self._more[block_hash]
+
+    def _point(self, block_hash: BlockHash, block: int | None) -> None:
+        """``block`` is the oldest with this content now; None: there is none."""
+        if block is None:
+            del self.first[block_hash]
+        else:
+            self.first[block_hash] = block
 
     def clear(self) -> None:
         """Forget everything."""
         self.first.clear()
+        self._more.clear()
+
+
+class NumberedIndex(PrefixIndex):
+    """The same where hashes are consecutive numbers, as a replay's are: a column in place of the dictionary."""
+
+    __slots__ = ("_count", "_oldest")
+
+    def __init__(self, group_id: int = 0) -> None:
+        PrefixIndex.__init__(self, group_id)
+        self._oldest = column(-1, 1024)
+        """Number -> the oldest block with this content, or -1."""
+        self._count = 0
+        """Numbers that have a block."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, block_hash: BlockHash) -> int | None:
+        number = int(block_hash)
+        block = self._oldest[number] if number < len(self._oldest) else -1
+        return block if block >= 0 else None
+
+    def longest_prefix(self, hashes: Sequence[BlockHash]) -> list[int]:
+        oldest, found = self._oldest, []
+        room = len(oldest)
+        for number in cast("Sequence[int]", hashes):
+            block = oldest[number] if number < room else -1
+            if block < 0:
+                break
+            found.append(block)
+        return found
+
+    def add_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
+        oldest = self._oldest
+        room = len(oldest)
+        for i, number in enumerate(cast("list[int]", hashes)):
+            if number >= room:
+                oldest = self._oldest = longer(oldest, -1, number)
+                room = len(oldest)
+            block, known = blocks[i], oldest[number]
+            if known < 0:
+                oldest[number] = block
+                self._count += 1
+            elif known != block:
+                self._more.setdefault(number, []).append(block)
+
+    def discard_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
+        oldest, more = self._oldest, self._more
+        room = len(oldest)
+        for i, number in enumerate(cast("list[int]", hashes)):
+            block = blocks[i]
+            if number >= room or oldest[number] != block or (more and number in more):
+                self._discard_one(number, block)
+            else:
+                oldest[number] = -1
+                self._count -= 1
+
+    def _point(self, block_hash: BlockHash, block: int | None) -> None:
+        if block is None:
+            self._count -= 1
+        self._oldest[int(block_hash)] = -1 if block is None else block
+
+    def clear(self) -> None:
+        self._oldest = column(-1, 1024)
+        self._count = 0
         self._more.clear()
 
 
@@ -315,7 +393,6 @@ class BlockPool:
 
     __slots__ = (
         "_put_back",
-        "cached",
         "free_queue",
         "hash_of",
         "index_of",
@@ -332,14 +409,15 @@ class BlockPool:
         num_groups: int = 1,
         *,
         put_back: PutBack = append_freed,
+        numbered: bool = False,
     ) -> None:
+        """``numbered``: hashes are consecutive numbers."""
         self._put_back = put_back
         self.num_blocks = num_blocks
         self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
-        self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
+        make_index = NumberedIndex if numbered else PrefixIndex
+        self.indexes = [make_index(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
-        self.cached = [index.first for index in self.indexes]
-        """What each of them knows; for counting."""
         self.ref = column(0, num_blocks)
         self.hash_of: list[BlockHash | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
@@ -476,7 +554,7 @@ class BlockPool:
     @property
     def num_cached(self) -> int:
         """Distinct hashes, over all groups."""
-        return sum(map(len, self.cached))
+        return sum(map(len, self.indexes))
 
     def reset(self) -> bool:
         """Forget all cached content; False, and nothing changes, while a block is held."""
