@@ -1,5 +1,7 @@
 """Write docs/accuracy.md: what the calibrated step times were compared with, and how far off they are.
 
+With run folders also what ``tokenyard accuracy`` says of them where it is given no file.
+
     python scripts/generate_accuracy.py POINTS.csv.gz RUN_FOLDER ...
 
 Errors with everything known come from ``tokenyard accuracy``, those of predictions from fits that left something out
@@ -20,6 +22,7 @@ from tokenyard import accuracy
 from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors, Quantity, predict
 from tokenyard.questions.accuracy.points import HOW_TO_GET, Point, read_points
+from tokenyard.questions.accuracy.recorded import RECORDED_RUNS, record_runs
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.known_error import LEFT_OUT
 
@@ -186,9 +189,10 @@ def main() -> None:
     lines += ["\n## The shortcut, and the scheduler\n\n", _replayed(args.points)]
     if args.runs:
         lines += ["\n## Whole runs\n\n", *_runs(tuple(args.runs))]
+        record_runs(accuracy(args.runs).rows)
     lines += [CAVEATS]
     TARGET.write_text("".join(lines))
-    print(f"wrote {TARGET}")
+    print(f"wrote {TARGET}" + f" and {RECORDED_RUNS}" * bool(args.runs))
 
 
 def _overall(report: AccuracyReport) -> Iterator[str]:

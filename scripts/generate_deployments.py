@@ -13,6 +13,7 @@ import json
 import sys
 import tomllib
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tokenyard.errors import ConfigError
@@ -136,6 +137,8 @@ def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str,
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
         *(_memory_line(each) for each in memory),
         "",
+        _memory_summary(memory),
+        "",
         *_long_ones(),
     ]
     return "\n".join(lines) + "\n"
@@ -173,7 +176,8 @@ def _source(row: dict[str, Any]) -> str:
     return ": ".join(parts + [row["note"]] * ("note" in row))
 
 
-def _memory_line(row: dict[str, Any]) -> str:
+def _left(row: dict[str, Any]) -> tuple[float, float]:
+    """What is left for KV in GiB, by the estimate and at least."""
     model, tp, total = MODELS[row["model"]], row["tp"], row["total_gib"] * GIB
     counts_graphs = tuple(map(int, row["version"].split("."))) >= (0, 21)
     needed = step_memory(
@@ -185,13 +189,28 @@ def _memory_line(row: dict[str, Any]) -> str:
         cudagraph_capture_sizes=sizes_up_to(min(MOST_CAPTURED, 2 * row["seqs"])) if counts_graphs else (),
     )
     left = total * row["utilization"] - model.weight_bytes(tp, expert_parallel_size=row.get("ep", 1))
+    return (left - needed.likely) / GIB, (left - needed.most) / GIB
+
+
+def _memory_summary(rows: list[dict[str, Any]]) -> str:
+    """How far the estimate is off, and how often the lower figure held."""
+    off = sorted(abs(_left(row)[0] - row["kv_gib"]) for row in rows)
+    held = sum(_left(row)[1] <= row["kv_gib"] for row in rows)
+    return (
+        f"Of these {len(rows)} logs half are within {median(off):.1f} GiB of the estimate, the worst is"
+        f' {off[-1]:.1f} GiB off; "at least" held in {held}.'
+    )
+
+
+def _memory_line(row: dict[str, Any]) -> str:
+    tp, (likely, least) = row["tp"], _left(row)
     spread = ", experts whole" if "ep" in row else ""
     source = f"[log]({row['url']})" if "url" in row else "a log without a public thread"
     note = f": {row['note']}" if "note" in row else ""
     return (
         f"| {row['model']} | {tp} x {row['gpu']}{spread} | {row['version']} | {row['utilization']:.4g} "
-        f"| {row['tokens']:,}, {row['seqs']:,} | {row['kv_gib']:.2f} | {(left - needed.likely) / GIB:.2f} "
-        f"| {(left - needed.most) / GIB:.2f} | {source}{note} |"
+        f"| {row['tokens']:,}, {row['seqs']:,} | {row['kv_gib']:.2f} | {likely:.2f} | {least:.2f} "
+        f"| {source}{note} |"
     )
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from tokenyard import vocabulary
 from tokenyard.explain.advice.rules import rule_book
+from tokenyard.explain.report import classes
 from tokenyard.trace.schema import STEP_EVENTS
 
 __all__ = ["generated_files"]
@@ -70,6 +71,7 @@ def _vocabulary() -> dict[str, Any]:
             for name, event in STEP_EVENTS.items()
         },
         "GUESS": vocabulary.GUESS,
+        "CLASSES": {"mostValues": classes.MOST_VALUES, "bounds": classes.BOUNDS},
         "UNKNOWN_REASON": vocabulary.UNKNOWN_REASON,
     }
 

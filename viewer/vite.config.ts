@@ -60,7 +60,8 @@ export default defineConfig({
     // Workers run the same script, as a classic one.
     rollupOptions: { output: { format: "iife" } },
   },
-  test: { environment: "node", include: ["src/**/*.test.ts", "src/**/*.test.tsx"] },
+  // A machine that is busy otherwise takes its time.
+  test: { testTimeout: 60_000, environment: "node", include: ["src/**/*.test.ts", "src/**/*.test.tsx"] },
 });
 
 /**

@@ -38,7 +38,9 @@ _PROMPT = frozenset({"prompt"})
 CATALOGUE: dict[str, Sample] = {
     "anthropic-messages.jsonl": Sample("Anthropic's Messages API, with the client's time (shape)", "openai"),
     "aiperf-profile-export.jsonl": Sample("AIPerf, records of single requests (shape)", "jsonl"),
-    "azure-log-analytics.csv": Sample("Azure API Management, Log Analytics' CSV (shape)", "csv"),
+    "azure-log-analytics.csv": Sample(
+        "Azure API Management, Log Analytics' CSV (shape)", "csv", warns=frozenset({"record_times"})
+    ),
     "azure-openai-diagnostics.jsonl": Sample(
         "Azure OpenAI's diagnostics (shape)", refused="is Azure OpenAI's diagnostics, which does not say"
     ),

@@ -20,16 +20,6 @@ TYPE_CHECKING = False  # typing's own costs more to import than this whole modul
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
-__all__ = [
-    "MADE_FROM",
-    "MODULES",
-    "checksums",
-    "column",
-    "core_is_compiled",
-    "longer",
-    "prefer_compiled",
-    "which_core",
-]
 
 MODULES = (
     "core/request",

@@ -29,7 +29,7 @@ MIB = 1 << 20
 _MOST = 1 << 40
 _MOST_NESTING = 400
 """Beyond it Python's own stack ends."""
-_FREE_RATIO = 250
+FREE_RATIO = 250
 """A file may unpack to so many times its size, whatever the bound: traces reach some fifty times."""
 
 
@@ -42,12 +42,8 @@ class Bounds:
 
     line_mb: int = 16
     """MiB of one line, unpacked. ``TOKENYARD_MAX_LINE_MB``."""
-    row_group_mb: int = 512
-    """MiB of a Parquet row group, unpacked, as its footer and its pages tell. ``TOKENYARD_MAX_ROW_GROUP_MB``."""
-    column_mb: int = 256
-    """MiB of a column in a row group, unpacked, as its footer and its pages tell. ``TOKENYARD_MAX_COLUMN_MB``."""
-    footer_mb: int = 4
-    """MiB of a Parquet file's footer. ``TOKENYARD_MAX_FOOTER_MB``."""
+    parquet_mb: int = 1_024
+    """MiB of memory that the process may take that decodes a Parquet file. ``TOKENYARD_MAX_PARQUET_MB``."""
     nesting: int = 100
     """Depth of lists and objects in a line of JSON. ``TOKENYARD_MAX_NESTING``."""
     unpacked_mb: int = 4
@@ -63,25 +59,13 @@ class Bounds:
     def line_bytes(self) -> int:
         return self.line_mb * MIB
 
-    @property
-    def row_group_bytes(self) -> int:
-        return self.row_group_mb * MIB
-
-    @property
-    def column_bytes(self) -> int:
-        return self.column_mb * MIB
-
-    @property
-    def footer_bytes(self) -> int:
-        return self.footer_mb * MIB
-
     def unpacked_bytes(self, packed_bytes: int) -> int:
         """Bytes that a compressed file of ``packed_bytes`` may hold."""
-        return max(self.unpacked_mb * MIB, _FREE_RATIO * packed_bytes)
+        return max(self.unpacked_mb * MIB, FREE_RATIO * packed_bytes)
 
     def too_much(self, path: object) -> FileError:
         """The error for a file that holds more than :meth:`unpacked_bytes`."""
-        return self.exceeded(path, f"it unpacks to more than {_FREE_RATIO} times its size, and to more", "unpacked_mb")
+        return self.exceeded(path, f"it unpacks to more than {FREE_RATIO} times its size, and to more", "unpacked_mb")
 
     def exceeded(self, path: object, what: str, bound: str) -> FileError:
         """The error for a file with something larger than ``bound``, the name of a field."""

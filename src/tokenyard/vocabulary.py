@@ -186,7 +186,7 @@ class Reason(StrEnum):
     PREEMPTED_THIS_STEP = ReasonEntry(
         "preempted_this_step",
         "A running request had just lost its blocks for want of memory; the freed blocks are kept for those "
-        "that run, and nobody is admitted in such a step.",
+        "that run, and no request is admitted in such a step.",
         Family.PREEMPTED,
         "More KV blocks, fewer sequences (max_num_seqs) or shorter outputs.",
         "blocks",
@@ -499,7 +499,7 @@ BUCKETS = {
     Bucket.ALLOC_EXHAUSTED: BucketEntry("some admitted, then refused", Family.MEMORY, says=_OUT_OF_BLOCKS),
     Bucket.KV_TIGHT: BucketEntry("nearly full, not provably short", Family.MEMORY, says=_OR_PREEMPTED),
     Bucket.ADMITTED_ALL: BucketEntry("every waiting request got in", Family.HEALTHY, blocked=False),
-    Bucket.UNDER_CAPACITY: BucketEntry("nobody waited", Family.HEALTHY, blocked=False),
+    Bucket.UNDER_CAPACITY: BucketEntry("no request waited", Family.HEALTHY, blocked=False),
     Bucket.IDLE: BucketEntry("nothing to do", Family.IDLE, blocked=False),
     Bucket.UNKNOWN: BucketEntry("the trace lacks fields to tell", Family.UNKNOWN, blocked=False),
 }
@@ -558,7 +558,7 @@ STEP_REASONS = {
         "Some requests were admitted, then one was refused.", Bucket.ALLOC_EXHAUSTED
     ),
     StepReason.ALLOC_REJECTED: StepReasonEntry(
-        f"More than {FREE_PLENTY} blocks were free and nobody was admitted: the head of the queue needed more.",
+        f"More than {FREE_PLENTY} blocks were free and no request was admitted: the head of the queue needed more.",
         Bucket.ALLOC_FRAG,
     ),
     StepReason.KV_MARGINAL: StepReasonEntry(
@@ -654,7 +654,9 @@ class GapEntry(NamedTuple):
 
 GAPS = {
     Gap.FRONT_END: GapEntry(
-        "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.", Family.IDLE
+        "It was on its way to this scheduler: the server's front end had it or, of a prefill-decode pair, the prefill"
+        " engine.",
+        Family.IDLE,
     ),
     Gap.STEP_IN_PROGRESS: GapEntry(
         "A step was running when it arrived; the scheduler decides when the next one begins.", Family.IDLE

@@ -129,12 +129,13 @@ def _foreign(url: str) -> bool:
 def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[..., Page]:
     """Open the page from disk and pick files: `open_files(a, b, state="tab=requests", viewport=...)`.
 
-    A state that names no tab means the Timeline here.
+    A state that names no tab means the first rows of the Timeline here.
     """
 
     def open_them(*paths: Path, state: str = "", **options: object) -> Page:
         page = new_page(**options)
-        shown = state if "tab=" in state else f"tab=timeline&{state}"
+        rows = "" if "view=" in state or "step=" in state else "view=0..6&"
+        shown = state if "tab=" in state else f"tab=timeline&{rows}{state}"
         page.goto(f"{viewer_html.as_uri()}#{shown}")
         files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
         page.set_input_files("[data-picker=files]", files)

@@ -197,7 +197,7 @@ def test_an_error_of_the_model_leaves_step(llama: Checkpoint) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    core.executor._runner._model.logits = broken
+    core.executor.runner.model.logits = broken
     core.add_request(Request("a", PROMPT, SamplingParams(max_tokens=4)))
     with pytest.raises(RuntimeError, match="out of memory"):
         core.step()

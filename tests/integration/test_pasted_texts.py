@@ -40,6 +40,21 @@ def test_a_manifest(tmp_path: Path) -> None:
     assert not {"gpu", "vllm-version", "replicas"} & typed.keys()
 
 
+TASK = """
+resources: {accelerators: {L4, A100, H100}}
+setup: pip install vllm==0.30.0
+run: vllm serve Qwen/Qwen3-8B
+"""
+
+
+def test_one_of_several_kinds_of_gpu_is_not_chosen(tmp_path: Path) -> None:
+    refused = call(*RUN, "--serve", TASK, cwd=tmp_path)
+    assert refused.code == 2
+    assert "gpu = 'l4 or a100-40gb or h100': accelerators of the task: these are several kinds" in refused.stderr
+    said = assumed(header("--serve", TASK, "--gpu", "h100", cwd=tmp_path))
+    assert said["gpu"] == ("h100", "given; accelerators of the task says l4 or a100-40gb or h100")
+
+
 def test_replicas_reach_the_replay(tmp_path: Path) -> None:
     outcome = call(*RUN, "--serve", DENSE, "--json", cwd=tmp_path)
     assert json.loads(outcome.stdout)["replicas"]["most"] == 4

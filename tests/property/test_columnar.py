@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
+from tokenyard.files import Bounds
 from tokenyard.trace.columnar import reading, writing
-from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.reading import open_columnar
 from tokenyard.trace.columnar.rows import columns_of
 from tokenyard.trace.columnar.writing import ColumnarWriter
 from tokenyard.trace.schema import STEP_EVENTS
@@ -83,8 +84,8 @@ def twin(text: bytes, kind: str) -> IO[bytes]:
 
 
 def given_back(sink: IO[bytes]) -> list[bytes]:
-    with sink, columnar_reader(Path(sink.name)) as reader:
-        return [line.removesuffix(b"\n") for line in reader.raw_lines()]
+    with sink, open_columnar(Path(sink.name), Bounds(parquet_mb=8_000)) as trace:
+        return [line for lines in trace.pieces() for line in lines]
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
@@ -124,9 +125,9 @@ def test_the_records_come_back(lines: list[bytes], kind: str, ends: bool) -> Non
 def test_the_records_come_back_from_many_pieces(lines: list[bytes], sizes: tuple[int, int], rows: int) -> None:
     """Batches, row groups and what is read at once end anywhere."""
     with (
-        mock.patch.object(writing, "_BATCH_BYTES", min(sizes)),
-        mock.patch.object(writing, "_GROUP_BYTES", max(sizes)),
-        mock.patch.object(reading, "_ROWS_AT_ONCE", rows),
+        mock.patch.object(writing, "BATCH_BYTES", min(sizes)),
+        mock.patch.object(writing, "GROUP_BYTES", max(sizes)),
+        mock.patch.object(reading, "ROWS_AT_ONCE", rows),
     ):
         back = given_back(twin(b"".join(line + b"\n" for line in lines), "steps"))
     assert len(back) == len(lines)
@@ -144,6 +145,6 @@ def test_lines_of_ours_come_back_to_the_byte(records: list[Any]) -> None:
 @given(lines=st.lists(LINES, min_size=1, max_size=6))
 def test_bad_lines_are_counted(lines: list[bytes]) -> None:
     text = b"".join(line + b"\n" for line in lines)
-    with twin(text, "steps") as sink, columnar_reader(Path(sink.name)) as reader:
-        counted = reader.bad_lines
+    with twin(text, "steps") as sink, open_columnar(Path(sink.name), Bounds(parquet_mb=8_000)) as trace:
+        counted = trace.head().bad_lines
     assert counted == len([line for line in lines if line.strip() and record_of(line) is None])

@@ -142,7 +142,7 @@ class OffloadMachine(SchedulerMachine):
         self.tier.check_invariants()
 
     def _somebody_will_get_on(self, ran: list[str]) -> None:
-        if not self.connector._being_read and not self.connector._being_written:
+        if not self.connector.being_read and not self.connector.being_written:
             super()._somebody_will_get_on(ran)  # else the end of a transfer is waited for
 
     def _touches(self, request: Request, blocks: set[int]) -> bool:

@@ -52,7 +52,7 @@ def run_all(scenario: Scenario, folder: Path, *, with_ours: bool = True) -> Runs
         built = host.build_host(scenario.engine)
     plan = scenario.plan()
     traced = Recording(built, plan, scenario).run()
-    built.scheduler._tracer.close()
+    built.scheduler.tracer.close()
     seen = list(TraceReader(folder / "seen", requests=False).steps())
     vector = folder / "scenario.jsonl.gz"
     vectors.write(vector, [facts, *own])

@@ -55,7 +55,7 @@ def test_engine_gets_its_twin(build: Any, named: type[Any], is_async: bool) -> N
 def test_nothing_is_traced_unless_asked(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     built = build(SCENARIO.engine)
-    assert built.scheduler._tracer is None
+    assert built.scheduler.tracer is None
     record(built)
     assert list(tmp_path.iterdir()) == []
 
@@ -66,8 +66,8 @@ def test_error_in_tracing_ends_tracing_only(
     own = record(host.build_host(SCENARIO.engine))
     monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
     built = build(SCENARIO.engine)
-    tracer = built.scheduler._tracer
-    of, calls = tracer._reasons.of, []
+    tracer = built.scheduler.tracer
+    of, calls = tracer.reasons.of, []
 
     def failing(output: Any) -> Any:
         calls.append(output)
@@ -75,7 +75,7 @@ def test_error_in_tracing_ends_tracing_only(
             raise RuntimeError("made to fail")
         return of(output)
 
-    monkeypatch.setattr(tracer._reasons, "of", failing)
+    monkeypatch.setattr(tracer.reasons, "of", failing)
     with caplog.at_level(logging.WARNING, "tokenyard.vllm"):
         assert record(built) == own
     assert [each.message for each in caplog.records if each.name == "tokenyard.vllm"] == [
@@ -93,7 +93,7 @@ def test_error_while_the_loop_runs_does_not_reach_it(
     own = record(host.build_host(scenario.engine), scenario)
     monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
     built = build(scenario.engine)
-    watch = built.scheduler._tracer._watch
+    watch = built.scheduler.tracer.watch
     note = {"peek_request": "_looked_at", "get_computed_blocks": "_note_lookup", "allocate_slots": "_note_refusal"}
 
     def failing(*args: Any) -> None:
@@ -102,7 +102,7 @@ def test_error_while_the_loop_runs_does_not_reach_it(
     monkeypatch.setattr(watch, note[where], failing)
     assert record(built, scenario) == own
     assert "made to fail" in caplog.text
-    assert not built.scheduler._tracer.is_open
+    assert not built.scheduler.tracer.is_open
 
 
 def test_error_of_vllms_own_passes_through(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +193,8 @@ def test_two_servers_do_not_share_a_file(
 ) -> None:
     monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
     first, second = build(SCENARIO.engine), build(SCENARIO.engine)
-    assert first.scheduler._tracer is not None
-    assert second.scheduler._tracer is None
+    assert first.scheduler.tracer is not None
+    assert second.scheduler.tracer is None
     assert "no trace is written" in caplog.text
 
 
@@ -210,7 +210,7 @@ def test_data_parallel_engines_write_side_by_side(build: Any, tmp_path: Path, mo
     monkeypatch.setattr(host, "_vllm_config", second)
     built = build(SCENARIO.engine)
     record(built)
-    built.scheduler._tracer.close()
+    built.scheduler.tracer.close()
     reader = TraceReader(tmp_path / "rank-1")
     assert sum(1 for _ in reader.steps()) > 100
     assert reader.start is not None
@@ -221,7 +221,7 @@ def test_header_and_requests(build: Any, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
     built = build(SCENARIO.engine)
     record(built)
-    built.scheduler._tracer.close()
+    built.scheduler.tracer.close()
     reader = TraceReader(tmp_path)
     steps = list(reader.steps())
     start, engine = reader.start, SCENARIO.engine

@@ -9,7 +9,8 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import AccuracyCommand
 from tokenyard.questions.accuracy.ask import accuracy
 from tokenyard.questions.accuracy.points import HOW_TO_GET, PACKAGE, installed_points
-from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy
+from tokenyard.questions.accuracy.recorded import recorded_runs
+from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy, show_run
 from tokenyard.steptime.constants import shipped_constants
 
 
@@ -39,14 +40,19 @@ def execute(flags: AccuracyCommand) -> int:
 
 def _tell_what_ships(flags: AccuracyCommand) -> int:
     """What the constants say of themselves, and where the points are that they were fitted to."""
-    constants = shipped_constants()
+    constants, runs = shipped_constants(), recorded_runs()
     if flags.json:
-        print_json({"source": constants.provenance, "held_out": constants.data["errors"], "points": list(HOW_TO_GET)})
+        held_out = constants.data["errors"]
+        print_json({"source": constants.provenance, "held_out": held_out, "runs": runs, "points": list(HOW_TO_GET)})
         return 0
     console = results()
     console.print(f"No file is named, and {PACKAGE} is not installed. These errors were found when the constants")
-    console.print("were fitted, on points that the fit had not seen (docs/accuracy.md):\n")
+    console.print("were fitted, on points that the fit had not seen (docs/accuracy.md), of the mean TPOT and TTFT:\n")
     console.print(left_out_table(constants))
+    console.print("\nWhole runs whose requests were measured one by one (vLLM 0.19, published with LLMServingSim),")
+    console.print("means and percentiles in ms, and the errors of single requests beside themselves:\n")
+    for run in runs:
+        show_run(run, console)
     console.print(f"\nStep times: {escape(constants.provenance)}", soft_wrap=True)
     console.print("\nTo compare with the public points, row by row:", highlight=False)
     for line in HOW_TO_GET:

@@ -22,6 +22,8 @@ _MOST_SEEDS = 1000
 def execute(flags: CompareCommand) -> int:
     """Compare, draw and print; always 0 if it ends."""
     if flags.other is not None:
+        if flags.by is not None:
+            raise ConfigError("by", flags.by, "traces are compared whole: leave it out, or compare policies")
         traces = compare_recordings(flags.workload, flags.other, align=flags.align, slo=flags.slo)
         print_json(traces) if flags.json else print_comparison(traces, results())
         return 0

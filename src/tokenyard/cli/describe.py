@@ -12,8 +12,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.described import model_in_words
 from tokenyard.models.named import config_of
 
-__all__ = ["execute"]
-
 
 def execute(flags: DescribeCommand) -> int:
     """Describe the model and write the file: 0 if vLLM's planner says the same of it, 1 if something differs."""

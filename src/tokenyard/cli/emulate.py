@@ -15,8 +15,6 @@ from tokenyard.cli.support.flags import EmulateCommand
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import MissingExtraError
 
-__all__ = ["deployment_of", "execute"]
-
 _OF_DEPLOYMENT = ("gpu", "latency", "replicas", "router", "vllm_version")
 
 

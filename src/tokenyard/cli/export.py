@@ -20,8 +20,6 @@ from tokenyard.trace.export.page import embed, fitting
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.reader import find_ranks
 
-__all__ = ["execute"]
-
 
 def execute(flags: ExportCommand) -> int:
     """Write what is asked for; always 0 if the trace can be read."""

@@ -1,4 +1,4 @@
-"""``tokenyard import``: a service's log as a workload file, and what is in it."""
+"""``tokenyard import``: a service's log, or its metrics, as a workload file, and what is in it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from tokenyard.cli.support.console import print_json, results, say_notes
+from tokenyard.cli.support.console import errors, print_json, results, say_notes
 from tokenyard.cli.support.flags import ImportCommand
+from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
+from tokenyard.questions.metrics import read_metrics, scraped
+from tokenyard.questions.printing.metrics import print_metrics
 from tokenyard.questions.traffic import facts_of, workload_from
-from tokenyard.redaction import plain
+from tokenyard.redaction import hidden_users, plain
 from tokenyard.workload.readers.plain import write_plain
 
 
@@ -21,6 +24,8 @@ def execute(flags: ImportCommand) -> int:
     target = flags.output
     if target is not None and target.exists() and not flags.overwrite:
         raise ConfigError("output", str(target), "exists already: name another file, or give --overwrite")
+    if flags.prometheus is not None:
+        return _from_metrics(flags, flags.prometheus, target)
     if not flags.log:
         raise ConfigError("log", "", "name a log, or several: tokenyard import LOG")
     workload = workload_from(flags.log[0], flags.arrivals, flags.log[1:])
@@ -33,6 +38,30 @@ def execute(flags: ImportCommand) -> int:
         return 0
     say_notes(workload)
     _print(facts, [each.text for each in workload.remarks if not each.warning], target)
+    return 0
+
+
+def _from_metrics(flags: ImportCommand, source: str, target: Path | None) -> int:
+    """The same of metrics, and what that time was short of."""
+    if flags.log:
+        raise ConfigError("prometheus", source, f"{flags.log[0]} is given as well: name a log, or metrics")
+    model, seed = flags.arrivals.model_name, flags.arrivals.seed
+    if "://" in source:
+        is_server = source.split("?", maxsplit=1)[0].endswith("/metrics")
+        last, step = (flags.last or ("1min" if is_server else "60min")), (flags.step or ("1s" if is_server else "15s"))
+        with errors().status(f"reading {hidden_users(source)}"):
+            span, every = seconds_of("last", last), seconds_of("step", step)
+            workload, told = scraped(source, last=span, step=every, model_name=model, seed=seed)
+    else:
+        workload, told = read_metrics(source, model_name=model, seed=seed)
+    if target is not None:
+        write_plain(workload, target)
+    if flags.json:
+        print_json(told.to_dict() | {"output": str(target) if target else None})
+        return 0
+    print_metrics(told, results())
+    if target is not None:
+        results().print(f"\nWritten to {target}: tokenyard run {target}", soft_wrap=True, markup=False)
     return 0
 
 

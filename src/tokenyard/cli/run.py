@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,8 +11,8 @@ from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import busy, print_json, replay_bar, results, say_notes, warn
 from tokenyard.cli.support.flag_names import in_words_of
 from tokenyard.cli.support.flags import RunCommand
-from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.explain.report.classes import Classes, slos_by_class
+from tokenyard.errors import WorkloadError
+from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
@@ -77,12 +76,6 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
 
 def run(flags: RunCommand) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
-    bounds = slos_by_class(flags.slo)
-    whole = tuple(map(str, bounds.get("", ())))
-    if flags.by is None and set(bounds) - {""}:
-        raise ConfigError(
-            "slo", next(iter(set(bounds) - {""})), "say what it is a class of: --by priority, for example"
-        )
     with ExitStack() as reading:
         reading.enter_context(busy(f"reading {flags.workload}"))
 
@@ -91,7 +84,7 @@ def run(flags: RunCommand) -> Replayed:
             say_notes(workload)
 
         found = ask(
-            replace(scenario_of(flags), slo=(whole,) if whole else ()),
+            scenario_of(flags),
             bars=replay_bar,
             watching=Watching(rows=flags.by is not None),
             say=warn,

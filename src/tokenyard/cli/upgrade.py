@@ -8,8 +8,6 @@ from tokenyard.cli.support.flags import UpgradeCommand
 from tokenyard.questions.printing.upgrade import print_upgrade
 from tokenyard.questions.upgrade import ask
 
-__all__ = ["execute"]
-
 
 def execute(flags: UpgradeCommand) -> int:
     """Replay, compare, print; 0 if it ends."""

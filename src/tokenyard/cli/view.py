@@ -16,8 +16,6 @@ from tokenyard.cli.support.flags import ViewCommand
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
 from tokenyard.trace.files import find_trace
 
-__all__ = ["execute", "show"]
-
 _PAGE_VARIABLE = "TOKENYARD_VIEWER_HTML"
 """Names another build of the page: for developers of it."""
 

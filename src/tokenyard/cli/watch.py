@@ -18,8 +18,6 @@ from tokenyard.cli.view import show
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import hidden_users
 
-__all__ = ["execute", "newest_trace", "state_of"]
-
 _PATIENCE_S = 10.0
 """For another viewer's answer."""
 

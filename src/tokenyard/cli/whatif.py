@@ -30,7 +30,7 @@ def execute(flags: WhatIfCommand) -> int:
         gpus=list(every(flags.gpu)),
     )
     with replay_bar(len(run.workload), "as it was") as on_progress:
-        baseline = replay_as_it_was(run, on_progress)
+        baseline = replay_as_it_was(run, on_progress, flags.by)
     if asked and not baseline.check.holds and not flags.yes:
         _ask_on(run, baseline, is_json=flags.json)
     told = answered(run, baseline, asked, replay_bar)

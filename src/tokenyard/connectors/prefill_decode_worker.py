@@ -147,7 +147,7 @@ class PrefillDecodeWorker(TierWorker):
 
     def after_step(self, plan: TransferPlan | None) -> None:
         for offer in plan.offers if plan is not None else ():
-            self._exchange.offer(self._engine_id, offer, self._memory)
+            self._exchange.offer(self._engine_id, offer, self.memory)
 
     def _begin(self, job: Load | Store) -> None:
         assert isinstance(job, Load), "the way from prefill to decode stores nothing"

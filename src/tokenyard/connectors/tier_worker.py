@@ -191,17 +191,17 @@ class HostMemory:
 
     def __init__(self, num_blocks: int) -> None:
         self._num_blocks = num_blocks
-        self._memory: ArrayMemory | None = None
+        self.memory: ArrayMemory | None = None
 
     def get(self, address: Address) -> Tensors:
-        if self._memory is None:
+        if self.memory is None:
             raise ValueError("nothing has been stored yet")
-        return self._memory.read(int(address))
+        return self.memory.read(int(address))
 
     def put(self, address: Address, tensors: Tensors) -> None:
-        if self._memory is None:
-            self._memory = ArrayMemory.like(tensors, self._num_blocks)
-        self._memory.write(int(address), tensors)
+        if self.memory is None:
+            self.memory = ArrayMemory.like(tensors, self._num_blocks)
+        self.memory.write(int(address), tensors)
 
 
 class FinishedTransfer(NamedTuple):
@@ -222,7 +222,7 @@ class TierWorker:
     def __init__(self, memory: BlockMemory, store: BlockStore, *, num_threads: int = 0) -> None:
         """Raises ConfigError for a number of threads that cannot be."""
         require_int("num_threads", num_threads, 0)
-        self._memory = memory
+        self.memory = memory
         self._store = store
         self._threads = ThreadPoolExecutor(num_threads, "kv-transfer") if num_threads else None
         self._running: list[Future[FinishedTransfer]] = []
@@ -254,7 +254,7 @@ class TierWorker:
         failed = []
         for block, source in zip(load.blocks, load.sources, strict=True):
             try:
-                self._memory.write(block, self._fetch(load, source))
+                self.memory.write(block, self._fetch(load, source))
             except (OSError, ValueError):
                 failed.append(block)
         return FinishedTransfer(load, tuple(failed))
@@ -264,7 +264,7 @@ class TierWorker:
 
     def _put_all(self, store: Store) -> FinishedTransfer:
         for block, target in zip(store.blocks, store.targets, strict=True):
-            tensors = {name: np.ascontiguousarray(array) for name, array in self._memory.read(block).items()}
+            tensors = {name: np.ascontiguousarray(array) for name, array in self.memory.read(block).items()}
             try:
                 self._store.put(target, tensors)
             except OSError:

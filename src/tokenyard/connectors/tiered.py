@@ -68,10 +68,10 @@ class TieredConnector(KVConnector):
         self._saves: list[Store] = []
         self._loads: list[Load] = []
         self._stores: list[Store] = []
-        self._being_read: dict[int, Load] = {}
+        self.being_read: dict[int, Load] = {}
         self._held: dict[int, Sequence[bytes]] = {}
         """Loading job -> hashes it holds."""
-        self._being_written: dict[int, Sequence[bytes]] = {}
+        self.being_written: dict[int, Sequence[bytes]] = {}
         """Storing job -> hashes that can be found once it is over."""
 
     def bind(self, context: ConnectorContext) -> None:
@@ -115,7 +115,7 @@ class TieredConnector(KVConnector):
             job, targets = self._next_job(), tuple(blocks[0][first : first + len(hashes)])
             load = Load(job, request.request_id, targets, self.tier.sources(hashes), self._load_async)
             self._loads.append(load)
-            self._being_read[job], self._held[job] = load, hashes
+            self.being_read[job], self._held[job] = load, hashes
         self.tier.touch(digests(request.block_hashes[: (request.num_tokens - 1) // self._size]))
 
     def _next_job(self) -> int:
@@ -143,7 +143,7 @@ class TieredConnector(KVConnector):
         if not sources:
             return False, None
         job = self._next_job()
-        self._being_written[job] = hashes
+        self.being_written[job] = hashes
         self._stores.append(Store(job, request.request_id, tuple(sources), tuple(targets)))
         return True, None
 
@@ -151,7 +151,7 @@ class TieredConnector(KVConnector):
         """Its blocks wait for its load; or it left before it was known whether the loads of its step succeeded."""
         left = request.status is RequestStatus.FINISHED_ABORTED
         return any(
-            load.request_id == request.request_id if load.is_async else left for load in self._being_read.values()
+            load.request_id == request.request_id if load.is_async else left for load in self.being_read.values()
         )
 
     def _save(self, block_hash: bytes, block: int) -> None:
@@ -159,7 +159,7 @@ class TieredConnector(KVConnector):
         target = self.tier.reserve(block_hash)
         if target is not None:
             job = self._next_job()
-            self._being_written[job] = (block_hash,)
+            self.being_written[job] = (block_hash,)
             self._saves.append(Store(job, None, (block,), (target,)))
 
     # ---- steps
@@ -177,14 +177,14 @@ class TieredConnector(KVConnector):
             self._forget_lost(output.invalid_block_ids)
         for job in sorted(output.completed_jobs):
             if job in self._held:
-                del self._being_read[job]
+                del self.being_read[job]
                 self.tier.release(self._held.pop(job))
             else:
-                for block_hash in self._being_written.pop(job):
+                for block_hash in self.being_written.pop(job):
                     self.tier.complete(block_hash)
 
     def _forget_lost(self, invalid: frozenset[int]) -> None:
-        for job, load in self._being_read.items():
+        for job, load in self.being_read.items():
             for block, block_hash in zip(load.blocks, self._held[job], strict=True):
                 if block in invalid:
                     self.tier.lost(block_hash)
@@ -193,7 +193,7 @@ class TieredConnector(KVConnector):
 
     def reset_cache(self) -> bool:
         self._withdraw()
-        return not (self._held or self._being_written) and self.tier.reset()
+        return not (self._held or self.being_written) and self.tier.reset()
 
     def take_events(self) -> Sequence[KVEvent]:
         return self.tier.take_events()

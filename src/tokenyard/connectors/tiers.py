@@ -175,34 +175,34 @@ class ARC:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._t1: OrderedDict[bytes, None] = OrderedDict()
-        self._t2: OrderedDict[bytes, None] = OrderedDict()
-        self._b1: OrderedDict[bytes, None] = OrderedDict()
-        self._b2: OrderedDict[bytes, None] = OrderedDict()
+        self.t1: OrderedDict[bytes, None] = OrderedDict()
+        self.t2: OrderedDict[bytes, None] = OrderedDict()
+        self.b1: OrderedDict[bytes, None] = OrderedDict()
+        self.b2: OrderedDict[bytes, None] = OrderedDict()
         self.target = 0.0
         """Blocks that T1 should have."""
 
     def add(self, key: bytes) -> None:
-        if key in self._b1:
-            self.target = min(self.target + max(1.0, len(self._b2) / len(self._b1)), self._capacity)
-            del self._b1[key]
-            self._t2[key] = None
-        elif key in self._b2:
-            self.target = max(self.target - max(1.0, len(self._b1) / len(self._b2)), 0.0)
-            del self._b2[key]
-            self._t2[key] = None
+        if key in self.b1:
+            self.target = min(self.target + max(1.0, len(self.b2) / len(self.b1)), self._capacity)
+            del self.b1[key]
+            self.t2[key] = None
+        elif key in self.b2:
+            self.target = max(self.target - max(1.0, len(self.b1) / len(self.b2)), 0.0)
+            del self.b2[key]
+            self.t2[key] = None
         else:
-            self._t1[key] = None
+            self.t1[key] = None
         self._forget_ghosts()
 
     def touch(self, key: bytes) -> None:
-        self._t1.pop(key, None)
-        self._t2[key] = None
-        self._t2.move_to_end(key)
+        self.t1.pop(key, None)
+        self.t2[key] = None
+        self.t2.move_to_end(key)
 
     def evict(self, is_free: IsFree) -> bytes | None:
-        halves = [(self._t1, self._b1), (self._t2, self._b2)]
-        if len(self._t1) <= self.target:
+        halves = [(self.t1, self.b1), (self.t2, self.b2)]
+        if len(self.t1) <= self.target:
             halves.reverse()
         for here, ghosts in halves:
             key = _oldest(here, is_free)
@@ -214,17 +214,17 @@ class ARC:
 
     def _forget_ghosts(self) -> None:
         """|T1| + |B1| <= capacity, and all four together at most twice that."""
-        while self._b1 and len(self._t1) + len(self._b1) > self._capacity:
-            self._b1.popitem(last=False)
-        while self._b2 and len(self._t1) + len(self._t2) + len(self._b1) + len(self._b2) > 2 * self._capacity:
-            self._b2.popitem(last=False)
+        while self.b1 and len(self.t1) + len(self.b1) > self._capacity:
+            self.b1.popitem(last=False)
+        while self.b2 and len(self.t1) + len(self.t2) + len(self.b1) + len(self.b2) > 2 * self._capacity:
+            self.b2.popitem(last=False)
 
     def discard(self, key: bytes) -> None:
-        self._t1.pop(key, None)
-        self._t2.pop(key, None)
+        self.t1.pop(key, None)
+        self.t2.pop(key, None)
 
     def clear(self) -> None:
-        for keys in (self._t1, self._t2, self._b1, self._b2):
+        for keys in (self.t1, self.t2, self.b1, self.b2):
             keys.clear()
         self.target = 0.0
 

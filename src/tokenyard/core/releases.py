@@ -45,6 +45,8 @@ class ReleaseFacts:
     """Images are read on the GPU of an engine that encodes alone, and of no other."""
     has_bitsandbytes: bool = True
     has_bamba: bool = True
+    gpt_neox_takes_adapters: bool = False
+    starcoder2_takes_adapters: bool = False
     kv_dtype_follows_model: bool = False
     """Keys and values of 16 bits have the model's own dtype."""
     looks_for_all_kv_scales: bool = True
@@ -84,7 +86,7 @@ class ReleaseFacts:
 
 FACTS_SINCE: dict[str, dict[str, Any]] = {
     "0.24": {"has_bamba": False},
-    "0.25": {"front_ends_rotate": True},
+    "0.25": {"front_ends_rotate": True, "starcoder2_takes_adapters": True},
     "0.26": {
         "hybrid_models_cache_prefixes": True,
         "steps_in_flight_hold_windows": True,
@@ -103,6 +105,7 @@ FACTS_SINCE: dict[str, dict[str, Any]] = {
     "0.29": {"plan_reserves_null_block": True, "graphs_of_all_decodes": True},
     "0.30": {"yarn_counts_factor": False, "images_split_backends_on_blackwell": True},
     "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True},
+    "0.32": {"gpt_neox_takes_adapters": True},
     "0.33": {
         "all_drafts_schedule_ahead": True,
         "ray_executor_can_be_older": False,

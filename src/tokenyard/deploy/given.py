@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 import msgspec
 
 from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
-from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, HeaderNote, Nodes, Said
+from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.manifests import gpu_named
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
@@ -206,6 +206,8 @@ def said_beside_flags(
             why = f"{line.replicas.where}; {problem}, so that one of them gets all the traffic here"
             found.append(HeaderNote("replicas", line.replicas.value, why))
     is_other_gpu = line.gpu is not None and gpu is not None and (gpu_named(gpu) or gpu) != line.gpu.value
+    if line.gpu is not None and is_other_gpu and line.gpu.value not in GPUS:
+        found.append(HeaderNote("gpu", gpu, f"given; {line.gpu.where} says {line.gpu.value}"))
     other = sorted(CHANGES_MEMORY & set(typed)) + ["gpu"] * is_other_gpu
     for name, value, why in _logged(line):
         if name in typed or name not in has:
@@ -264,6 +266,8 @@ def _checked(pasted: Pasted, gpus: Said, used: Mapping[str, Any]) -> Pasted:
 
 
 def _known_gpu(said: Said) -> str:
+    if SEVERAL_GPUS in said.value:
+        raise ConfigError("gpu", said.value, f"{said.where}: these are several kinds: --gpu says which it is")
     try:
         return named_gpu(said.value).name
     except ConfigError:

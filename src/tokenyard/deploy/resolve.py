@@ -32,6 +32,7 @@ from tokenyard.deploy.vllm_serve.defaults import (
     variable,
 )
 from tokenyard.deploy.vllm_serve.models import (
+    KnownModel,
     check_activations,
     check_method,
     known_as,
@@ -60,10 +61,10 @@ from tokenyard.deploy.vllm_serve.start_checks import (
 )
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
-from tokenyard.memory.room import SAMPLING_BYTES, capture_sizes, check_utilization, step_memory
+from tokenyard.memory.room import SAMPLING_BYTES, MemoryPart, StepMemory, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
-from tokenyard.models.named import MODELS, config_of
+from tokenyard.models.named import MODELS, cached_folder, config_of
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.settings import MOST_ENGINES
@@ -78,8 +79,7 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     Raises ConfigError for a model, a field or a method that is not known, NoStartError for a method or a dtype that its
     weights are not of.
     """
-    known = known_as(flags.model, MODELS)
-    name, where, raw = config_of(flags.model if known is None else known.name)
+    known, name, where, raw, notes = _named_config(flags.model)
     raw, passed_over = overridden(raw, flags.hf_overrides, ignore_unmodelled=ignore_unmodelled)
     online = None if flags.quantization is None else online_quantization(flags.quantization)
     if online is not None and not raw.get("quantization_config"):
@@ -92,13 +92,26 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     check_activations(model)
     if known is not None and known.max_model_len is not None and flags.hf_overrides is None:
         model = replace(model, max_model_len=known.max_model_len)
-    model = replace(model, ignored=(*model.ignored, *passed_over))
+    model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *notes))
     if flags.language_model_only or not loads_encoders(model, flags.limit_mm_per_prompt):
         return replace(model, encoders=())
     if flags.limit_mm_per_prompt is not None:
         note = f"limit_mm_per_prompt {flags.limit_mm_per_prompt}: memory that vLLM keeps free for images"
         model = replace(model, ignored=(*model.ignored, note))
     return model
+
+
+def _named_config(asked: str) -> tuple[KnownModel | None, str, str, dict[str, Any], tuple[str, ...]]:
+    """What a name stands for, the model's own name, its file and what that holds, and what was taken from the name."""
+    known = known_as(asked, MODELS)
+    if known is None or (known.quantised_as is not None and cached_folder(asked) is not None):
+        return None, *config_of(asked), ()
+    name, where, raw = config_of(known.name)
+    if known.quantised_as is None:
+        return known, name, where, raw, ()
+    raw = {**raw, "quantization_config": config_of(known.quantised_as)[2]["quantization_config"]}
+    form = f"the shape of {known.name} with weights quantised as those of {known.quantised_as}"
+    return known, asked, where, raw, (f"read by its name: {form}; name its config.json to read what they are",)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -160,6 +173,20 @@ class ResolvedSettings:
     def weight_bytes(self) -> int:
         """On each GPU, or on the one of the pipeline that has the most."""
         return _weight_bytes(self.loaded, self.hardware, self.parallel)
+
+    def memory_parts(self) -> tuple[MemoryPart, ...]:
+        """What takes memory on each GPU besides the KV cache; what a step takes is an estimate."""
+        adapters = _adapter_bytes(self.adapters, self.hardware, self.parallel, self.loaded)
+        step = _step_memory(
+            self.hardware,
+            self.parallel,
+            self.loaded,
+            self.gpu,
+            BatchLimits(self.max_num_seqs, self.max_num_batched_tokens),
+            self.cudagraph_capture_sizes,
+        )
+        weights = self.weight_bytes
+        return (MemoryPart("weights", weights, weights), MemoryPart("adapters", adapters, adapters), *step.parts)
 
     @property
     def kv_bytes(self) -> int:
@@ -237,7 +264,8 @@ def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfi
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=length,
+        # vLLM checks before it knows how long a request the pool holds.
+        max_model_len=model.max_model_len if scheduler.max_model_len == AUTO else length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
         long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
@@ -298,7 +326,7 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
     if not parallel.enable_expert_parallel:
         check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
     if adapters.enable_lora:
-        check_adapters(adapters.max_loras, adapters.max_cpu_loras)
+        check_adapters(model, adapters.max_loras, adapters.max_cpu_loras, version)
 
 
 def _check_drafts(
@@ -358,17 +386,18 @@ def _weight_bytes(model: ModelSpec, hardware: HardwareSettings, parallel: Parall
     )
 
 
-def _adapter_bytes(flags: DeploymentSettings, model: ModelSpec) -> int:
+def _adapter_bytes(
+    adapters: AdapterSettings, hardware: HardwareSettings, parallel: ParallelSettings, model: ModelSpec
+) -> int:
     """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
-    adapters = flags.adapters
     if not adapters.enable_lora:
         return 0
     size = adapter_bytes(
         model,
         max_loras=adapters.max_loras,
         max_lora_rank=adapters.max_lora_rank,
-        tensor_parallel_size=flags.hardware.tensor_parallel_size,
-        pipeline_parallel_size=flags.parallel.pipeline_parallel_size,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
     )
     if size is None:
         fix = (
@@ -482,8 +511,23 @@ def _memory_for_kv(
         require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
         return _Memory(hardware.kv_cache_memory_bytes)
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
-    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags, model)
-    to_run = step_memory(
+    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags.adapters, hardware, parallel, model)
+    to_run = _step_memory(hardware, parallel, model, gpu, limits, graphs)
+    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
+    with _said_to_be_estimated(left, model, limits):
+        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
+    return left
+
+
+def _step_memory(
+    hardware: HardwareSettings,
+    parallel: ParallelSettings,
+    model: ModelSpec,
+    gpu: GPU,
+    limits: BatchLimits,
+    graphs: tuple[int, ...],
+) -> StepMemory:
+    return step_memory(
         model,
         gpu,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -492,10 +536,6 @@ def _memory_for_kv(
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         cudagraph_capture_sizes=graphs,
     )
-    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
-    with _said_to_be_estimated(left, model, limits):
-        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
-    return left
 
 
 @contextmanager

@@ -129,12 +129,30 @@ WORKSPACE_BYTES = 300_000_000
 """What FlashInfer and autotuning need, where there are any."""
 
 
-class StepMemory(NamedTuple):
-    """Bytes on each GPU."""
+class MemoryPart(NamedTuple):
+    """What takes memory, in bytes on each GPU."""
 
+    name: str
     likely: int
     most: int
-    """Where PyTorch sorts the vocabulary, and kernels have workspaces."""
+
+
+class StepMemory(NamedTuple):
+    """What a step takes besides weights and KV cache, on each GPU."""
+
+    parts: tuple[MemoryPart, ...]
+    """``activations``, ``sampler``, ``runtime`` (context, graphs of dense layers, workspaces), ``communication``,
+    ``graphs`` (of layers of experts)."""
+
+    @property
+    def likely(self) -> int:
+        """Bytes."""
+        return sum(each.likely for each in self.parts)
+
+    @property
+    def most(self) -> int:
+        """Bytes where PyTorch sorts the vocabulary, and kernels have workspaces."""
+        return sum(each.most for each in self.parts)
 
 
 def activation_bytes(
@@ -144,11 +162,15 @@ def activation_bytes(
 
     Links and graphs of experts are not in it.
     """
+    tokens = max_num_batched_tokens * _token_bytes(model, tensor_parallel_size)
+    return tokens + max_num_seqs * model.vocab_size * SAMPLING_BYTES + RUNTIME_BYTES
+
+
+def _token_bytes(model: ModelSpec, tensor_parallel_size: int) -> int:
+    """Of one token of a step, in the widest moment of a layer."""
     width, chosen = max(model.intermediate_size, model.shared_intermediate_size), model.num_experts_per_tok
     widest = 3 * max(width, chosen * model.moe_intermediate_size) // tensor_parallel_size
-    per_token = ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)
-    sampling = max_num_seqs * model.vocab_size * SAMPLING_BYTES
-    return max_num_batched_tokens * per_token + sampling + RUNTIME_BYTES
+    return ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)
 
 
 def step_memory(
@@ -162,18 +184,21 @@ def step_memory(
     cudagraph_capture_sizes: Sequence[int] = (),
 ) -> StepMemory:
     """Memory of a step. Without ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count."""
-    base = activation_bytes(
-        model,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_num_seqs=max_num_seqs,
-        tensor_parallel_size=tensor_parallel_size,
-    )
     joined = tensor_parallel_size > 1 and gpu.link_bandwidth > gpu.pcie_bandwidth
     graphs = num_graphs(cudagraph_capture_sizes, max_num_seqs)
     experts = sum(count for layer, count in model.layer_counts if isinstance(layer.mlp, MoE)) // pipeline_parallel_size
-    likely = base + LINK_BYTES * joined + EXPERT_GRAPH_BYTES * graphs * experts
-    sorting = int((SORTED_SAMPLING_BYTES - SAMPLING_BYTES) * max_num_seqs * model.vocab_size)
-    return StepMemory(likely, likely + sorting + WORKSPACE_BYTES)
+    tokens = max_num_batched_tokens * _token_bytes(model, tensor_parallel_size)
+    sampled = max_num_seqs * model.vocab_size
+    captured = EXPERT_GRAPH_BYTES * graphs * experts
+    return StepMemory(
+        (
+            MemoryPart("activations", tokens, tokens),
+            MemoryPart("sampler", sampled * SAMPLING_BYTES, int(sampled * SORTED_SAMPLING_BYTES)),
+            MemoryPart("runtime", RUNTIME_BYTES, RUNTIME_BYTES + WORKSPACE_BYTES),
+            MemoryPart("communication", LINK_BYTES * joined, LINK_BYTES * joined),
+            MemoryPart("graphs", captured, captured),
+        )
+    )
 
 
 def num_graphs(cudagraph_capture_sizes: Sequence[int], max_num_seqs: int) -> int:

@@ -39,7 +39,7 @@ class GPU:
     generation: str = "unknown"
     """Its architecture."""
     float8_flops: float = 0.0
-    """Of the units for it, FLOP per second; 0: there are none."""
+    """FLOP per second of the units for it; 0: there are none."""
     int8_flops: float = 0.0
     float4_flops: float = 0.0
     gpus_per_machine: int = 8

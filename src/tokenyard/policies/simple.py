@@ -124,21 +124,21 @@ class Bypass(Policy):
         self._now = 0.0
         self._looked = 0
         self._admitted = 0
-        self._blocked: dict[str, _Blocked] = {}
+        self.blocked: dict[str, _Blocked] = {}
 
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._now, self._looked = now, 0
-        if len(self._blocked) > 4 * self._looks:
+        if len(self.blocked) > 4 * self._looks:
             # Aborted while they were blocked: the policy is not told.
-            self._blocked = {rid: each for rid, each in self._blocked.items() if room.get(rid) is not None}
+            self.blocked = {rid: each for rid, each in self.blocked.items() if room.get(rid) is not None}
 
     def request_admitted(self, now: float, request: Request) -> None:
         self._admitted += 1
-        self._blocked.pop(request.request_id, None)
+        self.blocked.pop(request.request_id, None)
 
     def passes_over(self, refusal: Outcome) -> bool:
         assert refusal.request_id is not None
-        blocked = self._blocked.setdefault(refusal.request_id, _Blocked(self._now, self._admitted))
+        blocked = self.blocked.setdefault(refusal.request_id, _Blocked(self._now, self._admitted))
         self._looked += 1
         return (
             self._looked <= self._looks

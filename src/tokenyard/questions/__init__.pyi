@@ -11,3 +11,4 @@ from tokenyard.questions.sweeping.rows import Row as Row
 from tokenyard.questions.recorded.answer import SelfCheck as SelfCheck, VariantAnswer as VariantAnswer, WhatIf as WhatIf
 from tokenyard.questions.upgrade import Upgrade as Upgrade
 from tokenyard.explain.report.classes import Classes as Classes, ClassFigures as ClassFigures
+from tokenyard.questions.metrics import read_metrics as read_metrics, ServedHour as ServedHour

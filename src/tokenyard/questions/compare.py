@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from html import escape
-from math import floor, inf, log10, sqrt
+from math import inf, sqrt
+from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
@@ -23,13 +23,17 @@ from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.classes import Classes, classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO, SLOs, read_slos, slo_texts
+from tokenyard.explain.report.slo import SLO, SLOs, slo_texts
 from tokenyard.policies.named import PolicyMaker
+from tokenyard.questions.by_class import grouped_by_class, read_bounds
+from tokenyard.questions.chart import COLOURS, Chart
 from tokenyard.questions.scenario import Scenario, replay_spec, traffic_by_name
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
 from tokenyard.sim.replay import Progress, replay_engines
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
@@ -81,6 +85,13 @@ class Metric(msgspec.Struct, frozen=True):
     meaning: str
     with_interval: bool = False
     """The table has room for it; JSON always has them."""
+    legend_as: str | None = None
+    """What the legend calls it; None: its heading."""
+
+    @property
+    def legend(self) -> tuple[str, str]:
+        """What it is called, and what it means."""
+        return self.legend_as or self.heading, self.meaning
 
 
 METRICS = (
@@ -98,8 +109,23 @@ METRICS = (
     Metric("prefill_tokens", "prefilled", "prompt tokens not found there, so computed, many of them again"),
     Metric("preemptions", "preempt", "running requests that lost their blocks"),
     Metric("recomputed_tokens", "redone", "tokens computed again after a preemption"),
+    Metric("fairness", "fairness", "Jain's index over classes of their end-to-end time per output token: 1 is alike"),
     Metric("acceptance_rate", "acc %", "share of draft tokens that the model accepted (speculative decoding only)"),
 )
+
+
+def _metric_of_class(name: str) -> Metric:
+    """The metric of a class's figure: ``interactive:ttft_p95_s``."""
+    own, _, figure = name.rpartition(":")
+    heading, meaning = _OF_CLASSES[figure]
+    return Metric(name, f"{own} {heading}", meaning, figure == "ttft_p95_s", heading)
+
+
+_OF_CLASSES = {
+    "ttft_p95_s": ("TTFT p95 s", "of a class: 95th percentile of seconds from a turn's arrival to its first token"),
+    "e2e_p95_s": ("E2E p95 s", "of a class: 95th percentile of seconds from a turn's arrival to its end"),
+    "goodput": ("good %", "share of requests, or of a class, that ended whole and within every bound of --slo"),
+}
 
 MetricValues = dict[str, float]
 """Metric name -> value of one replay."""
@@ -230,7 +256,9 @@ class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """What was measured, in the order of the table."""
-        return tuple(metric for metric in METRICS if metric.name in self.cells[0].metrics)
+        measured = self.cells[0].metrics
+        general = [metric for metric in METRICS if metric.name in measured]
+        return (*general, *(_metric_of_class(name) for name in measured if ":" in name))
 
     def cell(self, policy: str, load: float) -> Cell:
         """KeyError if it was not compared."""
@@ -256,6 +284,7 @@ def compare(
     loads: Sequence[float] = (1.0,),
     seeds: Sequence[int] = (0,),
     slo: SLOs = None,
+    by: str | None = None,
     progress: OnProgress | None = None,
     **arrivals: Any,
 ) -> Comparison:
@@ -263,20 +292,22 @@ def compare(
 
     ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. ``deployment``: one, or the
     settings of a replay. A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a
-    mapping says what each is called. ``slo``: bounds that a request can hold, which goodput is counted by. ``progress``
-    is called with policy, load, seed and how far that replay has come. ``arrivals``: as for :func:`tokenyard.run`.
-    ``loads`` are factors of the arrival rate. Intervals are of 95 %. Raises ConfigError for a policy that is not known,
-    a list that is empty or says a thing twice, or a load that is none.
+    mapping says what each is called. ``slo``: bounds that a request can hold, which goodput is counted by. ``by``: a
+    column that says of which class a request is (``priority``, ``tier``, ...): figures of each class, fairness among
+    them, and bounds of one (``interactive:ttft:1000``). ``progress`` is called with policy, load, seed and how far that
+    replay has come. ``arrivals``: as for :func:`tokenyard.run`. ``loads`` are factors of the arrival rate. Intervals
+    are of 95 %. Raises ConfigError for a policy that is not known, a list that is empty or says a thing twice, or a
+    load that is none.
     """
     if isinstance(deployment, ReplaySettings):
         if arrivals or isinstance(workload, str):
             fix = "settings of a replay take a Workload, or a function that makes one of a seed: give a Deployment"
             raise ConfigError("workload", workload, fix)
         made = workload if callable(workload) else partial(_same, workload)
-        slos = _countable(read_slos(slo_texts(slo)))
-        return _compared(policies, made, deployment, loads=loads, seeds=seeds, slos=slos, on_progress=progress)
+        slos = _countable(read_bounds(slo_texts(slo), by))
+        return _compared(policies, made, deployment, loads=loads, seeds=seeds, slos=slos, by=by, on_progress=progress)
     named, make = ("", workload) if callable(workload) else (workload, None)
-    scenario = Scenario.of(deployment.settings, named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo))
+    scenario = Scenario.of(deployment.settings, named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo), by=by)
     return ask(scenario, policies, loads=loads, seeds=seeds, make=make, on_progress=progress)
 
 
@@ -300,7 +331,7 @@ def ask(
     if scenario.arrivals.client_timeout is not None:
         fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
         raise ConfigError("client_timeout", scenario.arrivals.client_timeout, fix)
-    slos = _countable(read_slos(scenario.slo))
+    slos = _countable(read_bounds(scenario.slo, scenario.by))
     scenario = replace(scenario, slo=())
 
     def setup_of(seed: int) -> ReplaySpec:
@@ -317,6 +348,7 @@ def ask(
         loads=loads,
         seeds=seeds,
         slos=slos,
+        by=scenario.by,
         on_progress=on_progress,
     )
     if comparison.cells[0].metrics["output_tokens_per_s"].mean == 0:
@@ -343,6 +375,7 @@ def _compared(
     loads: Sequence[float],
     seeds: Sequence[int],
     slos: Sequence[SLO],
+    by: str | None,
     on_progress: OnProgress | None,
 ) -> Comparison:
     """Every policy in a state of its own for each load and seed."""
@@ -359,7 +392,7 @@ def _compared(
             runs, refused = [], 0
             for seed in seeds:
                 listener = _listener(on_progress, policy, load, seed)
-                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener, slos)
+                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener, slos, by)
                 runs.append(run)
                 refused += left
             times = [run["completion_s"] for run in runs]
@@ -376,7 +409,8 @@ def _ratio(baseline: float, seconds: float) -> float:
 
 
 def _cell(policy: str, load: float, runs: list[MetricValues], speedups: list[float], refused: int) -> Cell:
-    metrics = {name: interval([run[name] for run in runs]) for name in runs[0]}
+    shared = [name for name in runs[0] if all(name in run for run in runs)]
+    metrics = {name: interval([run[name] for run in runs]) for name in shared}
     return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
 
 
@@ -392,89 +426,64 @@ def _run(
     settings: ReplaySettings,
     on_progress: Callable[[Progress], object] | None,
     slos: Sequence[SLO],
+    by: str | None,
 ) -> tuple[MetricValues, int]:
     """One replay: its measures, and how many requests were not served."""
     jobs = JobTimes()
-    builders = [ReportBuilder(slos) for _ in range(settings.fleet.num_engines)]
+    builders = [ReportBuilder([slo for slo in slos if not slo.of]) for _ in range(settings.fleet.num_engines)]
+    recorders = [TraceRecorder(None, each) for each in builders]
+    kept = [RowsOfEngine.with_report(*each) for each in zip(builders, recorders, strict=True)] if by else []
     result = replay_engines(
         workload,
         settings,
-        observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
+        observers=[Observers(each, jobs) for each in ([each.observer for each in kept] or recorders)],
         policy=make,
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
-    return measures_of(whole.report(), jobs), len(result.refused) + result.num_left_out
+    measured = measures_of(whole.report(), jobs)
+    if by is not None:
+        rows = ReplayRows(kept)
+        measured |= _of_classes(classes_of(rows.requests, rows.waits, by, slos=grouped_by_class(slos)))
+    return measured, len(result.refused) + result.num_left_out
+
+
+def _of_classes(classes: Classes) -> MetricValues:
+    """Figures of each class, those that it has."""
+    found = {"fairness": classes.fairness()}
+    for each in sorted(classes.classes, key=attrgetter("name")):
+        share = None if each.goodput is None else each.goodput.share
+        seconds = {"ttft_p95_s": each.ttft_ms.p95, "e2e_p95_s": each.e2e_ms.p95}
+        found |= {f"{each.name}:{name}": None if value is None else value / 1e3 for name, value in seconds.items()}
+        found[f"{each.name}:goodput"] = None if share is None else 100.0 * share
+    return {name: value for name, value in found.items() if value is not None}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A comparison as an SVG drawing: job completion time over load, one line per policy, whiskers for the intervals.
 
-_WIDTH, _HEIGHT = 720, 420
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 170, 40, 55
-_COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
-"""Told apart by most who see colours differently; the markers' order in the legend tells the rest."""
+_APART = 0.05
+"""Between two policies at one load, in distances between loads."""
 
 
 def draw(comparison: Comparison, metric: str = "completion_s", title: str = "mean job completion time (s)") -> str:
     """The drawing as text. Loads stand at equal distances, in the order in which they were compared."""
-    return "\n".join(
-        ("".join(_head(comparison, title)), *_axes(comparison, metric), *_lines(comparison, metric), "</svg>", "")
-    )
-
-
-def _head(comparison: Comparison, title: str) -> Iterator[str]:
-    box = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="12"'
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
-    yield f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
-    yield f'<text x="{_LEFT}" y="22" font-size="14">{escape(comparison.workload)}: {escape(title)}</text>'
-
-
-def _top(comparison: Comparison, metric: str) -> float:
-    """Upper end of the vertical axis."""
+    loads, policies = comparison.loads, comparison.policies
     values = [cell.metrics[metric] for cell in comparison.cells]
-    return max(value.mean + (value.half or 0.0) for value in values) or 1.0
-
-
-def _x(comparison: Comparison, load: float) -> float:
-    step = (_WIDTH - _LEFT - _RIGHT) / len(comparison.loads)
-    return _LEFT + step * (comparison.loads.index(load) + 0.5)
-
-
-def _y(value: float, top: float) -> float:
-    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(value, 0.0) / top
-
-
-def _axes(comparison: Comparison, metric: str) -> Iterator[str]:
-    top = _top(comparison, metric)
-    power = 10.0 ** floor(log10(top))
-    tick = next(step * power for step in (0.1, 0.2, 0.5, 1.0, 2.0) if top / (step * power) <= 8)
-    for i in range(int(top / tick) + 1):
-        y = _y(i * tick, top)
-        yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
-        yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{i * tick:g}</text>'
-    for load in comparison.loads:
-        yield f'<text x="{_x(comparison, load):.1f}" y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle">{load:g}</text>'
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    legend = "load: arrivals, times as fast as the workload's own"
-    yield f'<text x="{middle:.1f}" y="{_HEIGHT - 12}" text-anchor="middle">{legend}</text>'
-
-
-def _lines(comparison: Comparison, metric: str) -> Iterator[str]:
-    top, count = _top(comparison, metric), len(comparison.policies)
-    for number, policy in enumerate(comparison.policies):
-        colour = _COLOURS[number % len(_COLOURS)]
-        aside = 5.0 * (number - (count - 1) / 2)
+    top = max(value.mean + (value.half or 0.0) for value in values) or 1.0
+    places = {i + 0.5: f"{load:g}" for i, load in enumerate(loads)}
+    across = "load: arrivals, times as fast as the workload's own"
+    chart = Chart(comparison.workload, across, title, (len(loads), top), places)
+    for number, policy in enumerate(policies):
+        colour = COLOURS[number % len(COLOURS)]
+        aside = _APART * (number - (len(policies) - 1) / 2)
         points = []
-        for load in comparison.loads:
+        for x, load in zip(places, loads, strict=True):
             value = comparison.cell(policy, load).metrics[metric]
-            x, y = _x(comparison, load) + aside, _y(value.mean, top)
-            points.append(f"{x:.1f},{y:.1f}")
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>'
+            points.append((x + aside, value.mean))
+            chart.dot(*points[-1], colour, f"{policy}, load {load:g}: {value.mean:.3g}")
             if value.half is not None:
-                low, high = _y(value.mean - value.half, top), _y(value.mean + value.half, top)
-                yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
-        yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-        y = _TOP + 18 * number
-        yield f'<circle cx="{_WIDTH - _RIGHT + 18}" cy="{y}" r="4" fill="{colour}"/>'
-        yield f'<text x="{_WIDTH - _RIGHT + 28}" y="{y + 4}">{escape(policy)}</text>'
+                chart.line([(x + aside, value.mean - value.half), (x + aside, value.mean + value.half)], colour)
+        chart.line(points, colour)
+        chart.legend(policy, colour)
+    return str(chart)

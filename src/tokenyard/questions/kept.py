@@ -8,7 +8,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from glob import glob
 from hashlib import blake2s
@@ -21,8 +21,9 @@ import msgspec
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import load_of
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.report.slo import SLO, read_slos
+from tokenyard.explain.report.slo import SLO
 from tokenyard.models.gpus import named_gpu
+from tokenyard.questions.by_class import bounds_by_class, read_bounds
 from tokenyard.questions.planning.answer import Goal, value_of
 from tokenyard.questions.planning.search import Trying
 from tokenyard.questions.recorded.ask import replay_as_it_was
@@ -57,10 +58,16 @@ def measuring_for(
     """The worker. Raises ConfigError for a bound that is none."""
     return VariantWorker(
         source=source,
-        slos=read_slos(scenario.slo),
+        slos=read_bounds(scenario.slo, scenario.by),
+        by=scenario.by,
         prices=prices,
         traces=None if traces is None else traces.absolute(),
     )
+
+
+def with_classes(job: VariantWorker, workload: Workload) -> VariantWorker:
+    """The same, each bound with the class of the workload's that it is of. Raises ConfigError for one there is not."""
+    return job if job.by is None else replace(job, slos=bounds_by_class(job.slos, workload, job.by))
 
 
 def say_idle_policies(source: KnownSource, policies: Iterable[Any], say: Say) -> None:
@@ -107,7 +114,8 @@ def identity_of(
         "vllm_flags": sorted(str(each) for each in asked.given),
         "environment": dict(sorted(asked.environment.items())),
         **{group: asdict(getattr(scenario, group)) for group in groups},
-        "slo": [str(slo) for slo in read_slos(scenario.slo)],
+        "slo": [str(slo) for slo in read_bounds(scenario.slo, scenario.by)],
+        "by": scenario.by,
         "price": dict(prices),
         **around,
     }
@@ -307,7 +315,7 @@ def uncertainty_of(source: WorkloadVariants | RecordedVariants, row: Row, slos: 
         known = setup.latency.known_error(load_of(setup.workload))
         for slo in slos:
             spread = {"ttft": known.ttft, "tpot": known.tpot, "itl": known.tpot}.get(slo.figure)
-            value = row.figures.get(f"{slo.figure}_ms.{slo.statistic}")
+            value = row.figures.get(slo.key)
             if spread is not None and value is not None:
                 yield _range(slo, value, *spread.around(value))
     yield from (str(each) for each in deployment.assumed if each.name in _SAID)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.kept import (
     COSTLY,
     KnownSource,
@@ -33,6 +35,7 @@ from tokenyard.questions.kept import (
     space_of,
     uncertainty_of,
     unknown_of,
+    with_classes,
 )
 from tokenyard.questions.planning.answer import (
     AchievableBound,
@@ -91,8 +94,8 @@ class PlanQuestion:
     """Variants to try at most."""
     largest_load: bool = True
     """Find how much the recommended variant bears."""
-    jobs: int = 1
-    """Processes that replay."""
+    jobs: int | None = None
+    """Processes that replay; None: one for each core where that pays."""
     output: Path | None = None
     """Where variants are kept; None: in the user's cache, until the plan is whole."""
     asked: Sequence[str | None] = ()
@@ -117,9 +120,10 @@ def plan(
     price: Mapping[str, float] | None = None,
     replays: int = 40,
     largest_load: bool = True,
-    jobs: int = 1,
+    jobs: int | None = None,
     kv_link_gb_per_s: float = 50.0,
     output: str | PathLike[str] | None = None,
+    by: str | None = None,
     progress: OnCount | bool | None = None,
     **arrivals: Any,
 ) -> Plan:
@@ -128,10 +132,12 @@ def plan(
     ``workload``: as for :func:`tokenyard.run`; or the path of a trace, which is planned on what it ran on, with no
     ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
     ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
-    replayed, so that the same plan goes on after an interruption. ``progress`` is called with the variants that were
-    tried, and how many there are at most; True shows a line. ``jobs``: variants that are replayed side by side, each in
-    a process. What earlier ones have reached ends later ones early; side by side they do not end each other, so that
-    the answer is the same and more may be known of some variants. Raises TokenyardError.
+    replayed, so that the same plan goes on after an interruption. ``by``: a column that says of which class a request
+    is (``priority``, ``tier``, ...); bounds may then be of one: ``slo="interactive:ttft_p95=1s batch:e2e_p95=10min"``.
+    ``progress`` is called with the variants that were tried, and how many there are at most; True shows a line.
+    ``jobs``: variants that are replayed side by side, each in a process. Of a space that is tried whole the answer is
+    the same; else, and for the largest load, the search goes by what it knows when it begins so many. None: one for
+    each core, for a space that is tried whole and takes more than seconds. Raises TokenyardError.
     """
     where = None if output is None else Path(output)
     scenario = Scenario.of(
@@ -140,6 +146,7 @@ def plan(
         arrivals=traffic_by_name(arrivals),
         split_settings=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
         slo=slo_texts(slo),
+        by=by,
     )
     return ask(
         PlanQuestion(
@@ -180,13 +187,15 @@ def ask(question: PlanQuestion) -> Plan:
     on with the others.
     """
     require_int("replays", question.replays, 1, _MOST_REPLAYS)
-    require_int("processes", question.jobs, 1, MOST_PROCESSES)
+    if question.jobs is not None:
+        require_int("processes", question.jobs, 1, MOST_PROCESSES)
     goal, scenario = question.goal, question.scenario
     source = source_of(scenario)
     grid = space_of(question.space, source, gpus=question.gpus, splits=question.splits, field=question.space_name)
     job = measuring_for(scenario, source, question.prices)
     _check_goal(goal, job, isinstance(source, RecordedVariants))
     source.read()
+    job = with_classes(job, source.workload)
     say_idle_policies(source, dict(grid.dimensions).get("scheduling_policy", ()), question.say)
     around = {
         "kv_link_gb_per_s": scenario.split_settings.kv_link_gb_per_s,
@@ -196,10 +205,16 @@ def ask(question: PlanQuestion) -> Plan:
     identity = identity_of(scenario, question.prices, around, grid)
     with kept_progress(question.output, identity, question.say) as journal:
         tries = min(len(grid), question.replays)
+        at_once = question.jobs or 1
         with question.bar(tries) as advance:
             incumbents = _varies_in_cost(grid, goal)
             with Trying(
-                job, goal, has_incumbents=incumbents, journal=journal, advance=advance, processes=question.jobs
+                job,
+                goal,
+                has_incumbents=incumbents,
+                journal=journal,
+                advance=advance,
+                processes=1 if question.jobs is None and goal is Goal.LOAD else question.jobs,
             ) as trying:
                 try:
                     searched = search(
@@ -208,7 +223,7 @@ def ask(question: PlanQuestion) -> Plan:
                         goal,
                         replays=question.replays,
                         seed=scenario.arrivals.seed,
-                        at_once=question.jobs,
+                        at_once=at_once,
                     )
                     return _plan(question, source, grid, trying, searched)
                 except KeyboardInterrupt:
@@ -256,9 +271,26 @@ def _plan(question: PlanQuestion, source: KnownSource, grid: Grid, trying: Tryin
         floors=floors,
         header=None if isinstance(source, RecordedVariants) else source.setup(chosen.settings).deployment,
         uncertainty=list(uncertainty_of(source, chosen, job.slos)),
-        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(source, chosen, has_load=load is not None)],
+        unknown=[
+            *few_requests(job.slos, _counts(source, job, chosen)),
+            *_unbounded(source, job),
+            *unknown_of(source, chosen, has_load=load is not None),
+        ],
         rows=rows,
     )
+
+
+def _counts(source: KnownSource, job: VariantWorker, chosen: Row) -> Mapping[str, int]:
+    """Class -> its requests; the empty name: all of them."""
+    classes = {} if job.by is None else classes_in(source.workload, job.by)
+    return {"": chosen.requests, **Counter(classes.values())}
+
+
+def _unbounded(source: KnownSource, job: VariantWorker) -> Iterator[str]:
+    """Classes that nothing keeps from waiting."""
+    if job.by is not None:
+        for name in sorted(set(classes_in(source.workload, job.by).values()) - {slo.of for slo in job.slos}):
+            yield f"{name} has no bound: nothing keeps it from waiting, and its requests count in no goodput"
 
 
 def _at(job: VariantWorker, settings: Settings, load: float) -> Row:

@@ -12,7 +12,7 @@ from tokenyard.deploy.given import names_of, nearest, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.slo import read_slos
+from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from
 from tokenyard.sim.extent import shown_progress
@@ -92,6 +92,8 @@ class Scenario(DeploymentSettings):
     trace: TraceSettings = field(default_factory=TraceSettings)
     slo: tuple[tuple[str, ...], ...] = ()
     """Bounds on latencies, as texts."""
+    by: str | None = None
+    """Column that says of which class a request is; bounds may then be of one."""
 
     @property
     def deployment(self) -> DeploymentSettings:
@@ -121,7 +123,7 @@ def replay_spec(scenario: Scenario, workload: Workload | None = None) -> ReplayS
     deployment = scenario.deployment
     if not deployment.launch.ignore_unmodelled:
         deployment.launch.asked.require_modelled()
-    slos = read_slos(scenario.slo)
+    slos = [slo for slo in read_bounds(scenario.slo, scenario.by) if not slo.of]
     resolved = resolve(deployment, seed=scenario.arrivals.seed)
     return build_replay(
         resolved,

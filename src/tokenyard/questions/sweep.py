@@ -28,6 +28,7 @@ from tokenyard.questions.kept import (
     read_prices,
     say_idle_policies,
     source_of,
+    with_classes,
 )
 from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
@@ -71,8 +72,8 @@ class SweepQuestion:
     """A file of variants, or the variants, instead."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
-    jobs: int = 1
-    """Processes that replay."""
+    jobs: int | None = None
+    """Processes that replay; None: one for each core where that pays."""
     ray: str | None = None
     """Address of a Ray cluster that replays."""
     traces: bool = False
@@ -92,10 +93,11 @@ def sweep(
     variants: str | PathLike[str] | Iterable[Mapping[str, Any]] | None = None,
     slo: SLOs = None,
     price: Mapping[str, float] | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     ray: str | None = None,
     output: str | PathLike[str] | None = None,
     traces: bool = False,
+    by: str | None = None,
     split: str | None = None,
     kv_link_gb_per_s: float = 50.0,
     progress: OnCount | bool | None = None,
@@ -103,10 +105,10 @@ def sweep(
 ) -> SweepResult:
     """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
 
-    ``workload``, ``space``, ``price`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes. ``output``:
-    a directory with the rows and their table (Parquet), from which the same sweep goes on; without one nothing stays.
-    ``progress`` is called with the variants that are finished, and how many there are; True shows a line. Raises
-    TokenyardError.
+    ``workload``, ``space``, ``price``, ``by`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes; one
+    for each core, where that pays, if it is None. ``output``: a directory with the rows and their table (Parquet), from
+    which the same sweep goes on; without one nothing stays. ``progress`` is called with the variants that are finished,
+    and how many there are; True shows a line. Raises TokenyardError.
     """
     if traces and output is None:
         raise ConfigError("traces", traces, "say where they are kept: output=DIR")
@@ -117,6 +119,7 @@ def sweep(
             arrivals=traffic_by_name(arrivals),
             split_settings=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
             slo=slo_texts(slo),
+            by=by,
         ),
         output=Path("sweep" if output is None else output),
         space=space,
@@ -142,13 +145,15 @@ def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:
 
 def ask(question: SweepQuestion) -> SweepResult:
     """Replay what is not finished, and write the table. Raises TokenyardError."""
-    require_int("processes", question.jobs, 1, MOST_PROCESSES)
+    if question.jobs is not None:
+        require_int("processes", question.jobs, 1, MOST_PROCESSES)
     require_parquet()
     scenario, output, say = question.scenario, question.output, question.say
     source = source_of(scenario)
     variants = _variants(question, source)
     job = measuring_for(scenario, source, question.prices, output / TRACES if question.traces else None)
     source.read()
+    job = with_classes(job, source.workload)
     say_idle_policies(source, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
     around = {"apart": asdict(scenario.split_settings), "traces": question.traces}
     with Journal(output, identity_of(scenario, question.prices, around)) as journal:

@@ -40,14 +40,12 @@ from tokenyard.questions.scenario import (
 )
 from tokenyard.workload.record import Workload
 
-__all__ = ["FirstDifference", "Moved", "SwitchTurned", "Upgrade", "ask", "upgrade"]
-
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     """The first step that the two versions decide differently, with the same settings."""
 
     step: int
-    """Of those that schedule anything, from 0."""
+    """Number among the steps that schedule anything, from 0."""
     at_s: float
     """Seconds since the start of the replay."""
     older: dict[str, int] | None
@@ -90,7 +88,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     switches: list[SwitchTurned]
     """All differences between the decisions of the two, whether this workload meets them or not."""
     defaults: list[Moved]
-    """Settings that nobody gave, and that differ."""
+    """Settings that were not given, and that differ."""
     missing_flags: list[str]
     """Flags that were given, and that the newer version does not have."""
     memory: list[Moved]

@@ -37,6 +37,7 @@ def whatif(
     changes: Changes | Sequence[Changes] = (),
     *,
     recorded: Deployment | None = None,
+    by: str | None = None,
     progress: OnProgress | bool | None = None,
 ) -> WhatIf:
     """What other settings would have done to a recorded run, and how far the replay of it repeats what was.
@@ -44,8 +45,9 @@ def whatif(
     ``changes``: one variant or several, each settings by vLLM's names (``{"max_num_seqs": 64, "gpu": "h200"}``), a
     whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``, a variant for each value); a mapping of
     mappings or deployments says what to call each (``{"kv": {"num_gpu_blocks_override": 20_000}}``). Nothing: only the
-    check. ``recorded``: what the trace was recorded on, where it does not say. ``progress`` is called now and then;
-    True shows a line.
+    check. ``recorded``: what the trace was recorded on, where it does not say. ``by``: a column of classes
+    (``priority``, ``lora_name``, ``prompt_tokens`` in ranges ...), each of which is shown by itself too. ``progress``
+    is called now and then; True shows a line.
 
     The answer's ``self_check`` says whether the replay of the run as it was holds; where it does not, the rest can be
     as far off. Raises TokenyardError.
@@ -55,7 +57,7 @@ def whatif(
     variants = [variant for change in several for variant in _named(run, deployment, change)]
     bars = bars_of(progress)
     with bars(len(run.workload), "as it was") as on_progress:
-        baseline = replay_as_it_was(run, on_progress)
+        baseline = replay_as_it_was(run, on_progress, by)
     return answered(run, baseline, variants, bars)
 
 

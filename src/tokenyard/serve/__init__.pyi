@@ -26,3 +26,4 @@ from tokenyard.serve.generation import (
 )
 from tokenyard.serve.served_model import ServedModel as ServedModel
 from tokenyard.serve.text import TextTokenizer as TextTokenizer
+from tokenyard.serve.metrics import MetricsObserver as MetricsObserver

@@ -224,8 +224,8 @@ class AsyncLLM:
             self.model, tokenizer, core.scheduler.clock, max_logprobs=max_logprobs, grammars=source
         )
         self._most = core.scheduler.config.max_num_seqs + max_queued_requests
-        self._processor = OutputProcessor()
-        self._events: dict[str, asyncio.Event] = {}
+        self.processor = OutputProcessor()
+        self.events: dict[str, asyncio.Event] = {}
         """By generation: set when it has news."""
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -249,7 +249,7 @@ class AsyncLLM:
     @property
     def num_unfinished(self) -> int:
         """Requests to the scheduler that have not ended, as far as is known here."""
-        return self._processor.num_requests
+        return self.processor.num_requests
 
     async def shutdown(self) -> None:
         """End after the step under way; who still waits gets an EngineDeadError. Lets go of the model."""
@@ -320,13 +320,13 @@ class AsyncLLM:
 
     def check_room(self, num_requests: int) -> None:
         """QueueFullError if so many more requests to the scheduler would be refused now, before any work on them."""
-        num = self._processor.num_requests
+        num = self.processor.num_requests
         if num + num_requests > self._most:
             raise QueueFullError(num, self._most, num_requests)
 
     def aborted(self, request_ids: Sequence[str]) -> None:
         """The engine has ended these requests of its own accord, as a pause may: their callers are told."""
-        for generation in self._processor.abort(request_ids):
+        for generation in self.processor.abort(request_ids):
             self._tell(generation)
 
     def _add(self, generation: Generation) -> asyncio.Event:
@@ -334,20 +334,20 @@ class AsyncLLM:
             raise _again(self._death)
         if self._loop is None:
             raise EngineDeadError("it was not started: await start(), or use it in `async with`")
-        if generation.request_id in self._processor:
+        if generation.request_id in self.processor:
             fix = "an unfinished request has this id: choose another"
             raise RequestError(generation.request_id, "request_id", generation.request_id, fix)
         self.check_room(len(generation.samples))
-        news = self._events[generation.request_id] = asyncio.Event()
-        self._processor.add(generation)
+        news = self.events[generation.request_id] = asyncio.Event()
+        self.processor.add(generation)
         self._thread.submit([sample.request for sample in generation.samples])
         return news
 
     def _leave(self, generation: Generation) -> None:
         """The caller does not wait for it any more; what has not ended is aborted."""
-        del self._events[generation.request_id]
+        del self.events[generation.request_id]
         left = generation.unfinished_ids
-        self._processor.forget(generation)
+        self.processor.forget(generation)
         if left and self._death is None:
             self._thread.abort(left)
 
@@ -371,13 +371,13 @@ class AsyncLLM:
 
     def _process(self, news: StepNews) -> None:
         for refusal in news.refused:
-            refused = self._processor.refuse(refusal.request_id, refusal)
+            refused = self.processor.refuse(refusal.request_id, refusal)
             if refused is not None:
                 generation, others = refused
                 self._tell(generation)
                 self._thread.abort(others)
         if news.outputs is not None:
-            changes = self._processor.process(news.outputs)
+            changes = self.processor.process(news.outputs)
             if changes.to_abort:
                 self._thread.abort(changes.to_abort)
             for generation in changes.generations:
@@ -389,12 +389,12 @@ class AsyncLLM:
     def _die(self, death: EngineDeadError) -> None:
         """The first death counts; everybody who waits is told."""
         self._death = self._death or death
-        for generation in self._processor.generations():
-            self._processor.fail(generation, _again(self._death))
+        for generation in self.processor.generations():
+            self.processor.fail(generation, _again(self._death))
             self._tell(generation)
 
     def _tell(self, generation: Generation) -> None:
-        event = self._events.get(generation.request_id)
+        event = self.events.get(generation.request_id)
         if event is not None:
             event.set()
 

@@ -29,7 +29,7 @@ class DaemonPool:
         """Threads start with the first work."""
         self._num_threads, self._name = num_threads, name
         self._waiting = queue.SimpleQueue[Callable[[], None] | None]()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._is_over = False
         self._num_running = 0
@@ -57,9 +57,9 @@ class DaemonPool:
 
         with self._lock:
             self._waiting.put(do)
-            if len(self._threads) < self._num_threads:
+            if len(self.threads) < self._num_threads:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._threads.append(thread)
+                self.threads.append(thread)
                 thread.start()
         return future
 
@@ -67,7 +67,7 @@ class DaemonPool:
         """Drop what has not begun; what has begun is not waited for."""
         self._is_over = True
         with self._lock:
-            for _ in self._threads:
+            for _ in self.threads:
                 self._waiting.put(None)
 
     def _run(self) -> None:
@@ -208,7 +208,7 @@ class GrammarCompiler:
         self._num_words = -(-vocab_size // 32)
         self._ends = frozenset(eos_token_ids)
         self._max_bytes = max_grammar_bytes
-        self._threads = DaemonPool(_THREADS, "grammar")
+        self.threads = DaemonPool(_THREADS, "grammar")
 
     def compile(
         self,
@@ -242,9 +242,9 @@ class GrammarCompiler:
         if size > self._max_bytes:
             fix = f"has {size} bytes: give at most {self._max_bytes} (max_grammar_bytes)"
             raise ConfigError(f"structured_outputs.{kind}", value, fix)
-        return Grammar(self._threads.submit(lambda: self._compile(kind, value)), self._num_words, self._ends)
+        return Grammar(self.threads.submit(lambda: self.compile_one(kind, value)), self._num_words, self._ends)
 
-    def _compile(self, kind: str, value: Any) -> Any:
+    def compile_one(self, kind: str, value: Any) -> Any:
         make = self._library.LLMatcher
         try:
             if kind == "regex":
@@ -267,11 +267,11 @@ class GrammarCompiler:
     @property
     def is_busy(self) -> bool:
         """Something is being compiled."""
-        return self._threads.is_busy
+        return self.threads.is_busy
 
     def shutdown(self) -> None:
         """Compile nothing more; what is being compiled is not waited for."""
-        self._threads.shutdown()
+        self.threads.shutdown()
 
 
 def _problem(matcher: Any) -> str | None:

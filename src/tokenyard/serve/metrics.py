@@ -2,7 +2,7 @@
 
 Families, labels and buckets are those of a version of vLLM, as they were recorded from it. An observer like the trace:
 attach it to a scheduler and serve its registry (``prometheus_client.start_http_server`` binds to the address you give
-it; use 127.0.0.1 unless others are meant to read). Numbers are plain until somebody asks for them.
+it; use 127.0.0.1 unless others are meant to read). Numbers are plain until they are asked for.
 """
 
 from __future__ import annotations

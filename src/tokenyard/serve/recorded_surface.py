@@ -38,7 +38,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """What a version shows."""
 
     version: str
-    """Of the vLLM that was asked."""
+    """Version of the vLLM that was asked."""
     metrics: Sequence[Family]
     answers: Mapping[str, Mapping[str, Any]]
     """Kind of an answer -> its fields in order, with what stands there where nothing else does."""

@@ -302,7 +302,7 @@ class FactSink(Protocol):
         """
 
     def steps_repeated(self, steps: RepeatedFacts) -> None:
-        """Several steps were decided like the last one, whoever waited in it, and as many completed."""
+        """Several steps were decided like the last one, with whichever requests waited, and as many completed."""
 
     def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         """The model ran for ``seconds`` until ``ts`` and ``sampled`` so many tokens.

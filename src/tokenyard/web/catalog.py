@@ -25,8 +25,8 @@ from starlette.responses import Response
 
 from tokenyard.errors import TokenyardError
 from tokenyard.files import open_input
-from tokenyard.trace.columnar.footer import FooterFacts
-from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.reading import ColumnarHeads
+from tokenyard.trace.columnar.writing import FooterFacts
 from tokenyard.trace.files import PACKINGS, TraceFiles, find_trace, is_at_step_limit, is_columnar, open_packed, rank_of
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.steps import ReadNotes, StepDecoder
@@ -59,6 +59,9 @@ def is_other(before: str, now: str) -> bool:
 # What may be read: trace files below the directories that were named, and the files that were named.
 
 ANNOTATIONS_ENDING = ".annotations.json"
+_MARKERS = "markers.jsonl"
+"""Beside a trace: moments that somebody marked. Larger files are none."""
+_MARKERS_BYTES = 1 << 20
 _ENDINGS = (*PACKINGS, ANNOTATIONS_ENDING)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -130,8 +133,8 @@ def _opened(fd: int, real: Path) -> Path:
 
 
 def siblings(path: Path) -> list[Path]:
-    """The other file of the pair, in whatever packing it is there, and the annotations."""
-    found = [path.with_name(path.name + ANNOTATIONS_ENDING)]
+    """The other file of the pair, in whatever packing it is there, the annotations, and marked moments."""
+    found = [path.with_name(path.name + ANNOTATIONS_ENDING), path.with_name(_MARKERS)]
     for mine, other in ((".steps", ".requests"), (".requests", ".steps")):
         for packing in PACKINGS:
             if path.name.endswith(mine + packing):
@@ -298,7 +301,7 @@ def _preference(path: Path) -> int:
 
 _LINES = 200
 """A snapshot comes within so many lines, arrivals before the first step aside."""
-_LONGEST = 1 << 20
+LONGEST_LINE = 1 << 20
 """Bytes of a line that are read: the beginning of a longer one is no record."""
 _TAIL = 1 << 20
 
@@ -311,12 +314,13 @@ class TraceFacts(FooterFacts, omit_defaults=False, kw_only=True):
     """Its end shows that the run went on after it; None as well where only the whole file would tell."""
 
 
-def facts_of_file(path: Path) -> TraceFacts:
-    """The facts of a steps file; none at all if it cannot be read."""
+def facts_of_file(path: Path, heads: ColumnarHeads) -> TraceFacts:
+    """The facts of a steps file; none at all if it cannot be read. ``heads`` reads those of Parquet traces."""
     facts = TraceFacts()
     with suppress(TokenyardError, OSError, EOFError, zlib.error):
         if is_columnar(path):
-            return _facts_of_footer(path)
+            head = heads.head(path)
+            return TraceFacts(**msgspec.structs.asdict(head.facts), last_step=head.last_step)
         decoder = StepDecoder(path.name, ReadNotes(), keep_unknown=False)
         start = None
         for number, line in enumerate(islice(_first_lines(path), _LINES), start=1):
@@ -331,17 +335,9 @@ def facts_of_file(path: Path) -> TraceFacts:
     return facts
 
 
-def _facts_of_footer(path: Path) -> TraceFacts:
-    """A Parquet trace is not decoded for a list."""
-    with columnar_reader(path) as reader:
-        bounds = reader.step_bounds()
-        last = bounds[1] if bounds else None
-        return TraceFacts(**msgspec.structs.asdict(reader.facts()), last_step=last)
-
-
 def _first_lines(path: Path) -> Iterator[bytes]:
     with open_packed(path) as file:
-        yield from iter(lambda: file.readline(_LONGEST), b"")
+        yield from iter(lambda: file.readline(LONGEST_LINE), b"")
 
 
 def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:
@@ -393,9 +389,9 @@ def _last_lines(path: Path) -> tuple[Iterator[bytes], bytes]:
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/traces``: what there is to look at, a page at a time, newest first.
 
-_ENTRIES = 20_000
+MOST_ENTRIES = 20_000
 """Directory entries looked at for a page."""
-_TRACES = 2_000
+TRACES_ON_A_PAGE = 2_000
 """On a page."""
 _REMEMBERED = 20_000
 """Traces whose facts are kept."""
@@ -420,7 +416,8 @@ class Catalog:
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
-        self._facts = lru_cache(_REMEMBERED)(_facts)
+        self._heads = ColumnarHeads()
+        self._facts = lru_cache(_REMEMBERED)(self._read_facts)
         self._lock = asyncio.Lock()
         self._last: _Shared | None = None
 
@@ -431,20 +428,21 @@ class Catalog:
             last = self._last
             if last is None or last.place != place or last.began < came:
                 began = time.monotonic()
-                last = self._last = _Shared(place, began, await run_in_threadpool(self._page, place))
+                last = self._last = _Shared(place, began, await run_in_threadpool(self.page, place))
         page, headers = last.page, {}
         if page.end is not None:
             text = quote(msgspec.json.encode(page.end, enc_hook=str), safe="")
             headers["Link"] = f'</api/traces?from={text}>; rel="next"'
         return json_response(page.traces, headers=headers)
 
-    def _page(self, place: WalkPosition) -> _Page:
+    def page(self, place: WalkPosition) -> _Page:
         """One object per trace, the newest first. The files that were named are on the first page."""
         pairs = self._named() if place == WalkPosition() else []
-        room = max(0, _TRACES - len(pairs))
-        found = stretch(self._roots.directories, place, entries=_ENTRIES, most=room, wanted=self._stays_inside)
+        room = max(0, TRACES_ON_A_PAGE - len(pairs))
+        found = stretch(self._roots.directories, place, entries=MOST_ENTRIES, most=room, wanted=self._stays_inside)
         pairs += found.pairs
-        traces = [each for pair in pairs if (each := self._described(pair)) is not None]
+        with self._heads:  # one page is made at a time
+            traces = [each for pair in pairs if (each := self._described(pair)) is not None]
         _mark_first_ranks(traces)
         return _Page(sorted(traces, key=lambda each: -each["mtime"]), found.end)
 
@@ -462,6 +460,9 @@ class Catalog:
         """It is no link that leads out."""
         return self._roots.allows(Path(os.path.realpath(path)))
 
+    def _read_facts(self, path: Path, _mtime: int, _size: int) -> TraceFacts:
+        return facts_of_file(path, self._heads)
+
     def _described(self, pair: TracePair) -> dict[str, Any] | None:
         main = pair.steps or pair.requests
         assert main is not None
@@ -475,6 +476,7 @@ class Catalog:
             facts = self._facts(pair.steps, status.st_mtime_ns, status.st_size)
         steps = status.st_size if pair.steps is not None else None
         annotations = main.with_name(main.name + ANNOTATIONS_ENDING)
+        markers = main.with_name(_MARKERS)
         rank = rank_of(main.parent)
         return {
             "name": self._name(pair),
@@ -488,6 +490,7 @@ class Catalog:
             "requests_bytes": requests,
             "format": _format(main),
             "annotations": str(annotations) if annotations.is_file() else None,
+            "markers": str(markers) if _is_small(markers) and self._stays_inside(markers) else None,
             "run": str(main.parent if rank is None else main.parent.parent),
             "rank": rank,
             **msgspec.structs.asdict(facts),
@@ -502,6 +505,14 @@ class Catalog:
                 name = folder.relative_to(root).as_posix()
                 break
         return name if pair.is_only and name else f"{name}/{pair.stem.name}".lstrip("/")
+
+
+def _is_small(path: Path) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size <= _MARKERS_BYTES
 
 
 def _mark_first_ranks(traces: list[dict[str, Any]]) -> None:
@@ -523,10 +534,6 @@ def _place(text: str | None) -> WalkPosition:
     if place.root < 0:
         raise RefusedError(400, "from", text, "take it from the Link header of the page before")
     return place
-
-
-def _facts(path: Path, _mtime: int, _size: int) -> TraceFacts:
-    return facts_of_file(path)
 
 
 def _megabytes(count: int | None) -> float | None:

@@ -72,7 +72,7 @@ def whole_number(request: Request, field: str, default: int, *, least: int = 0, 
 # ---------------------------------------------------------------------------------------------------------------------
 # The body of a request: bounded, and JSON that was called JSON.
 
-_SECONDS = 30.0
+BODY_SECONDS = 30.0
 """In which a body has to come."""
 
 
@@ -89,13 +89,13 @@ async def json_body(request: Request, most: int) -> bytes:
         raise RefusedError(413, "body", f"{said} bytes", f"must not be longer than {most} bytes")
     body = bytearray()
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(BODY_SECONDS):
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:
                     raise RefusedError(413, "body", f"more than {most} bytes", f"must not be longer than {most} bytes")
     except TimeoutError:
-        raise RefusedError(408, "body", f"{len(body)} bytes", f"must come within {_SECONDS:g} seconds") from None
+        raise RefusedError(408, "body", f"{len(body)} bytes", f"must come within {BODY_SECONDS:g} seconds") from None
     return bytes(body)
 
 

@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from tokenyard.files import Bounds
-from tokenyard.trace.columnar.rows import arrow
+from tokenyard.files import Bounds, arrow
 from tokenyard.trace.files import raw_lines
 from tokenyard.web.catalog import Roots, identity_of, is_other
 from tokenyard.web.connections import RefusedError, whole_number
@@ -143,8 +142,8 @@ async def _nothing() -> AsyncIterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/tail``: what has been added to a trace that is still being written.
 
-_AT_ONCE = 4 << 20
-_POLL = 0.2
+TAIL_BYTES = 4 << 20
+POLL_SECONDS = 0.2
 """Seconds between two looks at a file that a client waits for."""
 _WAIT = 30
 """Longest wait in seconds."""
@@ -203,7 +202,7 @@ class TailServer:
         try:
             end = time.monotonic() + wait
             while time.monotonic() < end and not self._stopping and not await request.is_disconnected():
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(POLL_SECONDS)
                 piece = await run_in_threadpool(self._piece, path, piece.offset, identity, piece)
                 if piece.body or piece.reset:
                     break
@@ -240,7 +239,7 @@ def _whole_lines(file: BinaryIO, offset: int, searched: int) -> tuple[bytes, int
     """Whole lines from ``offset`` on, in which none ends before ``searched``; and how far that is true now."""
     at = max(offset, searched)
     file.seek(at)
-    while piece := file.read(_AT_ONCE):
+    while piece := file.read(TAIL_BYTES):
         end = (piece.rfind(b"\n") if at == offset else piece.find(b"\n")) + 1
         if end and at == offset:
             return piece[:end], offset

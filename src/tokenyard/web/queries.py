@@ -38,16 +38,13 @@ from tokenyard.web.connections import RefusedError, json_body, json_response
 from tokenyard.web.files import OpenFileResponse
 from tokenyard.web.page import page_headers
 
-__all__ = ["MARK", "AnnotationServer", "ExportServer", "QueryServer", "SweepServer"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # ``GET /api/query``: SQL over a trace, with the limits of a user who waits in front of a page.
 
-_LIMITS = QueryLimits(seconds=10.0, memory_mb=512, answer_mb=8, rows=1_000)
+QUERY_LIMITS = QueryLimits(seconds=10.0, memory_mb=512, answer_mb=8, rows=1_000)
 _LONGEST = 20_000
 """Characters of a question."""
-_CONVERTED = 256 << 20
+MOST_CONVERTED = 256 << 20
 """Bytes of JSON lines that are made into Parquet for one question."""
 
 
@@ -73,7 +70,7 @@ class QueryServer:
         try:
             damage: list[str] = []
             with as_parquet(files, damage.append) as twins:
-                answer = ask(sql, twins.steps, twins.requests, _LIMITS)
+                answer = ask(sql, twins.steps, twins.requests, QUERY_LIMITS)
         finally:
             self._alone.release()
         return json_response(
@@ -92,7 +89,7 @@ def _check_size(files: TraceFiles) -> None:
         if path is None or is_columnar(path) or twin_of(path).is_file():
             continue
         size = path.stat().st_size
-        if size > _CONVERTED:
+        if size > MOST_CONVERTED:
             fix = f"has {size / 1e6:,.0f} MB, too many to make Parquet of for a question: run `tokenyard convert` once"
             raise TraceError(f"{path.name} {fix}")
 
@@ -193,7 +190,7 @@ MARK = "Tokenyard-Annotations"
 """A header that only a page of this server can send: other origins would have to ask first, and are not answered."""
 _BODY = 4 << 20
 _SAVING = threading.Lock()
-_SECONDS, _TRIES = 5.0, 100
+SAVING_SECONDS, _SAVING_TRIES = 5.0, 100
 """Longest wait for another server that saves, and looks at it meanwhile."""
 
 
@@ -233,7 +230,7 @@ class AnnotationServer:
                 there = _tag(self._saved(target) or b"")
                 if expected is not None and expected != there:
                     raise RefusedError(412, "If-Match", expected, "the notes were changed meanwhile: load them again")
-                _replace(target, body)
+                replace_file(target, body)
         except OSError as error:
             raise RefusedError(
                 409, "path", given, f"{target.name} cannot be written: {error.strerror or error}"
@@ -276,18 +273,18 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 def _take(lock: int) -> None:
     """Take a lock that is released when its file is closed. Raises OSError if another process keeps it."""
-    for _ in range(_TRIES):
+    for _ in range(_SAVING_TRIES):
         if try_lock(lock):
             return
-        time.sleep(_SECONDS / _TRIES)
-    raise OSError(errno.EBUSY, f"another server has been saving for {_SECONDS:g} seconds")
+        time.sleep(SAVING_SECONDS / _SAVING_TRIES)
+    raise OSError(errno.EBUSY, f"another server has been saving for {SAVING_SECONDS:g} seconds")
 
 
 def _tag(content: bytes) -> str:
     return f'"{hashlib.blake2s(content, digest_size=12).hexdigest()}"'
 
 
-def _replace(target: Path, content: bytes) -> None:
+def replace_file(target: Path, content: bytes) -> None:
     """Whole or not at all."""
     fd, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     unfinished = Path(name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenyard.cli.support.flag_names import Flag, flags_of
 from tokenyard.cli.support.flags import COMMANDS, Command
 from tokenyard.cli.support.flags.marks import POSITIONAL
-from tokenyard.cli.support.parsing import _read
+from tokenyard.cli.support.parsing import read_by_tyro
 from tokenyard.cli.support.plain_words import read_plainly
 
 WORDS = ("1", "-1", "0.5", "1e3", "chat", "a=1", "None", "", "on", "fcfs", "--", "--json", "x y", "9" * 19)
@@ -42,7 +42,7 @@ def _fitting(flag: Flag) -> list[str]:
 
 def as_tyro_reads(words: list[str]) -> Command | None:
     try:
-        return _read(words)
+        return read_by_tyro(words)
     except SystemExit:
         return None
 

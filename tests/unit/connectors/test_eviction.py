@@ -107,8 +107,8 @@ def test_arc_is_never_far_behind_lru_and_stays_within_its_bounds(seed: int) -> N
         lru.use(number)
         policy = arc.policy
         assert isinstance(policy, ARC)
-        assert len(policy._t1) + len(policy._t2) == len(arc.keys) <= 20
-        assert len(policy._b1) + len(policy._b2) <= 20
+        assert len(policy.t1) + len(policy.t2) == len(arc.keys) <= 20
+        assert len(policy.b1) + len(policy.b2) <= 20
         assert 0 <= policy.target <= 20
     assert arc.hits > lru.hits
 

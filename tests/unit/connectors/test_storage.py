@@ -214,7 +214,7 @@ def test_a_file_of_another_shape_is_not_tried_again(tmp_path: Path) -> None:
     def write(block: int, given: Any) -> None:
         raise ValueError("another model's")
 
-    site.mover._memory.write = write  # type: ignore[attr-defined]
+    site.mover.memory.write = write  # type: ignore[attr-defined]
     assert site.serve("b", prompt).num_external_computed_tokens == 0
     assert site.is_quiet
 

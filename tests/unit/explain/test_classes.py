@@ -115,3 +115,74 @@ def test_a_log_tells_users_and_tiers(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "team-1" in capsys.readouterr().out
     assert main([*given, "--slo", "batch:ttft_p95=1s"]) == 2
     assert "--by" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_plan_holds_the_bounds_of_each_class() -> None:
+    """Its row has what the run of the same settings has, and an early end is only of variants that miss a bound."""
+    bounds = "interactive:ttft_p95=700ms batch:e2e_p95=40s"
+    space = {"max_num_seqs": [1, 2, 4], "scheduling_policy": ["fcfs", "priority"]}
+    plan = ty.plan(workload(), DEPLOYMENT, space=space, slo=bounds, by="tier", largest_load=False)
+    chosen = plan.recommended
+    assert plan.holds
+    assert chosen is not None
+    for row in plan.rows:
+        run = ty.run(
+            workload(),
+            DEPLOYMENT.with_(max_num_seqs=row.settings["max_num_seqs"]),
+            policy=str(row.settings["scheduling_policy"]),
+        )
+        goodput = run.by("tier", slo=bounds).goodput()
+        assert goodput is not None
+        if row.is_measured:
+            assert row.met == goodput.met
+            assert row.figures["goodput.share"] == goodput.share
+            ttft = run.by("tier")["interactive"].ttft_ms.p95
+            assert row.figures["interactive:ttft_ms.p95"] == pytest.approx(ttft)
+        elif row.met is not None:
+            assert goodput.met is False
+    assert any(row.stopped is not None for row in plan.rows)
+
+
+def test_a_bound_without_a_class_is_of_every_other_class() -> None:
+    found = ty.plan(
+        workload(), DEPLOYMENT, space={"max_num_seqs": [4]}, slo="batch:e2e_p95=60s ttft_p95=30s", by="tier"
+    )
+    assert found.slo == ["batch:e2e_p95=60000ms", "interactive:ttft_p95=30000ms"]
+    alone = ty.plan(workload(), DEPLOYMENT, space={"max_num_seqs": [4]}, slo="batch:e2e_p95=60s", by="tier")
+    assert any(sentence.startswith("interactive has no bound") for sentence in alone.unknown)
+
+
+def test_policies_are_compared_class_by_class() -> None:
+    found = ty.compare(workload(), DEPLOYMENT, ["fcfs", "priority"], by="tier", slo="interactive:ttft:1000")
+    run = ty.run(workload(), DEPLOYMENT, policy="priority").by("tier", slo="interactive:ttft:1000")
+    metrics = found.cell("priority", 1.0).metrics
+    ttft, goodput = run["interactive"].ttft_ms.p95, run["interactive"].goodput
+    assert ttft is not None
+    assert goodput is not None
+    assert goodput.share is not None
+    assert metrics["interactive:ttft_p95_s"].mean == pytest.approx(ttft / 1e3)
+    assert metrics["interactive:goodput"].mean == pytest.approx(100 * goodput.share)
+    assert "batch:goodput" not in metrics
+    assert metrics["fairness"].mean == pytest.approx(run.fairness())
+    assert 0.5 <= metrics["fairness"].mean <= 1
+
+
+def test_a_recorded_run_is_asked_class_by_class(tmp_path: Path) -> None:
+    ty.run(workload(), DEPLOYMENT, trace=tmp_path)
+    found = ty.whatif(tmp_path, {"scheduling_policy": "priority"}, by="priority")
+    run = ty.run(workload(), DEPLOYMENT, policy="priority").by("priority")
+    urgent = found.variants[0].classes[0]
+    assert (urgent.name, urgent.requests) == ("0", 16)
+    assert urgent.variant["ttft_ms.p95"] == pytest.approx(run["0"].ttft_ms.p95, rel=0.02)
+    assert (urgent.variant["ttft_ms.p95"] or 0) < (urgent.baseline["ttft_ms.p95"] or 0)
+
+
+def test_bounds_of_a_class_say_of_which_column() -> None:
+    for problem in (
+        lambda: ty.plan(workload(), DEPLOYMENT, slo="batch:ttft_p95=1s"),
+        lambda: ty.plan(workload(), DEPLOYMENT, slo="gold:ttft_p95=1s", by="tier"),
+        lambda: ty.plan(workload(), DEPLOYMENT, by="tear"),
+    ):
+        with pytest.raises(ty.ConfigError):
+            problem()

@@ -173,6 +173,6 @@ def test_what_is_printed(report: Report) -> None:
     vain = [tried("--watermark 0"), Trial(setting="t", now=1, then=2, flag="f", problem="no start")]
     parts = list(advice_of(msgspec.structs.replace(report, advice=[shown], tried=vain)))
     assert str(parts[-1]) == "Tried, and no better: s 1 -> --watermark 0; t 1 -> 2 (no start)."
-    (cell,) = parts[0].columns[1]._cells  # type: ignore[union-attr]
+    (cell,) = parts[0].columns[1].cells  # type: ignore[union-attr]
     assert "TTFT p90 -41 %, TPOT p90 +9 %. As many requests run" in str(cell)
     assert "E2E" not in str(cell)

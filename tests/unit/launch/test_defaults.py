@@ -163,7 +163,7 @@ KNOWN = (
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("RedHatAI/Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b-fp8"),
         ("qwen3-8b", "qwen3-8b"),
-        ("Qwen/Qwen3-8B-AWQ", None),
+        ("Qwen/Qwen3-8B-AWQ", "qwen3-8b"),
         ("Qwen/Qwen3-4B", None),
         ("/models/config.json", None),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"),

@@ -43,9 +43,18 @@ def test_what_is_no_name_of_ours_has_none() -> None:
         ("Qwen/Qwen2.5-7B", ("qwen2.5-7b", 131_072)),
         ("qwen2.5-7b", ("qwen2.5-7b", None)),
         ("Qwen/Qwen2.5-7B-Instruct", ("qwen2.5-7b", None)),
+        ("zai-org/GLM-4.5-FP8", ("glm-4.5", None, "llama-3.1-8b-fp8")),
+        ("Qwen/Qwen3-8B-AWQ", ("qwen3-8b", None, "qwen3-32b-awq")),
+        ("Qwen/Qwen3-4B-Instruct-2507-FP8", ("qwen3-4b", 262_144, "qwen3-32b-fp8")),
+        ("RedHatAI/Mistral-Small-24B-Instruct-2501-quantized.w8a8", ("mistral-small-24b", None, "llama-3.1-8b-w8a8")),
+        ("acme/Qwen3-8B-AWQ-8bit", None),
+        ("acme/Qwen3-8B-FP8-block-static", None),
+        ("acme/gpt-oss-20b-AWQ", None),
+        ("acme/Jamba-1.5-Mini-FP8", None),
+        ("acme/Qwen2.5-VL-7B-Instruct-AWQ", None),
     ],
 )
 def test_other_weights_and_lengths_are_not_taken_for_the_known_ones(
-    name: str, stands_for: tuple[str, int | None] | None
+    name: str, stands_for: tuple[str, int | None, str] | tuple[str, int | None] | None
 ) -> None:
     assert known_as(name, MODELS) == (stands_for and KnownModel(*stands_for))

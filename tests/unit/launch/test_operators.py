@@ -83,7 +83,20 @@ spec:
         mainContainer:
           image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:x
           command: [python3, -m, dynamo.vllm]
-          args: [--model, Qwen/Qwen3-8B, --max-num-seqs, "9"]
+          args: [--model, Qwen/Qwen3-8B, --is-decode-worker, --migration-limit, "3", --max-num-seqs, "9"]
+"""
+LLM_SERVICE = """
+kind: LLMInferenceService
+spec:
+  replicas: 2
+  model: {uri: "hf://Qwen/Qwen3-8B", name: q}
+  parallelism: {tensor: 2}
+  template:
+    nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
+    containers:
+    - name: main
+      image: vllm/vllm-openai:v0.29.1
+      env: [{name: VLLM_ADDITIONAL_ARGS, value: "--max-num-seqs 9"}]
 """
 SERVICE = """
 services:
@@ -129,8 +142,9 @@ def flags(text: str) -> dict[str, Any]:
         (DYNAMO, {"model": "Qwen/Qwen3-8B", "max-num-seqs": 9}, None, "2"),
         (INSPECTED, {"model": "Qwen/Qwen3-8B", "max-num-seqs": 9}, None, None),
         (SUPERVISED, {"model": "Qwen/Qwen3-8B", "max-num-seqs": 9}, None, None),
+        (LLM_SERVICE, {"model": "Qwen/Qwen3-8B", "tensor-parallel-size": 2, "max-num-seqs": 9}, "h100", "2"),
     ],
-    ids=["kubeai", "ray", "llm-d", "dynamo", "inspect", "supervisord"],
+    ids=["kubeai", "ray", "llm-d", "dynamo", "inspect", "supervisord", "llm service"],
 )
 def test_what_is_read(text: str, said: dict[str, Any], gpu: str | None, replicas: str | None) -> None:
     line = read_serve_text(text)
@@ -210,3 +224,21 @@ def test_a_text_that_names_no_model_is_refused() -> None:
 def test_a_start_that_cannot_be_read_is_not_called_missing() -> None:
     with pytest.raises(ConfigError, match="a `vllm serve` stands in it"):
         read_serve_text("# Serve\n```bash\nvllm serve Qwen/Qwen3-8B\n```\nor so.\n")
+
+
+def test_flags_of_dynamo_are_noted() -> None:
+    notes = {each.name: each.value for each in read_serve_text(DYNAMO).notes}
+    assert notes["Dynamo's --is-decode-worker"] == "set"
+    assert notes["Dynamo's --migration-limit"] == "3"
+
+
+def test_words_of_a_service_are_obeyed_and_not_ignored() -> None:
+    assert read_serve_text(LLM_SERVICE).environment == {}
+
+
+def test_a_sidecar_that_speaks_of_vllm_starts_none() -> None:
+    sidecar = """{name: proxy, image: "ghcr.io/llm-d/llm-d-routing-sidecar:v0.3.0", args: [--vllm-port=8200]}"""
+    served = """{name: vllm, image: "ghcr.io/llm-d/llm-d:v0.2.0", command: [vllm, serve], args: [m]}"""
+    assert flags(f"spec: {{containers: [{sidecar}, {served}]}}\nkind: Pod") == {"model": "m"}
+    router = """{name: r, image: "vllm/vllm-router:v1", args: [--port=80]}"""
+    assert flags(f"spec: {{containers: [{router}, {served}]}}\nkind: Pod") == {"model": "m"}

@@ -43,3 +43,19 @@ def test_the_version_of_an_installation(text: str, version: str | None) -> None:
 def test_variables_that_are_passed_into_a_container_of_a_cluster() -> None:
     line = read_serve_text("export APPTAINERENV_VLLM_USE_FLASHINFER_SAMPLER=1\napptainer run vllm.sif m")
     assert line.environment["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.0.0", "other"),
+        ("my-registry.io/vllm-runtime:0.9.1", "other"),
+        ("lmcache/vllm-openai:v0.3.9post2", "other"),
+        ("lmcache/vllm-openai:nightly-vllm_0.30.1", "0.30.1"),
+        ("vllm/vllm-openai:v0.30.0-cu129", "0.30.0"),
+    ],
+)
+def test_tags_of_projects_around_vllm_count_their_own_versions(image: str, version: str) -> None:
+    line = read_serve_text(f"docker run --gpus all {image} vllm serve m")
+    assert line.version is not None
+    assert line.version.value == version

@@ -313,10 +313,28 @@ def test_positions_outside_of_a_decoder_that_is_read_apart_change_nothing(
     assert not made.deployment.ignored
 
 
+@pytest.mark.parametrize("model", ["whisper-large-v3", "gpt2", "opt-125m"])
 @pytest.mark.parametrize("overrides", POSITIONS)
-def test_learned_positions_are_not_overridden(overrides: dict[str, Any]) -> None:
+def test_learned_positions_are_not_overridden(overrides: dict[str, Any], model: str) -> None:
     with pytest.raises(NotModelledError, match="the model is changed"):
-        setup(f"vllm serve whisper-large-v3 --hf-overrides '{json.dumps(overrides)}'")
+        setup(f"vllm serve {model} --hf-overrides '{json.dumps(overrides)}'")
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.33"])
+def test_adapters_of_a_model_that_takes_none(version: str) -> None:
+    with pytest.raises(NoStartError, match=f"vLLM {version} takes no adapters for gpt2"):
+        setup("vllm serve gpt2 --enable-lora", version=version)
+
+
+def test_the_length_that_follows_from_memory_is_checked_as_the_model_s_own() -> None:
+    line = "vllm serve deepseek-v3.2 --max-model-len -1 --max-num-batched-tokens 4096 --no-enable-chunked-prefill"
+    with pytest.raises(NoStartError, match="less than max_model_len = 163840"):
+        setup(f"{line} -tp 8 --num-gpu-blocks-override 40", gpu="b200")
+
+
+def test_an_earlier_value_that_is_not_modelled_is_named() -> None:
+    made = setup("vllm serve qwen3-8b --kv-cache-dtype ultraquant_4bit --max-num-seqs 8 --kv-cache-dtype fp8")
+    assert any("--kv-cache-dtype ultraquant_4bit: a later value" in each for each in made.deployment.ignored)
 
 
 def test_other_overrides_are_not() -> None:

@@ -84,7 +84,7 @@ def test_whoever_aborts_while_blocked_is_forgotten() -> None:
         toy.add(f"big{i}", 32)
         if "runs" not in toy.scheduler.requests:
             toy.add(f"runs{i}", 16)
-    assert len(policy._blocked) <= 5
+    assert len(policy.blocked) <= 5
 
 
 @pytest.mark.parametrize("options", [{"patience": -1.0}, {"limit": -1}, {"looks": 0}])

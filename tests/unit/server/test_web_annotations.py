@@ -65,13 +65,13 @@ def test_notes_that_were_changed_meanwhile_are_not_lost(client: Client, steps: P
 
 def test_of_many_that_save_at_once_one_succeeds(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All have seen the same notes: whoever comes second would write over the first."""
-    replace = notes._replace
+    replace = notes.replace_file
 
     def slowly(target: Path, content: bytes) -> None:
         time.sleep(0.02)
         replace(target, content)
 
-    monkeypatch.setattr(notes, "_replace", slowly)
+    monkeypatch.setattr(notes, "replace_file", slowly)
     for number in range(5):
         tag = save(client, steps, b'"%d"' % number).headers["etag"]
         with ThreadPoolExecutor(8) as pool:
@@ -84,7 +84,7 @@ def test_of_many_that_save_at_once_one_succeeds(client: Client, steps: Path, mon
 def test_two_servers_do_not_save_at_once(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fcntl = pytest.importorskip("fcntl")
     save(client, steps, b"1")
-    monkeypatch.setattr(notes, "_SECONDS", 0.1)
+    monkeypatch.setattr(notes, "SAVING_SECONDS", 0.1)
     other = os.open(steps.parent, os.O_RDONLY)
     try:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -114,7 +114,7 @@ def test_a_file_that_is_too_large_for_notes_is_not_read(client: Client, steps: P
 def test_a_body_that_does_not_come_is_not_waited_for(
     folder: Path, steps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "_SECONDS", 0.2)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.2)
     head = f"PUT /api/annotations?path={steps} HTTP/1.1\r\nHost: 127.0.0.1\r\n{MARK}: 1\r\n"
     half = f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n[1,"
     with serving(folder) as port, ExitStack() as stack:

@@ -15,6 +15,7 @@ import pytest
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import ORIGIN, client_of, refused
 
+from tokenyard.trace.columnar.convert import convert
 from tokenyard.web import catalog
 from tokenyard.web import catalog as trace_summary
 
@@ -96,6 +97,16 @@ def test_what_cannot_be_read_is_listed_without_facts(folder: Path, steps: Path) 
     assert {trace["last_step"] for trace in traces} == {None}
 
 
+def test_parquet_traces_say_as_much(folder: Path, steps: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+    for name in "ab":
+        convert(steps, steps.with_name(f"{name}.steps.parquet"), "steps")
+    plain, *twins = sorted(listed(folder), key=lambda trace: str(trace["format"]))
+    assert [twin["format"] for twin in twins] == ["parquet"] * 2
+    facts = ("gpu", "model", "policy", "host", "total_blocks", "first_step", "last_step")
+    assert all(twin[fact] == plain[fact] for fact in facts for twin in twins)
+
+
 def test_traces_of_other_emitters_say_less(folder: Path, steps: Path) -> None:
     steps.write_bytes(
         lines_of({"event": "step_snapshot", "step": 3, "policy": "cpu_offload", "max_num_running_reqs": 5})
@@ -118,7 +129,7 @@ def test_a_name_that_is_no_text_is_left_out(folder: Path) -> None:
 
 
 def test_a_line_without_end_is_not_read_whole(folder: Path, steps: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(trace_summary, "_LONGEST", 100)
+    monkeypatch.setattr(trace_summary, "LONGEST_LINE", 100)
     steps.write_bytes(
         b'{"event":"trace_start","config":{"x":"' + b"y" * 5000 + b'"}}\n' + steps_text(2).split(b"\n", 1)[1]
     )
@@ -151,7 +162,7 @@ def test_a_list_that_is_whole_has_no_second_page(folder: Path) -> None:
 
 def test_many_entries_come_page_by_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left out without a word, and no page looks at more folders than it may."""
-    monkeypatch.setattr(catalog, "_ENTRIES", 10)
+    monkeypatch.setattr(catalog, "MOST_ENTRIES", 10)
     for name in ("a", "run1/below", "zz", "zz/0", "zz/1"):
         (folder / name).mkdir(exist_ok=True)
         for i in range(6):
@@ -163,14 +174,14 @@ def test_many_entries_come_page_by_page(folder: Path, monkeypatch: pytest.Monkey
 
 def all_at_once(folder: Path) -> list[dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "_ENTRIES", 1_000_000)
-        patch.setattr(catalog, "_TRACES", 1_000_000)
+        patch.setattr(catalog, "MOST_ENTRIES", 1_000_000)
+        patch.setattr(catalog, "TRACES_ON_A_PAGE", 1_000_000)
         return listed(folder)
 
 
 def test_many_traces_come_page_by_page(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one folder as well, and over several directories; a file that is named besides comes once."""
-    monkeypatch.setattr(catalog, "_TRACES", 4)
+    monkeypatch.setattr(catalog, "TRACES_ON_A_PAGE", 4)
     (tmp_path / "other").mkdir()
     for i in range(10):
         for kind in ("steps", "requests"):
@@ -185,7 +196,7 @@ def test_many_traces_come_page_by_page(folder: Path, tmp_path: Path, monkeypatch
 
 
 def test_a_page_goes_on_where_things_have_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "_TRACES", 2)
+    monkeypatch.setattr(catalog, "TRACES_ON_A_PAGE", 2)
     for name in "abcdef":
         (folder / name).mkdir()
         (folder / name / "t.steps.jsonl").touch()
@@ -207,7 +218,7 @@ def test_a_page_begins_where_a_link_said(folder: Path, place: str) -> None:
 
 def test_questions_at_the_same_time_share_a_list(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gets what was there after it asked, and two walks are enough for all of them."""
-    walks, page = 0, catalog.Catalog._page
+    walks, page = 0, catalog.Catalog.page
 
     def counted(*args: Any) -> Any:
         nonlocal walks
@@ -215,7 +226,7 @@ def test_questions_at_the_same_time_share_a_list(folder: Path, monkeypatch: pyte
         time.sleep(0.05)
         return page(*args)
 
-    monkeypatch.setattr(catalog.Catalog, "_page", counted)
+    monkeypatch.setattr(catalog.Catalog, "page", counted)
     app = client_of([folder]).app
 
     async def ask() -> list[int]:

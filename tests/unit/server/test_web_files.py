@@ -248,15 +248,15 @@ def test_whatever_is_damaged_a_line_says_so(client: Client, steps: Path, packing
         with pa.CompressedOutputStream(str(packed), {".gz": "gzip", ".zst": "zstd"}[packed.suffix]) as file:
             file.write(steps.read_bytes())
     good, text = packed.read_bytes(), steps.read_bytes()
-    damages = 0
-    for place in range(0, len(good), len(good) // 40):
+    damages, places = 0, 12 if packing == ".parquet" else 40  # a process decodes each of those
+    for place in range(0, len(good), len(good) // places):
         changed = good[:place] + bytes([good[place] ^ 0x55]) + good[place + 1 :]
         for bad in (good[:place], changed if packing != ".jsonl.zst" else b""):  # zstd has no checksum here
             packed.write_bytes(bad)
             answer = unpacked(client, packed)
             damages += b"\ncompressed data is cut off or damaged here: " in answer
             assert not bad or answer == text or answer.splitlines()[-1].startswith(b"compressed data is cut off")
-    assert damages > 25
+    assert damages > places * 5 / 8
 
 
 def test_who_goes_away_has_nothing_more_read(folder: Path, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_other_files_cannot_be_read(client: Client, steps: Path, folder: Path) -
 
 
 def test_a_question_has_an_end(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_LIMITS", QueryLimits(seconds=1.0, memory_mb=512, rows=10))
+    monkeypatch.setattr(queries, "QUERY_LIMITS", QueryLimits(seconds=1.0, memory_mb=512, rows=10))
     endless = (
         "SELECT count(*) FROM range(100000) a, range(100000) b, range(1000) c WHERE a.range * b.range % 7 = c.range"
     )
@@ -66,6 +66,6 @@ def test_a_question_has_an_end(client: Client, steps: Path, monkeypatch: pytest.
 
 
 def test_a_large_file_is_not_converted(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_CONVERTED", 10)
+    monkeypatch.setattr(queries, "MOST_CONVERTED", 10)
     asked = {"path": str(steps), "sql": "SELECT 1"}
     assert "tokenyard convert" in refused(client.get("/api/query", params=asked), 422, "path")

@@ -81,7 +81,7 @@ def test_a_file_that_was_cut(client: Client, steps: Path) -> None:
 
 
 def test_a_lot_comes_in_pieces(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_AT_ONCE", 300)
+    monkeypatch.setattr(tail, "TAIL_BYTES", 300)
     follower = Follower(client, steps)
     pieces = 0
     while follower.look():
@@ -145,7 +145,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_who_waits_in_a_file_without_line_feeds_reads_what_is_new(
     client: Client, steps: Path, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tail, "_POLL", 0.01)
+    monkeypatch.setattr(tail, "POLL_SECONDS", 0.01)
     steps.write_bytes(b"x" * 10_000_000)
     response = client.get("/api/tail", params={"path": str(steps), "wait": 1})
     assert response.content == b""
@@ -180,7 +180,7 @@ def test_a_line_that_is_too_long_is_refused_at_once(client: Client, steps: Path,
 
 
 def test_a_long_line_comes_whole(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_AT_ONCE", 100)
+    monkeypatch.setattr(tail, "TAIL_BYTES", 100)
     steps.write_bytes(b"a\n" + b"x" * 950 + b"\n" + b"b\n" + b"half")
     follower = Follower(client, steps)
     assert [follower.look() for _ in range(4)] == [b"a\n", b"x" * 950 + b"\n", b"b\n", b""]

@@ -19,6 +19,7 @@ from tokenyard.models.gpus import named_gpu
 from tokenyard.questions.accuracy.comparison import Quantity, errors_of, loop_of
 from tokenyard.questions.accuracy.measured_run import compare_run, read_run
 from tokenyard.questions.accuracy.points import COLUMNS, Engine, installed_points, read_bench_result, read_points
+from tokenyard.questions.accuracy.recorded import recorded_runs
 from tokenyard.steptime.formula import Parallelism
 
 POINT = {
@@ -304,10 +305,23 @@ def test_without_a_file_it_says_what_is_known_and_where_the_points_are(
     assert main(["accuracy"]) == 0
     told = capsys.readouterr().out
     assert "pip install aiconfigurator-core" in told
+    (titles,) = (line for line in told.splitlines() if line.startswith("left out of the fit"))
+    assert titles.count("p99") == 2
     assert "a model, in all its precisions" in told
+    assert told.count("each request: p50") == 2
     assert main(["accuracy", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert {run["gpu"] for run in found["runs"]} == {"rtx4090", "rtxpro6000"}
+    assert all(run["of_requests"]["ttft"]["p99"] > 0 for run in found["runs"])
     assert found["held_out"]["tpot"]["model"]["median"] > found["held_out"]["tpot"]["load"]["median"]
+
+
+def test_the_recorded_runs_are_what_their_folders_give(shared: Path) -> None:
+    folders = sorted((shared / "data/groundtruth").glob("vllm019_*"))
+    for row, recorded in zip(accuracy(folders).rows, recorded_runs(), strict=True):
+        assert Path(row.file).name == recorded.file
+        assert row.of_requests == recorded.of_requests
+        assert row.percentiles == recorded.percentiles
 
 
 def test_without_a_file_the_installed_points_are_read(

@@ -6,7 +6,8 @@ import datetime as dt
 import decimal
 import multiprocessing
 import resource
-import subprocess
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -179,14 +180,12 @@ def test_an_answer_is_bounded(trace: Path) -> None:
         rows(trace, "select repeat('x', 1000000) from range(4)", answer_mb=2)
 
 
-def test_a_question_ends_with_an_interrupt(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_ends_with_an_interrupt(trace: Path) -> None:
     """Its process too, and at once."""
-
-    def interrupted(process: subprocess.Popen[bytes], *_: object, timeout: float) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    main = threading.main_thread().ident
+    assert main is not None
     began = time.monotonic()
+    threading.Timer(1.0, signal.pthread_kill, (main, signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         rows(trace, ENDLESS, seconds=60)
     assert time.monotonic() - began < 20

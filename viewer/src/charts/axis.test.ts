@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
+import { hasTimes } from "../data/clock";
 import type { TraceStore } from "../data/model/trace";
-import { hasTimes, makeAxis } from "./axis";
+import { makeAxis } from "./axis";
 
 function store(ts: number[], numbers = ts.map((_, index) => index)): TraceStore {
   return {

@@ -1,6 +1,6 @@
 /** Where things lie from left to right: by step, or by time. */
 
-import { originOf } from "../data/clock";
+import { hasTimes, originOf } from "../data/clock";
 import { MISSING, type Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { marks } from "./marks";
@@ -35,14 +35,6 @@ export function makeAxis(
   kind: AxisKind,
 ): Axis {
   return kind === "time" && hasTimes(store) ? timeAxis(store, view, width) : stepAxis(store, view, width);
-}
-
-/** Times are known, and rise: checked at both ends and in between, since a whole pass would cost with every frame. */
-export function hasTimes(store: TraceStore): boolean {
-  const { ts } = store.steps;
-  const last = store.rows - 1;
-  const middle = last >> 1;
-  return last > 0 && ts[last] > ts[0] && ts[middle] >= ts[0] && ts[middle] <= ts[last];
 }
 
 function stepAxis(store: TraceStore, view: { first: number; last: number }, width: number): Axis {

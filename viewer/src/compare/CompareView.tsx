@@ -1,6 +1,6 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { hasTimes } from "../charts/axis";
 import { compare } from "../data";
+import { hasTimes } from "../data/clock";
 import { shortId } from "../data/labels";
 import type { Row } from "../data/model/columns";
 import type { Comparison } from "../data/model/comparison";

@@ -1,6 +1,9 @@
 /** From which moment times are counted, and what the clock on the wall said. */
 
+import { endOfRow } from "./lives";
+import type { Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";
+import { rowAtTime } from "./store";
 
 /** Seconds between the header and the first step up to which the header is the beginning of the run. */
 const MOST_IDLE = 60;
@@ -15,6 +18,36 @@ export function originOf({ start, steps, rows }: TraceStore): number {
   const first = rows > 0 ? steps.ts[0] : 0;
   const idle = first - (start?.ts ?? Number.NaN);
   return idle >= 0 && idle <= MOST_IDLE ? first - idle : first;
+}
+
+/** What lies from left to right: the trace's clock or, where it tells no times, the rows. */
+export interface Clock {
+  timed: boolean;
+  /** Where a place among the rows lies, whole or not. */
+  at(place: number): number;
+  /** The row at it. */
+  rowAt(at: number): Row;
+}
+
+export function clockOf(store: TraceStore): Clock {
+  if (!hasTimes(store)) {
+    const within = (at: number) => Math.min(Math.max(Math.floor(at), 0), store.rows - 1);
+    return { timed: false, at: Number, rowAt: within };
+  }
+  const at = (place: number) => {
+    const row = Math.min(Math.max(Math.floor(place), 0), store.rows - 1);
+    const begin = store.steps.ts[row];
+    return begin + Math.min(place - row, 1) * (endOfRow(store, row) - begin);
+  };
+  return { timed: true, at, rowAt: (moment) => rowAtTime(store, moment) };
+}
+
+/** Times are known, and rise: checked at both ends and in between, since a whole pass would cost with every frame. */
+export function hasTimes(store: TraceStore): boolean {
+  const { ts } = store.steps;
+  const last = store.rows - 1;
+  const middle = last >> 1;
+  return last > 0 && ts[last] > ts[0] && ts[middle] >= ts[0] && ts[middle] <= ts[last];
 }
 
 /** Times of the trace are Unix times: the wall's clock can be told. */

@@ -11,26 +11,26 @@ const LINES_PROBED = 20;
 const STEP_EVENT =
   /^(?:step_snapshot|step_decision|prefix_cache_lookup|trace_start|admission_outcome|request_arrived|request_finished|step_completed)$/;
 
-type Kind = "steps" | "requests";
+type Kind = "steps" | "requests" | "markers";
 
 /** Sort files into traces, by content first: a name may lie. Annotations and other files are said to be no trace. */
 export async function detect(files: readonly File[]) {
   const traces = new Map<string, TraceFiles>();
   const rejected: { name: string; why: string }[] = [];
+  let markers: TraceSource | null = null;
   for (const file of files) {
     const path = file.webkitRelativePath || file.name;
     const source: TraceSource = { kind: "file", file, path };
     const kind = await kindOf(source).catch((error: unknown) => String(error));
-    if (kind !== "steps" && kind !== "requests") {
+    if (kind === "markers") markers = source;
+    else if (kind !== "steps" && kind !== "requests") {
       rejected.push({ name: path, why: kind });
-      continue;
-    }
-    place(traces, kind, source);
+    } else place(traces, kind, source);
   }
-  return { traces: joinedUp([...traces.values()]), rejected };
+  return { traces: joinedUp([...traces.values()]).map((files) => ({ ...files, markers })), markers, rejected };
 }
 
-function place(traces: Map<string, TraceFiles>, kind: Kind, source: TraceSource): void {
+function place(traces: Map<string, TraceFiles>, kind: "steps" | "requests", source: TraceSource): void {
   const folder = source.path.slice(0, source.path.lastIndexOf("/") + 1);
   const base = source.path.slice(folder.length);
   const name = base.match(NAMED)?.groups?.["name"] ?? base.replace(/\.(jsonl|json|gz|parquet)$/gi, "");
@@ -84,6 +84,7 @@ export function kindOfText(text: string): Kind | null {
     if (!record) continue;
     if (typeof record["event"] === "string" && STEP_EVENT.test(record["event"])) return "steps";
     if (!("event" in record) && "req_id" in record && "step" in record) return "requests";
+    if ("time" in record && "text" in record) return "markers";
   }
   return null;
 }
@@ -140,6 +141,7 @@ export function listings(json: unknown): TraceListing[] {
     const name = typeof row["name"] === "string" ? row["name"] : "";
     const steps = firstPath(row["steps"]);
     const requests = firstPath(row["requests"]);
+    const markers = firstPath(row["markers"]);
     if (!steps && !requests) return [];
     const number = (key: string) => (typeof row[key] === "number" ? row[key] : null);
     return [
@@ -158,6 +160,7 @@ export function listings(json: unknown): TraceListing[] {
           name: name || "trace",
           steps: steps ? served(steps, number("steps_bytes")) : null,
           requests: requests ? served(requests, number("requests_bytes")) : null,
+          markers: markers ? served(markers) : null,
         },
       },
     ];

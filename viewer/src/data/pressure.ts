@@ -1,23 +1,30 @@
 /** How the run went, along its clock: whom each reason held back, and what ran, in slices. */
 
-import { originOf } from "./clock";
+import { hasTimes, originOf } from "./clock";
 import { endOfRow } from "./lives";
-import { MISSING, type Range, type Row } from "./model/columns";
-import type { Pressure, Stretch } from "./model/pressure";
+import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
+import type { Pressure, Stretch, TokenTrack } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
 
-/** The whole of `range`, in slices of equal length; null if the trace tells no times. */
+/**
+ * The whole of `range`, in slices of equal length; null if the trace tells no times, unless `byRows` lets every row count
+ * as a second then.
+ */
 export async function pressure(
   store: TraceStore,
   range: Range,
   slices: number,
   signal?: AbortSignal,
+  byRows = false,
 ): Promise<Pressure | null> {
   const { steps } = store;
-  const from = steps.ts[range.first];
-  const width = (endOfRow(store, range.last) - from) / slices;
+  const rowsAsClock = byRows && !hasTimes(store);
+  const beginOf = (row: Row) => (rowsAsClock ? row : steps.ts[row]);
+  const endOf = (row: Row) => (rowsAsClock ? row + 1 : endOfRow(store, row));
+  const from = beginOf(range.first);
+  const width = (endOf(range.last) - from) / slices;
   if (!(width > 0)) return null;
   const column = () => new Float64Array(slices);
   const held = new Map<number, Float64Array>();
@@ -27,7 +34,7 @@ export async function pressure(
     range.first,
     range.last,
     (row) => {
-      const [begin, end] = [steps.ts[row], endOfRow(store, row)];
+      const [begin, end] = [beginOf(row), endOf(row)];
       if (!(end > begin)) return;
       const parts = heldBack(store, row);
       const total = parts.reduce((sum, [, requests]) => sum + requests, 0);
@@ -63,7 +70,7 @@ export async function pressure(
     held: mean(series, () => width),
   }));
   return {
-    ...{ from, width, slices, origin: originOf(store) },
+    ...{ from, width, slices, origin: rowsAsClock ? 0 : originOf(store) },
     reasons: reasons.filter(({ lost }) => lost > 0).sort((a, b) => b.lost - a.lost),
     most,
     running: mean(sums.running, known),
@@ -71,6 +78,52 @@ export async function pressure(
     kv: mean(sums.kv, known),
     tokensPerSecond: mean(sums.tokens, () => width),
   };
+}
+
+/** Who got most tokens in `range`, each slice by slice as `found` has them; the rest is left out. */
+export async function takersOverTime(
+  store: TraceStore,
+  range: Range,
+  found: Pressure,
+  most: number,
+  signal?: AbortSignal,
+): Promise<TokenTrack[]> {
+  const { scheduled } = store.lists;
+  const totals = new Float64Array(store.requests.count);
+  const each = (row: Row, take: (request: RequestIndex, tokens: number) => void) => {
+    const end = scheduled.starts[row] + Math.max(scheduled.counts[row], 0);
+    for (let at = scheduled.starts[row]; at < end; at++) take(scheduled.ids[at], scheduled.tokens[at]);
+  };
+  const add = (request: RequestIndex, tokens: number) => {
+    totals[request] += tokens;
+  };
+  await inSlices(range.first, range.last, (row) => each(row, add), signal);
+  const ranked = [...totals.keys()].filter((request) => totals[request] > 0).sort((a, b) => totals[b] - totals[a]);
+  const tracks = ranked.slice(0, most).map((request): TokenTrack => {
+    return { request, tokens: totals[request], perSecond: new Float64Array(found.slices) };
+  });
+  const byRequest = new Map(tracks.map((track) => [track.request, track.perSecond]));
+  const timed = hasTimes(store);
+  await inSlices(
+    range.first,
+    range.last,
+    (row) => {
+      const [begin, end] = timed ? [store.steps.ts[row], endOfRow(store, row)] : [row, row + 1];
+      const first = Math.max(Math.floor((begin - found.from) / found.width), 0);
+      const last = Math.min(Math.floor((end - found.from) / found.width), found.slices - 1);
+      each(row, (request, tokens) => {
+        const perSecond = byRequest.get(request);
+        if (!perSecond || !(end > begin)) return;
+        for (let slice = first; slice <= last; slice++) {
+          const [left, right] = [found.from + slice * found.width, found.from + (slice + 1) * found.width];
+          const within = Math.max(Math.min(end, right) - Math.max(begin, left), 0);
+          perSecond[slice] += (tokens * within) / (end - begin) / found.width;
+        }
+      });
+    },
+    signal,
+  );
+  return tracks;
 }
 
 /** Index into `shown`, and how many requests: as recorded, else as the classifier concludes. */

@@ -10,9 +10,13 @@ import { statusOf } from "./status";
 import type { StoreInside } from "./store";
 import { waitingSplit } from "./waiting";
 
+const kept = new WeakMap<TraceStore, RequestFigures>();
+
 /** Requests that were in a queue, in the order of the trace. */
 export async function requestFigures(store: TraceStore, signal?: AbortSignal): Promise<RequestFigures> {
   const { requests, version } = store;
+  const known = kept.get(store);
+  if (known?.version === version) return known;
   const origin = originOf(store);
   const seen: RequestIndex[] = [];
   for (let request = 0; request < requests.count; request++) {
@@ -40,6 +44,7 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     placeOf: column(),
     heldUp: column(),
     reason: new Array<string>(count).fill(""),
+    lost: new Map(),
   };
   const heldUp = new Float64Array(requests.count);
   await inSlices(
@@ -60,11 +65,17 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
       const split = waitingSplit(store, request);
       found.waited[index] = split.seconds;
       found.reason[index] = split.parts[0]?.reason ?? "";
+      for (const { reason, us } of split.parts) {
+        const lost = found.lost.get(reason) ?? new Float64Array(count);
+        found.lost.set(reason, lost);
+        lost[index] += us / 1e6;
+      }
       for (const span of split.spans) if (span.head !== null) heldUp[span.head] += (span.endUs - span.startUs) / 1e6;
     },
     signal,
   );
   for (let index = 0; index < count; index++) found.heldUp[index] = heldUp[seen[index]];
+  kept.set(store, found);
   return found;
 }
 

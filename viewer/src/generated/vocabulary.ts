@@ -14,7 +14,7 @@ export const FAMILIES = {
 
 export const REASONS = {
   "preempted_this_step": {
-    "meaning": "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, and nobody is admitted in such a step.",
+    "meaning": "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, and no request is admitted in such a step.",
     "family": "preempted",
     "countedIn": null,
     "holds": true
@@ -228,7 +228,7 @@ export const BUCKETS = {
     "says": []
   },
   "under-capacity": {
-    "meaning": "nobody waited",
+    "meaning": "no request waited",
     "family": "healthy",
     "blocked": false,
     "says": []
@@ -284,7 +284,7 @@ export const STEP_REASONS = {
     "proves": null
   },
   "alloc-rejected": {
-    "meaning": "More than 500 blocks were free and nobody was admitted: the head of the queue needed more.",
+    "meaning": "More than 500 blocks were free and no request was admitted: the head of the queue needed more.",
     "bucket": "alloc-frag",
     "proves": null
   },
@@ -345,7 +345,7 @@ export const PLACES = {
 
 export const GAPS = {
   "front_end": {
-    "meaning": "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.",
+    "meaning": "It was on its way to this scheduler: the server's front end had it or, of a prefill-decode pair, the prefill engine.",
     "family": "idle"
   },
   "step_in_progress": {
@@ -400,5 +400,18 @@ export const EVENTS = {
 } as const;
 
 export const GUESS = "No reason is recorded; from the step's counts: {meaning}" as const;
+
+export const CLASSES = {
+  "mostValues": 16,
+  "bounds": [
+    0,
+    256,
+    1024,
+    4096,
+    16384,
+    65536,
+    262144
+  ]
+} as const;
 
 export const UNKNOWN_REASON = "A reason that this version does not know." as const;

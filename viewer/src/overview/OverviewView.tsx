@@ -11,21 +11,36 @@ import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { pressure as pressureOf, stretches as stretchesOf } from "../data/pressure";
 import { rowAtTime } from "../data/store";
-import { windowOf, ZOOM_KEY } from "../requests/window";
+import { useLaneKeys } from "../requests/RequestsView";
+import { panLanes, windowOf, ZOOM_KEY, zoomLanes } from "../requests/window";
 import { Guarded } from "../shell/Guarded";
 import { bounds } from "../state/bounds";
-import { extra, LAST_KEY, other, revision, scope, selection, themeName, trace, wholeRange } from "../state/store";
+import {
+  extra,
+  LAST_KEY,
+  other,
+  revision,
+  scope,
+  selection,
+  setExtra,
+  themeName,
+  trace,
+  type View,
+  wholeRange,
+} from "../state/store";
 import { useComputed, useStatistics } from "../statistics/useStatistics";
 import { Lists } from "./Lists";
 import { Sentence } from "./Sentence";
 import { Tiles } from "./Tiles";
-import { Tracks } from "./Tracks";
+import { type Navigation, Tracks } from "./Tracks";
 import "./overview.css";
 
 /** Slices of the clock in the picture, and in a tile. */
 const SLICES = 300;
 const SPARKS = 40;
 const WORST = 3;
+/** While the picture is moved the old one moves along. */
+export const SETTLE_MS = 60;
 
 export function OverviewView() {
   const store = trace.value;
@@ -50,9 +65,9 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy } = useStatistics(store, changed, range);
   const shown = visible(store, range);
   const picture = useComputed<Pressure | null>(
-    (signal) => pressureOf(store, shown, SLICES, signal),
+    (signal) => pressureOf(store, rowsIn(shown), SLICES, signal),
     [store, changed, shown.first, shown.last],
-    120,
+    SETTLE_MS,
   ).value;
   const whole = useComputed<Pressure | null>(
     (signal) => pressureOf(store, range, SLICES, signal),
@@ -80,6 +95,14 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     [beside, changed],
     0,
   ).value;
+  const { rows } = store;
+  useLaneKeys(rows);
+  const navigation: Navigation = {
+    view: shown,
+    zoom: (factor, anchor) => zoomLanes(rows, factor, anchor),
+    pan: (share) => panLanes(rows, share),
+    whole: () => setExtra(ZOOM_KEY, ""),
+  };
   const found: Found = {
     ...{ statistics: value?.found ?? null, advice: value?.advice ?? null },
     ...{ pressure: picture, stretches, blame, sparks, requests },
@@ -94,7 +117,13 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
       </Guarded>
       <div class="overview-body">
         <Guarded what="the picture of the run">
-          <Tracks store={store} found={found} range={shown} theme={themeName.value} selection={selection.value} />
+          <Tracks
+            store={store}
+            found={found}
+            navigation={navigation}
+            theme={themeName.value}
+            selection={selection.value}
+          />
         </Guarded>
         <Guarded what="the lists">
           <Lists store={store} found={found} />
@@ -104,11 +133,15 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   );
 }
 
-/** The rows in the picture: the whole run or its last seconds, or what was zoomed to. */
-function visible(store: TraceStore, range: Range): Range {
-  if (!extra.value[ZOOM_KEY] && extra.value[LAST_KEY] && !selection.value) return range;
-  const { first, last } = windowOf(extra.value[ZOOM_KEY], store.rows);
-  return { first: Math.max(Math.floor(first), 0), last: Math.min(Math.max(Math.ceil(last) - 1, 0), store.rows - 1) };
+/** What is in the picture: the whole run or its last seconds, or what was zoomed to. */
+function visible(store: TraceStore, { first, last }: Range): View {
+  if (!extra.value[ZOOM_KEY] && extra.value[LAST_KEY] && !selection.value) return { first, last: last + 1 };
+  return windowOf(extra.value[ZOOM_KEY], store.rows);
+}
+
+/** The rows of which a part is in view. */
+export function rowsIn({ first, last }: View): Range {
+  return { first: Math.max(Math.floor(first), 0), last: Math.max(Math.ceil(last) - 1, 0) };
 }
 
 export function rowsOf(store: TraceStore, { begin, end }: Pick<Stretch, "begin" | "end">): Range {

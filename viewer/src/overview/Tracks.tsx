@@ -1,32 +1,44 @@
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { lookStyle, PHASES } from "../charts/tones";
 import { useSize } from "../charts/useSize";
 import { life } from "../data";
+import { clockOf } from "../data/clock";
 import { jobAndTurn } from "../data/labels";
-import { endOfRow } from "../data/lives";
-import type { Range } from "../data/model/columns";
+import type { Range, Row } from "../data/model/columns";
+import type { TokenTrack } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { isCutShort } from "../data/status";
-import { rowAtTime } from "../data/store";
 import { count, duration, fixed, milliseconds, percent } from "../format";
 import type { ThemeName } from "../palette";
-import { useLaneKeys } from "../requests/RequestsView";
-import { panLanes, windowOf, ZOOM_KEY, zoomLanes } from "../requests/window";
 import { marks } from "../state/marks";
 import { focus } from "../state/moves";
-import { extra, focusRequest, selection as selected, setExtra } from "../state/store";
+import { focusRequest, focusRow, matches, selection as selected, type View } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
 import { drawTracks, heightOf, LABEL, LANE, lanesTop, type TracksScene, timeAt } from "./tracksDraw";
-import { clockText } from "./words";
+import { clockText, requestWords } from "./words";
+
+/** What moves the picture; rows, whole or not. */
+export interface Navigation {
+  /** In view. */
+  view: View;
+  zoom(factor: number, anchor: number): void;
+  pan(share: number): void;
+  whole(): void;
+}
 
 interface TracksProps {
   store: TraceStore;
-  found: Found;
-  range: Range;
+  found: Pick<Found, "pressure" | "stretches" | "requests">;
+  takers?: readonly TokenTrack[];
+  navigation: Navigation;
   theme: ThemeName;
   selection: Range | null;
+  /** Drawn under the picture, at its right. */
+  children?: ComponentChildren;
+  onStep?(row: Row): void;
 }
 
 const LANES = 8;
@@ -38,7 +50,7 @@ const AREA_EMPTY = 44;
 const DRAG = 4;
 
 /** One axis of time from left to right for everything. */
-export function Tracks({ store, found, range, theme, selection }: TracksProps) {
+export function Tracks({ store, found, takers, navigation, theme, selection, children, onStep }: TracksProps) {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const { width } = useSize(frame);
@@ -46,26 +58,32 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
   const [drag, setDrag] = useState<{ begin: number; end: number } | null>(null);
   const { pressure, requests, stretches } = found;
   const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : AREA;
-  const lanes = useMemo(() => slowest(store, requests, range), [store, requests, range.first, range.last]);
-  const chosen = drag ?? (selection ? clockOf(store, selection) : null);
+  const { view } = navigation;
+  const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
+  const lanes = useMemo(() => slowest(store, requests, { first, last }), [store, requests, first, last]);
+  const clock = clockOf(store);
+  const spanOf = (range: Range) => ({ begin: clock.at(range.first), end: clock.at(range.last + 1) });
+  const chosen = drag ?? (selection ? spanOf(selection) : null);
+  const keptRows = matches.value.rows;
+  const kept = useMemo(() => keptRows && runsOf(keptRows).map(spanOf), [keptRows, store]);
   const scene: TracksScene | null = pressure && {
-    ...{ store, pressure, theme, width, area, lanes, at, chosen },
+    ...{ store, pressure, theme, width, area, lanes, at, chosen, kept, timed: clock.timed },
+    takers: (takers ?? []).map((track) => ({ ...track, name: requestWords(store, track.request) })),
+    window: { begin: clock.at(view.first), end: clock.at(view.last) },
     marks: marks.value,
     worst: stretches[0] ?? null,
+    focused: focusRow.value < 0 ? Number.NaN : clock.at(focusRow.value),
     focusRequest: focusRequest.value,
-    tick: (ts) => clockText(store, pressure.origin, ts),
+    tick: (ts) => (clock.timed ? clockText(store, pressure.origin, ts) : count(store.steps.number[clock.rowAt(ts)])),
   };
   useLayoutEffect(() => {
     if (canvas.current && scene && width > 0) drawTracks(canvas.current, scene);
   });
-  const { rows } = store;
-  useLaneKeys(rows);
-  const zoomed = windowOf(extra.value[ZOOM_KEY], rows);
-  const isZoomed = zoomed.first > 0 || zoomed.last < rows;
+  const isZoomed = view.first > 0 || view.last < store.rows;
   if (!scene || !pressure) {
     return (
       <div class="tracks" ref={frame}>
-        <p class="quiet">{found.statistics ? "The trace tells no times: see the Timeline." : "Drawing the run …"}</p>
+        <p class="quiet">{clock.timed ? "Drawing the run …" : "The trace tells no times: see the Timeline."}</p>
       </div>
     );
   }
@@ -90,7 +108,7 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
     const up = () => {
       done.abort();
       setDrag(null);
-      if (span) selected.value = { first: rowAtTime(store, span.begin), last: rowAtTime(store, span.end) };
+      if (span) selected.value = { first: clock.rowAt(span.begin), last: clock.rowAt(span.end) };
     };
     ground.addEventListener("pointermove", move, { signal: done.signal });
     ground.addEventListener("pointerup", up, { signal: done.signal });
@@ -98,10 +116,10 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
   };
   const onClick = (event: MouseEvent) => {
     const { x, y } = placed(event, event.currentTarget as HTMLElement);
-    const lane = lanes[Math.floor((y - lanesTop(area)) / LANE)];
-    if (y >= lanesTop(area) && lane) {
+    const lane = lanes[Math.floor((y - lanesTop(scene)) / LANE)];
+    if (y >= lanesTop(scene) && lane) {
       focus(Math.max(store.requests.firstRow[lane.life.request], 0), lane.life.request);
-    } else if (x >= LABEL && !drag) focus(rowAtTime(store, timeAt(scene, x)), -1);
+    } else if (x >= LABEL && !drag) focus(clock.rowAt(timeAt(scene, x)), -1);
   };
   return (
     <div class="tracks" ref={frame}>
@@ -112,6 +130,7 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
         aria-label={aloud(store, found)}
         onPointerDown={onPointerDown}
         onClick={onClick}
+        onDblClick={(event) => onStep?.(clock.rowAt(timeAt(scene, placed(event, event.currentTarget).x)))}
         onPointerMove={(event) => {
           const { x } = placed(event, event.currentTarget);
           setAt(x >= LABEL ? timeAt(scene, x) : Number.NaN);
@@ -120,19 +139,19 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
         onWheel={(event) => {
           if (!event.ctrlKey && !event.shiftKey) return;
           event.preventDefault();
-          const anchor = rowAtTime(store, timeAt(scene, placed(event, event.currentTarget).x));
-          if (event.ctrlKey) zoomLanes(rows, Math.exp(event.deltaY * 0.004), anchor);
-          else panLanes(rows, Math.sign(event.deltaY || event.deltaX) * 0.15);
+          const anchor = clock.rowAt(timeAt(scene, placed(event, event.currentTarget).x));
+          if (event.ctrlKey) navigation.zoom(Math.exp(event.deltaY * 0.004), anchor);
+          else navigation.pan(Math.sign(event.deltaY || event.deltaX) * 0.15);
         }}
       >
-        <canvas ref={canvas} style={{ height: `${heightOf(area, lanes.length)}px` }} />
+        <canvas ref={canvas} style={{ height: `${heightOf(scene)}px` }} />
       </div>
       <p class="tracks-foot">
         <output>
           {Number.isNaN(at) ? "Drag to select, click for a step or a request, W A S D to zoom." : under(scene, at)}
         </output>
         {isZoomed && (
-          <button type="button" onClick={() => setExtra(ZOOM_KEY, "")}>
+          <button type="button" onClick={navigation.whole}>
             whole run
           </button>
         )}
@@ -146,6 +165,7 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
             clear the selection
           </button>
         )}
+        {children}
         <span class="spring" />
         {lanes.length > 0 && (
           <span class="keys">
@@ -161,8 +181,16 @@ export function Tracks({ store, found, range, theme, selection }: TracksProps) {
   );
 }
 
-function clockOf(store: TraceStore, { first, last }: Range): { begin: number; end: number } {
-  return { begin: store.steps.ts[first], end: endOfRow(store, last) };
+/** Rows that follow each other, as ranges; at most so many that they can be told apart. */
+function runsOf(rows: Int32Array): Range[] {
+  const runs: Range[] = [];
+  const least = Math.max(Math.floor((rows[rows.length - 1] - rows[0]) / 2_000), 1);
+  for (const row of rows) {
+    const last = runs.at(-1);
+    if (last && row - last.last <= least) last.last = row;
+    else runs.push({ first: row, last: row });
+  }
+  return runs;
 }
 
 /** The requests that took longest to their first token (else, that waited longest), of those in the picture. */
@@ -189,21 +217,24 @@ function slowest(store: TraceStore, requests: RequestFigures | null, range: Rang
 }
 
 /** What is under the pointer. */
-function under({ pressure, store }: TracksScene, ts: number): string {
+function under({ pressure, store, takers, timed, tick }: TracksScene, ts: number): string {
   const slice = Math.min(Math.max(Math.floor((ts - pressure.from) / pressure.width), 0), pressure.slices - 1);
   const held = pressure.reasons
     .filter((reason) => reason.held[slice] >= 0.05)
     .map((reason) => `${middle(store.shown[reason.shown].name, 24)} ${fixed(reason.held[slice], 1)}`);
+  const took = takers
+    .filter(({ perSecond }) => perSecond[slice] >= 0.1 * pressure.tokensPerSecond[slice])
+    .map(({ name, perSecond }) => `${name} ${percent(perSecond[slice] / pressure.tokensPerSecond[slice])}`);
   return [
-    clockText(store, pressure.origin, ts),
+    timed ? tick(ts) : `step ${tick(ts)}`,
     held.length > 0 ? `held: ${held.join(", ")}` : "none held",
     `running ${fixed(pressure.running[slice], 1)}`,
     `KV ${percent(pressure.kv[slice])}`,
-    `${count(pressure.tokensPerSecond[slice])} tokens/s`,
+    `${count(pressure.tokensPerSecond[slice])} tokens/${timed ? "s" : "step"}${took.length > 0 ? `: ${took.join(", ")}` : ""}`,
   ].join(" · ");
 }
 
-function aloud(store: TraceStore, { pressure, stretches }: Found): string {
+function aloud(store: TraceStore, { pressure, stretches }: TracksProps["found"]): string {
   const reasons = pressure?.reasons.map(({ shown, lost }) => `${store.shown[shown].name} ${duration(lost)}`) ?? [];
   const [worst] = stretches;
   const when = worst

@@ -3,29 +3,41 @@
 import { hatched } from "../charts/patterns";
 import { PHASES } from "../charts/tones";
 import type { RequestLife } from "../data/model/lives";
-import type { Pressure } from "../data/model/pressure";
+import type { Pressure, TokenTrack } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { shortCount } from "../format";
 import { fitText, type Ink, rule, takeInk, tone, write } from "../ink";
 import type { ThemeName } from "../palette";
+import type { Mark } from "../state/marks";
 
 export const LABEL = 136;
 const RIGHT = 12;
 const TRACK = 34;
+/** Of tokens by request. */
+const TALL = 64;
 const TRACK_GAP = 8;
 export const LANE = 17;
-export const AXIS = 20;
+const AXIS = 20;
 const TOP = 6;
 const HEAD = 15;
 
-export interface Mark {
-  ts: number;
-  text: string;
+interface Span {
+  begin: number;
+  end: number;
 }
 
 export interface TracksScene {
   store: TraceStore;
+  /** Perhaps still of what was in view before. */
   pressure: Pressure;
+  /** What is in view, on the clock of the pressure. */
+  window: Span;
+  /** The trace tells times; else a row is a second. */
+  timed: boolean;
+  /** Requests that got most tokens, with their names; none: their sum is enough. */
+  takers: readonly (TokenTrack & { name: string })[];
+  /** Where the filter lets rows through; null: everywhere. */
+  kept: readonly Span[] | null;
   theme: ThemeName;
   width: number;
   /** Height of the stacked area. */
@@ -33,67 +45,89 @@ export interface TracksScene {
   lanes: { life: RequestLife; label: string; cut: boolean }[];
   marks: readonly Mark[];
   /** Worst stretch and selection, on the trace's clock. */
-  worst: { begin: number; end: number } | null;
-  chosen: { begin: number; end: number } | null;
-  /** Under the pointer; NaN: nothing. */
+  worst: Span | null;
+  chosen: Span | null;
+  /** Where the step begins that is looked at, and what is under the pointer; NaN: nothing. */
+  focused: number;
   at: number;
   focusRequest: number;
   tick(ts: number): string;
 }
 
-export function heightOf(area: number, lanes: number): number {
-  return TOP + area + TRACK_GAP + 3 * (TRACK + TRACK_GAP) + AXIS + (lanes > 0 ? HEAD + lanes * LANE : 0);
+type Sizes = Pick<TracksScene, "area" | "takers" | "lanes">;
+
+/** Where the axis lies, below the tracks. */
+function axisTop({ area, takers }: Omit<Sizes, "lanes">): number {
+  return TOP + area + TRACK_GAP + 3 * (TRACK + TRACK_GAP) + (takers.length > 0 ? TALL - TRACK : 0);
+}
+
+export function heightOf(scene: Sizes): number {
+  return axisTop(scene) + AXIS + (scene.lanes.length > 0 ? HEAD + scene.lanes.length * LANE : 0);
 }
 
 /** Top of the lanes. */
-export function lanesTop(area: number): number {
-  return TOP + area + TRACK_GAP + 3 * (TRACK + TRACK_GAP) + AXIS + HEAD;
+export function lanesTop(scene: Sizes): number {
+  return axisTop(scene) + AXIS + HEAD;
 }
 
-export function placeOf({ pressure, width }: Pick<TracksScene, "pressure" | "width">, ts: number): number {
-  const span = pressure.width * pressure.slices;
-  return LABEL + ((ts - pressure.from) / span) * Math.max(width - LABEL - RIGHT, 1);
+export function placeOf({ window: { begin, end }, width }: Pick<TracksScene, "window" | "width">, ts: number): number {
+  return LABEL + ((ts - begin) / Math.max(end - begin, 1e-9)) * Math.max(width - LABEL - RIGHT, 1);
 }
 
-export function timeAt({ pressure, width }: Pick<TracksScene, "pressure" | "width">, x: number): number {
+export function timeAt({ window: { begin, end }, width }: Pick<TracksScene, "window" | "width">, x: number): number {
   const share = (x - LABEL) / Math.max(width - LABEL - RIGHT, 1);
-  return pressure.from + Math.min(Math.max(share, 0), 1) * pressure.width * pressure.slices;
+  return begin + Math.min(Math.max(share, 0), 1) * (end - begin);
 }
 
 export function drawTracks(canvas: HTMLCanvasElement, scene: TracksScene): void {
-  const height = heightOf(scene.area, scene.lanes.length);
+  const height = heightOf(scene);
   const ink = takeInk(canvas, scene.width, height, scene.theme);
   if (!ink) return;
-  const bottom = TOP + scene.area + TRACK_GAP + 3 * (TRACK + TRACK_GAP);
+  const bottom = axisTop(scene);
   shade(ink, scene, scene.worst, 0.1, ink.surface.hot, bottom);
   stack(ink, scene);
   const { running, kv, tokensPerSecond } = scene.pressure;
   let top = TOP + scene.area + TRACK_GAP;
-  track(ink, scene, top, "running", running, shortCount);
+  track(ink, scene, top, TRACK, "running", running, shortCount);
   top += TRACK + TRACK_GAP;
-  track(ink, scene, top, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, 1);
+  track(ink, scene, top, TRACK, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, 1);
   top += TRACK + TRACK_GAP;
-  track(ink, scene, top, "tokens / s", tokensPerSecond, shortCount);
+  const tall = scene.takers.length > 0 ? TALL : TRACK;
+  const high = track(ink, scene, top, tall, scene.timed ? "tokens / s" : "tokens / step", tokensPerSecond, shortCount);
+  takers(ink, scene, top, tall, high);
   axis(ink, scene, bottom);
   lanes(ink, scene, bottom + AXIS);
   shade(ink, scene, scene.chosen, 0.16, ink.surface.accent, height);
-  for (const { ts, text } of scene.marks) {
-    const x = placeOf(scene, ts);
-    if (x < LABEL || x > scene.width) continue;
-    rule(ink, Math.round(x), TOP, 1, bottom - TOP, ink.surface.hot);
-    write(ink, fitText(text, 160, ink.char), x + 3, TOP + 7, ink.surface.hot);
-  }
-  if (!Number.isNaN(scene.at)) rule(ink, placeOf(scene, scene.at), TOP, 1, height - TOP, ink.surface.text);
+  within(ink, scene, height, () => {
+    for (const { begin, end } of scene.kept ?? []) {
+      const x = placeOf(scene, begin);
+      rule(ink, x, bottom - 4, Math.max(placeOf(scene, end) - x, 1), 4, ink.surface.accent);
+    }
+    for (const mark of scene.marks) moment(ink, scene, mark, bottom);
+    if (!Number.isNaN(scene.focused))
+      rule(ink, placeOf(scene, scene.focused), TOP, 2, height - TOP, ink.surface.accent);
+    if (!Number.isNaN(scene.at)) rule(ink, placeOf(scene, scene.at), TOP, 1, height - TOP, ink.surface.text);
+  });
 }
 
-function shade(
-  ink: Ink,
-  scene: TracksScene,
-  span: { begin: number; end: number } | null,
-  alpha: number,
-  colour: string,
-  bottom: number,
-): void {
+/** What is computed may reach beyond what is in view: nothing is drawn over the names. */
+function within({ context }: Ink, { width }: TracksScene, height: number, draw: () => void): void {
+  context.save();
+  context.beginPath();
+  context.rect(LABEL, 0, width - LABEL - RIGHT, height);
+  context.clip();
+  draw();
+  context.restore();
+}
+
+function moment(ink: Ink, scene: TracksScene, { ts, end, text }: Mark, bottom: number): void {
+  const x = placeOf(scene, ts);
+  if (end > ts) shade(ink, scene, { begin: ts, end }, 0.14, ink.surface.accent, bottom);
+  rule(ink, Math.round(x), TOP, 1, bottom - TOP, ink.surface.hot);
+  write(ink, fitText(text, 160, ink.char), Math.max(x, LABEL) + 3, TOP + 7, ink.surface.hot);
+}
+
+function shade(ink: Ink, scene: TracksScene, span: Span | null, alpha: number, colour: string, bottom: number): void {
   if (!span) return;
   const from = Math.max(placeOf(scene, span.begin), LABEL);
   const to = Math.min(placeOf(scene, span.end), scene.width - RIGHT);
@@ -111,6 +145,37 @@ export function roundTop(value: number): number {
   return 10 * power;
 }
 
+/** Layers upon each other, each slice as wide as it lasts; `y` places a sum of what lies below and the layer itself. */
+function layers(
+  ink: Ink,
+  scene: TracksScene,
+  all: readonly { values: Float64Array; fill: string; alpha?: number }[],
+  y: (value: number) => number,
+): void {
+  const below = new Float64Array(scene.pressure.slices);
+  const { context } = ink;
+  within(ink, scene, ink.height, () => {
+    for (const { values, fill, alpha } of all) {
+      context.fillStyle = fill;
+      context.globalAlpha = alpha ?? 1;
+      context.beginPath();
+      for (let at = 0; at < below.length; at++) step(ink, scene, at, y(below[at] + (values[at] || 0)));
+      for (let at = below.length - 1; at >= 0; at--) step(ink, scene, at, y(below[at]), true);
+      context.closePath();
+      context.fill();
+      for (let at = 0; at < below.length; at++) below[at] += values[at] || 0;
+    }
+    context.globalAlpha = 1;
+  });
+}
+
+function step(ink: Ink, scene: TracksScene, at: number, y: number, back = false): void {
+  const { from, width } = scene.pressure;
+  const [left, right] = [placeOf(scene, from + at * width), placeOf(scene, from + (at + 1) * width)];
+  ink.context.lineTo(back ? right : left, y);
+  ink.context.lineTo(back ? left : right, y);
+}
+
 function stack(ink: Ink, scene: TracksScene): void {
   const { pressure, area, store } = scene;
   const sums = new Float64Array(pressure.slices);
@@ -124,57 +189,44 @@ function stack(ink: Ink, scene: TracksScene): void {
   }
   write(ink, "waiting,", 4, TOP + 8, ink.surface.text);
   write(ink, "by reason", 4, TOP + 22, ink.surface.quiet);
-  const below = new Float64Array(pressure.slices);
-  const { context } = ink;
-  for (const { shown, held } of pressure.reasons) {
-    context.fillStyle = tone(store.shown[shown].family, ink.theme).fill;
-    context.beginPath();
-    for (let at = 0; at < held.length; at++) step(ink, scene, at, y(below[at] + held[at]));
-    for (let at = held.length - 1; at >= 0; at--) step(ink, scene, at, y(below[at]), true);
-    context.closePath();
-    context.fill();
-    for (let at = 0; at < held.length; at++) below[at] += held[at];
-  }
+  const shown = pressure.reasons.map(({ shown, held }) => {
+    return { values: held, fill: tone(store.shown[shown].family, ink.theme).fill };
+  });
+  layers(ink, scene, shown, y);
 }
 
-function step(ink: Ink, scene: TracksScene, at: number, y: number, back = false): void {
-  const { from, width } = scene.pressure;
-  const [left, right] = [placeOf(scene, from + at * width), placeOf(scene, from + (at + 1) * width)];
-  ink.context.lineTo(back ? right : left, y);
-  ink.context.lineTo(back ? left : right, y);
-}
-
+/** Answers what its full height means. */
 function track(
   ink: Ink,
   scene: TracksScene,
   top: number,
+  height: number,
   name: string,
   values: Float64Array,
   text: (value: number) => string,
   fixedTop?: number,
-): void {
+): number {
   let most = 0;
   for (const value of values) if (value > most) most = value;
   const high = fixedTop ?? roundTop(most);
-  const bottom = top + TRACK;
+  const bottom = top + height;
   write(ink, fitText(name, LABEL - 6, ink.char), 4, top + 7, ink.surface.text);
   write(ink, fitText(`to ${text(most)}`, LABEL - 6, ink.char), 4, top + 21, ink.surface.quiet);
   rule(ink, LABEL, bottom, scene.width - LABEL - RIGHT, 1);
-  const { context } = ink;
-  context.beginPath();
-  let open = false;
-  const at = (index: number, value: number) => {
-    const y = bottom - (Math.min(value, high) / high) * TRACK;
-    if (!open) context.moveTo(placeOf(scene, scene.pressure.from + index * scene.pressure.width), bottom);
-    open = true;
-    step(ink, scene, index, y);
-  };
-  for (let index = 0; index < values.length; index++) at(index, values[index] || 0);
-  context.lineTo(placeOf(scene, scene.pressure.from + values.length * scene.pressure.width), bottom);
-  context.globalAlpha = 0.75;
-  context.fillStyle = ink.surface.bar;
-  context.fill();
-  context.globalAlpha = 1;
+  const y = (value: number) => bottom - (Math.min(value, high) / high) * height;
+  layers(ink, scene, [{ values, fill: ink.surface.bar, alpha: 0.75 }], y);
+  return high;
+}
+
+/** The requests that got most of the tokens, from the bottom up; what is left grey went to others. */
+function takers(ink: Ink, scene: TracksScene, top: number, height: number, high: number): void {
+  const all = scene.takers.map(({ perSecond }, at) => {
+    return { values: perSecond, fill: ink.surface.accent, alpha: at % 2 === 0 ? 1 : 0.55 };
+  });
+  layers(ink, scene, all, (value) => top + height - (Math.min(value, high) / high) * height);
+  scene.takers.slice(0, 3).forEach(({ name }, at) => {
+    write(ink, fitText(name, LABEL - 6, ink.char), 4, top + 34 + 12 * at, ink.surface.quiet);
+  });
 }
 
 /** Pixels between two marks, at least. */
@@ -184,12 +236,13 @@ const ROUND = [
 ];
 
 function axis(ink: Ink, scene: TracksScene, top: number): void {
-  const { from, width, slices, origin } = scene.pressure;
-  const span = width * slices;
-  const least = (SPACE / Math.max(scene.width - LABEL, 1)) * span;
-  const by = ROUND.find((seconds) => seconds >= least) ?? Math.ceil(least / 3600) * 3600;
+  const { begin, end } = scene.window;
+  const { origin } = scene.pressure;
+  const least = (SPACE / Math.max(scene.width - LABEL, 1)) * (end - begin);
+  const by =
+    ROUND.find((seconds) => seconds >= least && (scene.timed || seconds >= 1)) ?? Math.ceil(least / 3600) * 3600;
   rule(ink, LABEL, top, scene.width - LABEL - RIGHT, 1, ink.surface.quiet);
-  for (let tick = Math.ceil((from - origin) / by) * by; tick <= from - origin + span; tick += by) {
+  for (let tick = Math.ceil((begin - origin) / by) * by; tick <= end - origin; tick += by) {
     const x = placeOf(scene, origin + tick);
     rule(ink, Math.round(x), top, 1, 4, ink.surface.quiet);
     const text = scene.tick(origin + tick);
@@ -205,30 +258,21 @@ function lanes(ink: Ink, scene: TracksScene, top: number): void {
   scene.lanes.forEach(({ life, label, cut }, index) => {
     const y = top + HEAD + index * LANE;
     const chosen = life.request === scene.focusRequest;
-    write(
-      ink,
-      fitText(label, LABEL - 8, ink.char),
-      4,
-      y + LANE / 2,
-      chosen ? ink.surface.text : ink.surface.quiet,
-      chosen,
-    );
-    context.save();
-    context.beginPath();
-    context.rect(LABEL, y, scene.width - LABEL - RIGHT, LANE);
-    context.clip();
-    for (const phase of life.phases) {
-      const [from, to] = [placeOf(scene, phase.begin), placeOf(scene, phase.end)];
-      const look = PHASES[phase.kind];
-      context.fillStyle = to - from < 6 ? look[ink.theme].fill : hatched(look[ink.theme], look.hatch);
-      context.fillRect(from, y + 3, Math.max(to - from, 1), LANE - 6);
-    }
-    const last = life.phases.at(-1);
-    if (cut && last) {
-      const x = placeOf(scene, last.end);
-      rule(ink, x - 2, y + 1, 3, LANE - 2, ink.surface.blocked.fill);
-      write(ink, "✕", x + 3, y + LANE / 2, ink.surface.hot, true);
-    }
-    context.restore();
+    const colour = chosen ? ink.surface.text : ink.surface.quiet;
+    write(ink, fitText(label, LABEL - 8, ink.char), 4, y + LANE / 2, colour, chosen);
+    within(ink, scene, ink.height, () => {
+      for (const phase of life.phases) {
+        const [from, to] = [placeOf(scene, phase.begin), placeOf(scene, phase.end)];
+        const look = PHASES[phase.kind];
+        context.fillStyle = to - from < 6 ? look[ink.theme].fill : hatched(look[ink.theme], look.hatch);
+        context.fillRect(from, y + 3, Math.max(to - from, 1), LANE - 6);
+      }
+      const last = life.phases.at(-1);
+      if (cut && last) {
+        const x = placeOf(scene, last.end);
+        rule(ink, x - 2, y + 1, 3, LANE - 2, ink.surface.blocked.fill);
+        write(ink, "✕", x + 3, y + LANE / 2, ink.surface.hot, true);
+      }
+    });
   });
 }

@@ -6,7 +6,9 @@ import type { Range, RequestIndex, Row } from "../data/model/columns";
 import type { RequestLife } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
 import { isCutShort } from "../data/status";
+import { rowAtTime } from "../data/store";
 import type { ThemeName } from "../palette";
+import { marks } from "../state/marks";
 import type { View } from "../state/store";
 import { LaneTip, laneWords, turnWords } from "./LaneTip";
 import { type LaneCache, turnText } from "./lanes";
@@ -105,7 +107,18 @@ function draw(props: LaneCanvasProps, scene: Scene, selection: Range | null): vo
   if (!pen) return;
   const turnName = (request: RequestIndex) => turnText(props.store, request);
   const isCut = (request: RequestIndex) => isCutShort(props.store, request);
-  const picture = { ...props, axis, lanes: scene.lanes, top: scene.first, selection, turnText: turnName, isCut };
+  const rowAt = (ts: number) => rowAtTime(props.store, ts);
+  const moments = { marks: marks.value, rowAt };
+  const picture = {
+    ...props,
+    ...moments,
+    axis,
+    lanes: scene.lanes,
+    top: scene.first,
+    selection,
+    turnText: turnName,
+    isCut,
+  };
   paint(pen, picture, size.width, size.height);
 }
 

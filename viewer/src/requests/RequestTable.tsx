@@ -15,6 +15,7 @@ import { focus } from "../state/moves";
 import { extra, focusRequest, revision, setExtra } from "../state/store";
 import { takeWish } from "../state/wish";
 import { useComputed } from "../statistics/useStatistics";
+import { GroupTable } from "./GroupTable";
 import { columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
 import { useMeant } from "./useMeant";
 
@@ -22,8 +23,8 @@ import { useMeant } from "./useMeant";
 const ROW = touches() ? 32 : 26;
 const ID_CHARACTERS = 34;
 
-/** Every request in figures: sorted by a click on a head, opened by a click on a line. */
-export function RequestTable({ store }: { store: TraceStore }) {
+/** Every request in figures, sorted by a click on a head, opened by a click on a line; or groups of them. */
+export function RequestTable({ store, grouped }: { store: TraceStore; grouped: boolean }) {
   const { value: found, failure } = useComputed<RequestFigures>(
     (signal) => requestFigures(store, signal),
     [store, revision.value],
@@ -31,30 +32,39 @@ export function RequestTable({ store }: { store: TraceStore }) {
   );
   if (failure) return <p role="alert">The table could not be made: {failure}</p>;
   if (!found) return <p class="quiet">Adding up why each request waited …</p>;
-  return <Lines store={store} found={found} />;
+  return <Lines store={store} found={found} grouped={grouped} />;
 }
 
-function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
+/** In the address: the columns that are shown, other than the usual ones. */
+const COLUMNS_KEY = "columns";
+
+function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFigures; grouped: boolean }) {
   const sorting = sortingOf(extra.value["sort"]);
   const meant = useMeant(store);
-  const columns = useMemo(() => columnsOf(store, found), [store, found]);
+  const all = useMemo(() => columnsOf(store, found), [store, found]);
+  const asked = extra.value[COLUMNS_KEY];
+  const columns = useMemo(() => {
+    const keys = asked?.split(",");
+    return all.filter(({ key, rare }) => (keys ? key === "request" || keys.includes(key) : !rare));
+  }, [all, asked]);
   const bounded = bounds.value;
   const outcome = extra.value[OUTCOME_KEY];
   const lines = useMemo(
     () =>
       ordered(
         found,
-        columns.find(({ key }) => key === sorting.key),
+        all.find(({ key }) => key === sorting.key),
         sorting.down,
         meant,
         outcomeTest(found, bounded, outcome),
       ),
-    [found, columns, sorting.key, sorting.down, meant, bounded, outcome],
+    [found, all, sorting.key, sorting.down, meant, bounded, outcome],
   );
+  if (grouped) return <GroupTable store={store} found={found} lines={lines} />;
   const part = lines.length < found.request.length ? ".filtered" : "";
   return (
     <>
-      <p class="table-sum">
+      <div class="table-sum">
         {plural(lines.length, "request")}, {duration(sum(found, lines))} waited in all{" "}
         <button
           type="button"
@@ -64,9 +74,36 @@ function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
           save as CSV
         </button>
         {isBounded(bounded) && <OutcomeSwitch outcome={outcome} />}
-      </p>
+        <ColumnChooser all={all} shown={columns} />
+      </div>
       <Grid store={store} found={found} columns={columns} lines={lines} sorting={sorting} />
     </>
+  );
+}
+
+/** Which columns the table has; the address keeps them. */
+function ColumnChooser({ all, shown }: { all: readonly TableColumn[]; shown: readonly TableColumn[] }) {
+  const toggle = (column: TableColumn) => {
+    const kept = all.filter((one) => shown.includes(one) !== (one === column)).map(({ key }) => key);
+    const usual = all.filter(({ rare }) => !rare).map(({ key }) => key);
+    setExtra(COLUMNS_KEY, kept.join() === usual.join() ? "" : kept.join());
+  };
+  return (
+    <details class="chooser">
+      <summary>
+        Columns ({shown.length} of {all.length})
+      </summary>
+      <ul>
+        {all.slice(1).map((column) => (
+          <li key={column.key}>
+            <label title={column.meaning}>
+              <input type="checkbox" checked={shown.includes(column)} onChange={() => toggle(column)} />
+              {column.title}
+            </label>
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }
 
@@ -181,11 +218,9 @@ function showSorted(scroller: HTMLElement | null): void {
   if (beyond > 0) scroller.scrollLeft += beyond;
 }
 
-const WORDS = new Set(["request", "reason", "status"]);
-
 function Head({ column, sorting }: { column: TableColumn; sorting: Sorting }) {
   const chosen = sorting.key === column.key;
-  const words = WORDS.has(column.key);
+  const { words } = column;
   const next = chosen ? !sorting.down : !words;
   return (
     <th
@@ -247,8 +282,12 @@ function Line({ store, found, columns, index, position }: LineProps) {
           );
         }
         return (
-          <td key={column.key} class="number">
-            {text}
+          <td
+            key={column.key}
+            class={column.words ? "" : "number"}
+            title={column.words ? shortId(text, 400) : undefined}
+          >
+            {column.words ? shortId(text, 24) : text}
           </td>
         );
       })}

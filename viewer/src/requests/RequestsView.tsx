@@ -26,19 +26,24 @@ export function RequestsView() {
 }
 
 function OfTrace({ store }: { store: TraceStore }) {
-  const table = extra.value[SHOWN_KEY] === "table";
+  const shown = extra.value[SHOWN_KEY] ?? "";
+  const grouped = shown === "groups";
+  const lanes = !grouped && shown !== "table";
   return (
     <div class="requests">
       <fieldset class="sorts requests-switch">
         <legend class="hidden-text">Show the requests as</legend>
-        <button type="button" aria-pressed={!table} onClick={() => setExtra(SHOWN_KEY, "")}>
+        <button type="button" aria-pressed={lanes} onClick={() => setExtra(SHOWN_KEY, "")}>
           Lanes
         </button>
-        <button type="button" aria-pressed={table} onClick={() => setExtra(SHOWN_KEY, "table")}>
+        <button type="button" aria-pressed={shown === "table"} onClick={() => setExtra(SHOWN_KEY, "table")}>
           Table
         </button>
+        <button type="button" aria-pressed={grouped} onClick={() => setExtra(SHOWN_KEY, "groups")}>
+          Groups
+        </button>
       </fieldset>
-      {table ? <RequestTable store={store} /> : <AsLanes store={store} />}
+      {lanes ? <AsLanes store={store} /> : <RequestTable store={store} grouped={grouped} />}
     </div>
   );
 }

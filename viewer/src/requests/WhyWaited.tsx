@@ -99,13 +99,20 @@ function micros(us: number): string {
   return us < 1000 ? `${count(us)} µs` : milliseconds(us / 1e6);
 }
 
+/** Of a decode engine the time before it got a request is mostly the prefill engine's. */
+function reasonName({ start }: TraceStore, reason: string): string {
+  const { kv_transfer: transfer } = (start?.config ?? {}) as { kv_transfer?: { kv_role?: unknown } | null };
+  const decodes = transfer?.kv_role === "kv_consumer";
+  return reason === "front_end" && decodes ? "prefill engine" : shortId(reason, 40);
+}
+
 function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; whole: number }) {
   return (
     <li>
       <div>
         <span class="split-name">
           <Swatch family={part.family} />
-          <span>{shortId(part.reason, 40)}</span>
+          <span>{reasonName(store, part.reason)}</span>
         </span>
         <span class="number">{micros(part.us)}</span>
         <span class="number">{percent(part.us / whole)}</span>

@@ -7,6 +7,7 @@ import { touches } from "../charts/touches";
 import type { Range, RequestIndex } from "../data/model/columns";
 import type { JobLane, PhaseKind, RequestLife } from "../data/model/lives";
 import { SURFACES, type ThemeName } from "../palette";
+import type { Mark } from "../state/marks";
 import { type Tracks, tracks } from "./tracks";
 
 export const LANE_HEIGHT = touches() ? 32 : 26;
@@ -32,11 +33,14 @@ export interface Picture {
   /** The lanes in sight, and the position of the first one among all shown (not whole while scrolling). */
   lanes: DrawnLane[];
   top: number;
+  marks: readonly Mark[];
   focusRow: number;
   focusRequest: RequestIndex;
   selection: Range | null;
   /** Requests that the filter means; the others are drawn pale. */
   meant: Uint8Array | null;
+  /** The row at a moment. */
+  rowAt(ts: number): number;
   turnText(request: RequestIndex): string;
   /** It was aborted, or failed. */
   isCut(request: RequestIndex): boolean;
@@ -199,6 +203,9 @@ function overlays(pen: CanvasRenderingContext2D, picture: Picture, height: numbe
     pen.fillRect(from, HEAD_HEIGHT, to - from, height - HEAD_HEIGHT);
     pen.globalAlpha = 1;
   }
+  pen.fillStyle = SURFACES[picture.theme].hot;
+  for (const mark of picture.marks)
+    pen.fillRect(LABEL_WIDTH + axis.place(mark.ts, picture.rowAt(mark.ts)), HEAD_HEIGHT, 1, height);
   if (picture.focusRow >= 0) {
     const x = LABEL_WIDTH + axis.rowX(picture.focusRow);
     pen.strokeStyle = SURFACES[picture.theme].accent;

@@ -1,6 +1,7 @@
 /** The columns of the table of requests, its order, and the table as CSV. */
 
 import { isBounded, meets } from "../data";
+import { MISSING, type Whole } from "../data/model/columns";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { Bounds } from "../data/model/slo";
 import type { TraceStore } from "../data/model/trace";
@@ -13,6 +14,10 @@ export interface TableColumn {
   meaning: string;
   /** Its head in a CSV: the title, with the unit. */
   csv: string;
+  /** Text, not a number. */
+  words?: boolean;
+  /** Shown only if it is asked for. */
+  rare?: boolean;
   /** By which lines are sorted. */
   value(index: number): number | string;
   text(index: number): string;
@@ -29,20 +34,25 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     value: (index) => found[key][index],
     text: (index) => count(known(found[key][index])),
   });
-  const id = (index: number) => store.requests.ids[found.request[index]];
+  const words = (key: string, meaning: string, text: (request: number, index: number) => string): TableColumn => ({
+    ...{ key, title: key, meaning, csv: key, words: true },
+    value: (index) => text(found.request[index], index),
+    text: (index) => text(found.request[index], index),
+  });
+  const whole = (title: string, meaning: string, column: Whole): TableColumn => ({
+    ...{ key: underscored(title), title, meaning, csv: underscored(title) },
+    value: (index) => unless(column[found.request[index]]),
+    text: (index) => count(known(unless(column[found.request[index]]))),
+  });
+  const { requests, jobs, tenants, adapters, finishReasons } = store;
   return [
-    { key: "request", title: "request", meaning: "its id", csv: "request", value: id, text: id },
-    {
-      ...{ key: "status", title: "status", meaning: "what became of it", csv: "status" },
-      value: (index) => found.status[index],
-      text: (index) => found.status[index],
-    },
+    words("request", "its id", (request) => requests.ids[request]),
+    words("status", "what became of it", (_, index) => found.status[index]),
     seconds("arrived", "arrived", "seconds after the first step"),
     seconds("waited", "waited", "queued, preempted and stalled together, as `tokenyard why` counts it"),
     {
-      ...{ key: "reason", title: "mostly for", meaning: "what it waited for most", csv: "mostly_for" },
-      value: (index) => found.reason[index],
-      text: (index) => found.reason[index],
+      ...words("reason", "what it waited for most", (_, index) => found.reason[index]),
+      ...{ title: "mostly for", csv: "mostly_for" },
     },
     seconds("queue", "queue", "arrival to first scheduled"),
     seconds("ttft", "TTFT", "time to first token: arrival to first token"),
@@ -78,10 +88,33 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
       "request-seconds that others waited behind it while it stood refused at the head of the queue, for want of blocks " +
         "say; nobody is refused while max_num_seqs are running, so such waits count for no one",
     ),
+    ...[
+      words("job", "the job of which it is a turn", (request) => jobs.ids[requests.job[request]] ?? ""),
+      words("tenant", "the hash of its cache salt", (request) => tenants[requests.tenant[request]] ?? ""),
+      words("lora", "its LoRA adapter", (request) => adapters[requests.adapter[request]] ?? ""),
+      words("ended", "why it ended", (request) => finishReasons[requests.finishReason[request]] ?? ""),
+      whole("priority", "smaller is more urgent", requests.priority),
+      whole("bound", "most tokens of its answer (max_tokens)", requests.maxTokens),
+      whole(
+        "cached",
+        "tokens of its prompt that its first lookup found in this engine's cache",
+        requests.localHitTokens,
+      ),
+      whole("recomputed", "tokens computed again after preemptions", requests.recomputedTokens),
+      ...[...found.lost].map(([reason, lost]): TableColumn => {
+        const column = { key: `lost_${reason}`, title: `for ${reason}`, csv: `waited_for_${reason}_s` };
+        const meaning = `how long it waited for ${reason}`;
+        return { ...column, meaning, value: (index) => lost[index], text: (index) => milliseconds(lost[index]) };
+      }),
+    ].map((column): TableColumn => ({ ...column, rare: true })),
   ];
 }
 
-type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended" | "status">;
+function unless(value: number): number {
+  return value === MISSING ? Number.NaN : value;
+}
+
+type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended" | "status" | "lost">;
 
 function underscored(title: string): string {
   return title.toLowerCase().replaceAll(" ", "_");
@@ -99,7 +132,7 @@ export interface Sorting {
 
 /** Who waited longest stands first unless the address says otherwise. */
 export function sortingOf(text: string | undefined): Sorting {
-  const found = /^(-?)([a-z0-9]+)$/i.exec(text ?? "-waited");
+  const found = /^(-?)(\w+)$/i.exec(text ?? "-waited");
   return found ? { key: found[2], down: found[1] === "-" } : { key: "waited", down: true };
 }
 
@@ -142,14 +175,9 @@ export function ordered(
 /** The lines of the table as they stand: ids whole, numbers as numbers of seconds. */
 export function tableCsv(store: TraceStore, found: RequestFigures, lines: Int32Array): Blob {
   const columns = columnsOf(store, found);
-  const job = (index: number) => {
-    const at = store.requests.job[found.request[index]];
-    return at < 0 ? null : store.jobs.ids[at];
-  };
-  const rows = [csvLine([...columns.map(({ csv }) => csv), "place_of", "job"])];
+  const rows = [csvLine([...columns.map(({ csv }) => csv), "place_of"])];
   for (const index of lines) {
-    const values = columns.map(({ value }) => value(index));
-    rows.push(csvLine([...values, found.placeOf[index], job(index)]));
+    rows.push(csvLine([...columns.map(({ value }) => value(index)), found.placeOf[index]]));
   }
   return new Blob(rows, { type: "text/csv" });
 }

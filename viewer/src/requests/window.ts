@@ -9,7 +9,7 @@ import { extra, selection, setExtra, type View } from "../state/store";
 
 /** In the address; `window` is the timeline's. */
 export const ZOOM_KEY = "zoom";
-/** In the address too: `table`, or lanes. */
+/** In the address too: `table`, `groups`, or lanes. */
 export const SHOWN_KEY = "show";
 const WINDOW = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/;
 
@@ -54,9 +54,9 @@ export function showLanes(rows: number, range: Range): void {
   change(rows, () => clampView(range.first, range.last + 1, rows));
 }
 
-/** Lanes, not the table, are what the Requests tab shows. */
+/** Lanes are what the Requests tab shows. */
 export function lanesShown(): boolean {
-  return extra.peek()[SHOWN_KEY] !== "table";
+  return !["table", "groups"].includes(extra.peek()[SHOWN_KEY] ?? "");
 }
 
 /** The rows that the lanes show a part of. */

@@ -17,6 +17,7 @@ import { FilterNote } from "./FilterNote";
 import { Guarded } from "./Guarded";
 import { Header } from "./Header";
 import { Help, helpOpen } from "./Help";
+import { useKeptScroll } from "./keptScroll";
 import { keyMoves } from "./keyMoves";
 import { Landing } from "./Landing";
 import { Legend } from "./Legend";
@@ -62,6 +63,7 @@ export function App() {
 function Run({ store, title }: { store: TraceStore; title: string }) {
   const filterField = useRef<HTMLInputElement>(null);
   const goToField = useRef<HTMLInputElement>(null);
+  useKeptScroll(`${store.key} ${tab.value}`);
   useEffect(() => {
     const special: Partial<Record<Action, () => void>> = {
       filter: () => filterField.current?.select(),

@@ -5,6 +5,7 @@ import { useRef } from "preact/hooks";
 import { detect } from "../data";
 import type { TraceFiles } from "../data/model/sources";
 import { open, type Target } from "../state/loader";
+import { readMarks } from "../state/marks";
 import { announce, failure, tab, trace } from "../state/store";
 import { cut, middle } from "../text";
 
@@ -15,7 +16,11 @@ export const hovering = signal(false);
 
 export async function openDropped(files: readonly File[], target: Target): Promise<void> {
   found.value = [];
-  const { traces, rejected } = await detect(files);
+  const { traces, markers, rejected } = await detect(files);
+  if (markers && traces.length === 0 && trace.peek()) {
+    announce(await readMarks(markers));
+    return;
+  }
   if (rejected.length > 0) announce(`${rejected.length} of ${files.length} files are no traces`);
   if (traces.length === 1) await open(traces[0], { target });
   else if (traces.length > 1 && target === "other") await open(traces[0], { target });

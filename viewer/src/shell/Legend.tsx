@@ -15,7 +15,7 @@ import { revision, scope, selection } from "../state/store";
 import { middle } from "../text";
 
 /** More come when asked for. */
-const MOST = 5;
+const MOST = 3;
 
 export function Legend({ store }: { store: TraceStore }) {
   const totals = useComputed(() => {
@@ -33,11 +33,11 @@ export function Legend({ store }: { store: TraceStore }) {
     <ul class="legend" aria-label={selection.value ? "Reasons in the selection" : "Reasons in the run"}>
       <li
         class="quiet legend-words"
-        title="A request that was held back for a second lost a second: ten of them lost ten."
+        title="Time lost is summed over the requests held back: ten that were held back for a second lost ten."
       >
         % of the {among}
         {axisKind.value === "time" ? "time" : "steps"}
-        {all.some(({ lost }) => lost > 0) && "; time lost, summed over the requests held back"}
+        {all.some(({ lost }) => lost > 0) && "; time lost"}
       </li>
       {kinds.map((found) =>
         found.map((share, at) => <Item key={share.index} store={store} share={share} all={all} first={at === 0} />),

@@ -9,6 +9,7 @@ import { count, percent } from "../format";
 import { showLanes } from "../requests/window";
 import { axisKind } from "../state/axis";
 import { levels } from "../state/levels";
+import { marks } from "../state/marks";
 import { pan, showRange, zoom } from "../state/moves";
 import { focusRow, matches, revision, selection, themeName, trace, view } from "../state/store";
 import { middle } from "../text";
@@ -52,6 +53,7 @@ export function Minimap() {
       kept: matches.value.rows,
       selection: selection.value,
       focusRow: focusRow.value,
+      marks: marks.value,
     });
   });
   const store = trace.value;

@@ -10,8 +10,10 @@ import { ExportMenu } from "../export/ExportMenu";
 import { count, secondsTyped } from "../format";
 import { lanesShown, revealInLanes } from "../requests/window";
 import { TAB_TITLES, TABS } from "../state/hash";
+import { closeTrace } from "../state/loader";
 import { focus, showTab } from "../state/moves";
 import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
+import { readable, showReadable } from "../timeline/frame";
 import { HelpButton } from "./Help";
 
 interface Props {
@@ -27,6 +29,9 @@ export function Toolbar({ store, filterField, goToField }: Props) {
       <FilterBox field={filterField} />
       <GoTo store={store} field={goToField} />
       <span class="spring" />
+      <button type="button" title="Back to the list of traces; this one stays at hand" onClick={closeTrace}>
+        Load another
+      </button>
       <ExportMenu store={store} />
       <ThemeButton />
       <HelpButton />
@@ -141,6 +146,7 @@ function lookAt(store: TraceStore, row: Row): void {
     announce(`${left} shows no single step: this is the Timeline`);
   }
   focus(row);
+  if (tab.peek() === "timeline" && !readable.peek()) showReadable();
 }
 
 function noStep({ rows, steps: { number } }: TraceStore, wanted: number, found: number): string {

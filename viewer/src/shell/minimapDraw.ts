@@ -5,12 +5,14 @@ import { MISSING, type Range, type Row } from "../data/model/columns";
 import type { Level, LevelsOfDetail } from "../data/model/levels";
 import { NO_REASON, type ReasonFamily } from "../data/model/reasons";
 import type { TraceStore } from "../data/model/trace";
+import { rowAtTime } from "../data/store";
 import { familyFill, type Ink, rule, takeInk, tone, write } from "../ink";
 import { FAMILIES, type ThemeName } from "../palette";
+import type { Mark } from "../state/marks";
 
 /** The picture, and the ruler below it. */
 export const RULER = 15;
-export const MINIMAP_HEIGHT = 56 + RULER;
+export const MINIMAP_HEIGHT = 40 + RULER;
 /** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
 const MARKS = 4;
 const TROUBLE = 5;
@@ -28,6 +30,7 @@ export interface MinimapScene {
   kept: Int32Array | null;
   selection: Range | null;
   focusRow: Row;
+  marks: readonly Mark[];
 }
 
 export function drawMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): void {
@@ -43,6 +46,8 @@ export function drawMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): voi
   }
   if (scene.kept) drawKept(ink, scene.kept, scene.axis);
   const at = scene.axis.rowX;
+  for (const { ts } of scene.marks)
+    rule(ink, scene.axis.place(ts, rowAtTime(scene.store, ts)), 0, 1, ink.height, ink.surface.hot);
   if (scene.selection) {
     const from = at(scene.selection.first);
     const width = Math.max(at(scene.selection.last + 1) - from, 2);

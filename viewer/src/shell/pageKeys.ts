@@ -2,7 +2,7 @@
 
 import type { KeyTarget } from "../state/keyboard";
 
-const PAGES = "#view .overview, #view .statistics, #view .compare, #view .request-table";
+const PAGES = "#view .overview, #view .statistics, #view .compare, #view .request-table, #view .group-table";
 const LINE = 40;
 
 /** What scrolls in the tab that is open; null in one that has its own use for those keys. */

@@ -1,7 +1,8 @@
 /** One axis for the whole page: strip, lanes and charts lie by time, or by step if the user says so. */
 
 import { computed } from "@preact/signals";
-import { type AxisKind, hasTimes } from "../charts/axis";
+import type { AxisKind } from "../charts/axis";
+import { hasTimes } from "../data/clock";
 import { extra, revision, setExtra, trace } from "./store";
 
 export const AXIS_KEY = "axis";

@@ -6,6 +6,7 @@ import type { Loading, TraceFiles } from "../data/model/sources";
 import type { TraceStore } from "../data/model/trace";
 import { EMPTY, type HashState } from "./hash";
 import { startLive, stopLive } from "./live";
+import { fileMarks, readMarks } from "./marks";
 import { applyToPage, applyToTrace, currentState } from "./restore";
 import {
   failure,
@@ -79,6 +80,10 @@ export interface OpenOptions {
 /** Read a trace and show it; never rejects: what goes wrong is in `failure`. */
 export async function open(files: TraceFiles, options: OpenOptions = {}): Promise<void> {
   const target = options.target ?? "trace";
+  if (target === "trace") {
+    fileMarks.value = [];
+    if (files.markers) void readMarks(files.markers);
+  }
   running[target]?.cancel();
   if (target === "trace") stopLive();
   failure.value = null;

@@ -1,23 +1,86 @@
-/** Moments that somebody marked, such as a deploy or an alert: `marks=1732467000:deploy,90:alert` in the address. */
+/**
+ * Moments that somebody marked, such as a deploy or an incident: `marks=1732467000:deploy,90:alert` in the address, and
+ * the lines of a markers file: `{"time": "2026-11-24T14:05:00Z", "end": ..., "text": "p99 alarm"}`.
+ */
 
-import { computed } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
+import { openBytes } from "../data/bytes";
 import { originOf } from "../data/clock";
+import { objectOf } from "../data/fields";
+import type { TraceSource } from "../data/model/sources";
 import { extra, revision, trace } from "./store";
 
+export interface Mark {
+  ts: number;
+  /** Where it ends, if it lasted; else `ts`. */
+  end: number;
+  text: string;
+}
+
+/** As the file has them: seconds since 1970, or since the beginning of the run. */
+export const fileMarks = signal<readonly Mark[]>([]);
+
 /** Times on the trace's clock. */
-export const marks = computed<{ ts: number; text: string }[]>(() => {
+export const marks = computed<Mark[]>(() => {
   revision.value;
   const store = trace.value;
-  return store ? marksOf(extra.value["marks"] ?? "", originOf(store)) : [];
+  if (!store) return [];
+  const origin = originOf(store);
+  const placed = fileMarks.value.map((mark) => ({
+    ...mark,
+    ts: onClock(mark.ts, origin),
+    end: onClock(mark.end, origin),
+  }));
+  return [...marksOf(extra.value["marks"] ?? "", origin), ...placed];
 });
 
-/** Seconds or milliseconds since 1970, else seconds since the beginning of the run. */
-export function marksOf(text: string, origin: number): { ts: number; text: string }[] {
+/** Seconds or milliseconds since 1970 stay; smaller ones count from the beginning of the run. */
+function onClock(value: number, origin: number): number {
+  const seconds = value > 1e11 ? value / 1e3 : value;
+  return seconds > 1e9 ? seconds : origin + seconds;
+}
+
+export function marksOf(text: string, origin: number): Mark[] {
   return text.split(",").flatMap((part) => {
     const found = /^(\d+(?:\.\d+)?)(?::(.*))?$/.exec(part.trim());
     if (!found) return [];
-    const value = Number(found[1]);
-    const seconds = value > 1e11 ? value / 1e3 : value;
-    return [{ ts: seconds > 1e9 ? seconds : origin + seconds, text: (found[2] ?? "").slice(0, 60) }];
+    const ts = onClock(Number(found[1]), origin);
+    return [{ ts, end: ts, text: (found[2] ?? "").slice(0, MOST_TEXT) }];
   });
+}
+
+const MOST_TEXT = 60;
+const MOST_MARKS = 1_000;
+
+/** The lines that can be read, and how many cannot. */
+export function marksOfFile(text: string): { marks: Mark[]; bad: number } {
+  const lines = text.split("\n").filter((line) => line.trim() !== "");
+  const marks: Mark[] = [];
+  for (const line of lines) {
+    const { time, end, text: words } = objectOf(line) ?? {};
+    const ts = timeOf(time);
+    if (Number.isNaN(ts) || typeof words !== "string") continue;
+    const until = timeOf(end);
+    marks.push({ ts, end: until >= ts ? until : ts, text: words.slice(0, MOST_TEXT) });
+  }
+  return { marks: marks.slice(0, MOST_MARKS), bad: lines.length - marks.length };
+}
+
+/** A number of seconds, or a time such as `2026-11-24T14:05:00Z`; else NaN. */
+function timeOf(value: unknown): number {
+  if (typeof value === "number") return value;
+  return typeof value === "string" ? Date.parse(value) / 1e3 : Number.NaN;
+}
+
+/** Take the moments of a file to the trace that is shown; a sentence says what came of it. */
+export async function readMarks(source: TraceSource): Promise<string> {
+  try {
+    const { stream } = await openBytes(source);
+    const { marks: found, bad } = marksOfFile(await new Response(stream).text());
+    fileMarks.value = found;
+    const wrong = bad > 0 ? `; ${bad} lines say no "time" and "text"` : "";
+    return `${found.length} moments are marked${wrong}`;
+  } catch (error) {
+    return `${source.path} could not be read: ${String(error)}`;
+  }
 }

@@ -4,7 +4,6 @@ import { computed, useSignal } from "@preact/signals";
 import { rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
-import { closeTrace } from "../state/loader";
 import { fit, showRange, zoom } from "../state/moves";
 import { announce, focusRow, matches, revision, selection, setExtra, view } from "../state/store";
 import * as frame from "./frame";
@@ -53,7 +52,7 @@ export function RangeBar({ store }: { store: TraceStore }) {
       <label title="Number of the last step in view">
         End <input type="number" class="number" value={field("end", to)} onInput={type("end")} />
       </label>
-      <label title="At most so many steps are drawn one by one; when more are in view, they are merged">
+      <label title="Most slices of time in the picture: of more steps in view, neighbours are merged">
         Window
         <input
           type="number"
@@ -81,13 +80,9 @@ export function RangeBar({ store }: { store: TraceStore }) {
       <HiddenStep store={store} />
       {!selection.value && !isHidden.value && (
         <span class="quiet advice" title="Or with the keys: Shift and an arrow">
-          drag over rows to select steps
+          drag to select steps
         </span>
       )}
-      <span class="spring" />
-      <button type="button" onClick={closeTrace}>
-        Load another
-      </button>
     </form>
   );
 }

@@ -1,13 +1,18 @@
-/** The Timeline tab: one row per step, from single steps to the whole run. */
+/** The Timeline tab: the run along its clock; zoomed in, one row per step. */
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
+import { requestFigures } from "../data";
+import type { Row } from "../data/model/columns";
 import type { Pill } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
-import { count } from "../format";
+import { pressure as pressureOf, takersOverTime } from "../data/pressure";
+import { rowsIn, SETTLE_MS } from "../overview/OverviewView";
+import { Tracks } from "../overview/Tracks";
 import { keepEnd, quietly, sticks } from "../state/live";
-import { setRoom, setSlack } from "../state/moves";
-import { focusRequest, focusRow, matches, revision, trace, view } from "../state/store";
+import { fit, focus, pan, setRoom, setSlack, showRange, zoom } from "../state/moves";
+import { focusRequest, focusRow, matches, revision, selection, themeName, trace, view } from "../state/store";
+import { useComputed } from "../statistics/useStatistics";
 import { FocusedRow } from "./FocusedRow";
 import * as frame from "./frame";
 import { type Column, FULL_HEIGHT, TEXT_HEIGHT, yOf } from "./geometry";
@@ -42,8 +47,10 @@ function Rows({ store }: { store: TraceStore }) {
     <div class="timeline">
       <RangeBar store={store} />
       <div class="grid-frame">
+        {!frame.readable.value && <TracksInView store={store} />}
         <div
           class="grid"
+          inert={!frame.readable.value}
           role="grid"
           aria-label="Steps of the run"
           aria-rowcount={frame.axis.value.count + 1}
@@ -68,6 +75,49 @@ function Rows({ store }: { store: TraceStore }) {
   );
 }
 
+/** Requests whose tokens have a colour of their own. */
+const TAKERS = 6;
+
+/** More steps than can be read: the same along the clock, from left to right. */
+function TracksInView({ store }: { store: TraceStore }) {
+  const changed = revision.value;
+  const shown = view.value;
+  const range = rowsIn({ first: shown.first, last: Math.min(shown.last, store.rows) });
+  const slices = Math.min(frame.windowRows.value, range.last - range.first + 1);
+  const found = useComputed(
+    async (signal) => {
+      const pressure = await pressureOf(store, range, slices, signal, true);
+      return { pressure, takers: pressure ? await takersOverTime(store, range, pressure, TAKERS, signal) : [] };
+    },
+    [store, changed, range.first, range.last, slices],
+    SETTLE_MS,
+  ).value;
+  const requests = useComputed((signal) => requestFigures(store, signal), [store, changed], 0).value;
+  const open = (row: Row) => {
+    focus(row, -1);
+    frame.showReadable();
+  };
+  return (
+    <div class="tracks-in-view">
+      <Tracks
+        store={store}
+        found={{ pressure: found?.pressure ?? null, stretches: [], requests }}
+        takers={found?.takers ?? []}
+        navigation={{ view: shown, zoom, pan, whole: fit }}
+        theme={themeName.value}
+        selection={selection.value}
+        onStep={open}
+      >
+        {focusRow.value >= 0 && (
+          <button type="button" title="Rows about the chosen step (or a double click)" onClick={frame.showReadable}>
+            rows of this step
+          </button>
+        )}
+      </Tracks>
+    </div>
+  );
+}
+
 function Nothing() {
   return (
     <p class="nothing" role="status">
@@ -77,17 +127,13 @@ function Nothing() {
 }
 
 function Heads({ columns }: { columns: readonly Column[] }) {
-  const bars = frame.drawing.value !== "text";
-  const { running, waiting } = frame.scales.value;
   const queue = (name: string, width: number) => (width < QUEUE_HEAD ? name : `${name} queue`);
   const titles: Record<Column["name"], string> = {
     step: "step",
     ts: "ts (+Δ)",
-    batch: { text: "batch", bars: "reason · tokens of the budget", levels: "reason · share of blocked steps" }[
-      frame.drawing.value
-    ],
-    running: bars ? `running queue (full bar: ${count(running)})` : queue("running", columns[3].width),
-    waiting: bars ? `waiting queue (full bar: ${count(waiting)})` : queue("waiting", columns[4].width),
+    batch: "batch",
+    running: queue("running", columns[3].width),
+    waiting: queue("waiting", columns[4].width),
   };
   return (
     <div class="heads" role="row" aria-rowindex={1}>
@@ -160,14 +206,25 @@ function followSize(stage: HTMLElement | null): (() => void) | undefined {
   return () => observer.disconnect();
 }
 
-/** A trace that has just come has no view yet. */
+/** The trace that was shown whole, and how many rows it had then: while it is read, all of it stays in view. */
+let shownWhole: { store: TraceStore; rows: number } | null = null;
+
+/** A trace that has just come has no view yet: it is shown whole. */
 function keepInPlace(): void {
   const { first, last } = view.value;
   revision.value;
-  if (!trace.value || trace.value.rows === 0 || frame.height.value === 0 || last > first) return;
+  const store = trace.value;
+  if (!store || store.rows === 0 || frame.height.value === 0) return;
+  const grown = shownWhole?.store === store && first === 0 && last === shownWhole.rows && store.rows > last;
+  if (last > first && !grown) return;
   // The address may name a step without a view: then it stands near the top.
-  if (sticks()) quietly(() => frame.showFull(trace.peek()?.rows));
-  else frame.showFull(focusRow.peek() >= 0 ? focusRow.peek() - 1 : first);
+  if (sticks()) quietly(() => frame.showFull(store.rows));
+  else if (!grown && focusRow.peek() >= 0) frame.showFull(focusRow.peek() - 1);
+  else if (store.rows * FULL_HEIGHT <= 2 * frame.height.peek()) frame.showFull(0);
+  else {
+    shownWhole = { store, rows: store.rows };
+    showRange(0, store.rows);
+  }
 }
 
 /** Whoever filters wants to read what is found: show it in full rows; without a filter, go back to the same place. */

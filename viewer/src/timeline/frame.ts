@@ -1,12 +1,11 @@
 /** What the timeline draws, derived from the state of the page and the size of its canvas. */
 
 import { computed, signal } from "@preact/signals";
-import { MISSING, type Range, type Whole } from "../data/model/columns";
+import type { Range } from "../data/model/columns";
 import { showRange } from "../state/moves";
 import { extra, focusRow, matches, revision, trace, view } from "../state/store";
 import { type Axis, axisOf } from "./axis";
-import type { Scales } from "./barRows";
-import { columnsOf, DEFAULT_WINDOW, drawingOf, FULL_HEIGHT, type Geometry, placeAt, TEXT_HEIGHT } from "./geometry";
+import { columnsOf, DEFAULT_WINDOW, FULL_HEIGHT, type Geometry, placeAt, TEXT_HEIGHT } from "./geometry";
 
 /** Of the canvas, in CSS pixels. */
 export const width = signal(0);
@@ -21,7 +20,7 @@ export const axis = computed<Axis>(() => {
   return axisOf(trace.value?.rows ?? 0, matches.value.rows);
 });
 
-/** Most steps that are drawn one by one: beyond, they are merged. */
+/** Most slices of the tracks: of more steps in view, neighbours are merged. */
 export const windowRows = computed(() => {
   const asked = Number(extra.value["window"] ?? DEFAULT_WINDOW);
   return Number.isInteger(asked) && asked > 0 ? asked : DEFAULT_WINDOW;
@@ -54,21 +53,8 @@ export const geometry = computed<Geometry>(() => {
   };
 });
 
-export const drawing = computed(() => drawingOf(rowHeight.value, height.value, windowRows.value));
-
-/** Longest queues of the run: what full bars mean. */
-export const scales = computed<Scales>(() => {
-  revision.value;
-  const store = trace.value;
-  if (!store) return { running: 1, waiting: 1 };
-  return { running: most(store.steps.numRunning, store.rows), waiting: most(store.steps.numWaiting, store.rows) };
-});
-
-function most(column: Whole, rows: number): number {
-  let found = 1;
-  for (let row = 0; row < rows; row++) if (column[row] !== MISSING && column[row] > found) found = column[row];
-  return found;
-}
+/** Rows are high enough to be read; else tracks along the clock are drawn. */
+export const readable = computed(() => rowHeight.value >= TEXT_HEIGHT);
 
 /** Show so many places from a place on; fewer than there are only when they fill the window. */
 export function showPlaces(first: number, last: number): void {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { columnsOf, drawingOf, type Geometry, placeAt, visible, yOf } from "./geometry";
+import { columnsOf, type Geometry, placeAt, visible, yOf } from "./geometry";
 
 const plain: Geometry = { top: 10.5, rowHeight: 20, height: 200, count: 100, open: null };
 const opened: Geometry = { ...plain, open: { place: 12, extra: 100 } };
@@ -23,13 +23,6 @@ describe("geometry", () => {
     expect(placeAt({ ...plain, top: 98 }, 45)).toBe(-1);
     expect(visible({ ...plain, top: 95 })).toEqual({ first: 95, last: 99 });
     expect(visible({ ...plain, top: -2 })).toEqual({ first: 0, last: 8 });
-  });
-
-  it("merges rows beyond the window", () => {
-    expect(drawingOf(70, 700, 500)).toBe("text");
-    expect(drawingOf(5, 700, 500)).toBe("bars");
-    expect(drawingOf(5, 700, 100)).toBe("levels");
-    expect(drawingOf(0.01, 700, 1e9)).toBe("levels");
   });
 
   it.each([600, 900, 1280, 1920])("fills %i pixels with columns", (width) => {

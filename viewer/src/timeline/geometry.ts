@@ -1,6 +1,6 @@
 /** Where rows are on the screen: equal heights, but for one opened row that is higher. */
 
-/** Rows at least so high are written out; lower ones are drawn as bars. */
+/** Rows at least so high are written out; where they would be lower, tracks along the clock are drawn instead. */
 export const TEXT_HEIGHT = 18;
 /** How high a row is at first: room for every badge. */
 export const FULL_HEIGHT = 90;
@@ -40,12 +40,6 @@ export function placeAt(geometry: Geometry, y: number): number {
 export function visible(geometry: Geometry): { first: number; last: number } {
   const { top, rowHeight, height, count } = geometry;
   return { first: Math.max(0, Math.floor(top)), last: Math.min(count - 1, Math.floor(top + height / rowHeight)) };
-}
-
-/** How rows of a height are drawn; beyond `window` rows in view they are merged into levels of detail. */
-export function drawingOf(rowHeight: number, height: number, window: number): "text" | "bars" | "levels" {
-  if (rowHeight >= TEXT_HEIGHT) return "text";
-  return rowHeight < 1 || height / rowHeight > window ? "levels" : "bars";
 }
 
 /** A column of the timeline. */

@@ -3,7 +3,6 @@
 import { effect } from "@preact/signals";
 import { rowOfStep } from "../data";
 import { annotationsOf } from "../export/notebook";
-import { levels } from "../state/levels";
 import { matches, revision, selection, themeName, trace } from "../state/store";
 import * as frame from "./frame";
 import type { Painter, Scene } from "./painter";
@@ -28,9 +27,6 @@ export function startPainting(canvas: HTMLCanvasElement, painter: Painter): () =
       columns: frame.columns.value,
       width: frame.width.value,
       theme: themeName.value,
-      window: frame.windowRows.value,
-      levels: levels.value,
-      scales: frame.scales.value,
       selection: selection.value,
       focusPlace: frame.focusPlace.value,
       noted: annotationsOf(store).map(({ step }) => rowOfStep(store, step)),

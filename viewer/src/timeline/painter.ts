@@ -1,15 +1,13 @@
 /** Paints the timeline's canvas, and knows afterwards what lies where. */
 
 import type { Range, Row } from "../data/model/columns";
-import type { LevelsOfDetail } from "../data/model/levels";
 import type { Badge, Pill } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
 import { type Ink, rule, takeInk, writeRight } from "../ink";
 import type { ThemeName } from "../palette";
 import type { Axis } from "./axis";
-import { drawBars, drawLevels, type Scales } from "./barRows";
 import { Contents } from "./content";
-import { type Column, drawingOf, type Geometry, visible, yOf } from "./geometry";
+import { type Column, type Geometry, TEXT_HEIGHT, visible, yOf } from "./geometry";
 import { drawTextRow, type Spots } from "./textRows";
 
 /** Milliseconds of one frame that may go into rows that have never been in view. */
@@ -22,9 +20,6 @@ export interface Scene {
   columns: readonly Column[];
   width: number;
   theme: ThemeName;
-  window: number;
-  levels: LevelsOfDetail | null;
-  scales: Scales;
   selection: Range | null;
   /** Place of the focused row, -1 if it has none. */
   focusPlace: number;
@@ -42,18 +37,9 @@ export class Painter {
     const ink = takeInk(canvas, scene.width, scene.geometry.height, scene.theme);
     if (!ink) return false;
     this.spots = [];
-    let late = false;
-    const { store, axis, geometry, columns, scales } = scene;
-    switch (drawingOf(geometry.rowHeight, geometry.height, scene.window)) {
-      case "text":
-        late = this.paintRows(ink, scene);
-        break;
-      case "bars":
-        drawBars(ink, columns, store, axis, geometry, scales);
-        break;
-      case "levels":
-        drawLevels(ink, columns, store, axis, geometry, scene.levels, scales);
-    }
+    const { geometry, columns } = scene;
+    if (geometry.rowHeight < TEXT_HEIGHT) return false;
+    const late = this.paintRows(ink, scene);
     paintMarks(ink, scene);
     for (const column of columns.slice(1)) rule(ink, column.x - 1, 0, 1, geometry.height);
     return late;

@@ -25,7 +25,8 @@ def scenario_of(flags: ReplayFlags) -> Scenario:
     groups = {
         each.name: getattr(command, each.name) for each in fields(DeploymentSettings) if hasattr(command, each.name)
     }
-    scenario = Scenario(workload=command.workload, arrivals=command.arrivals, slo=command.slo, **groups)
+    by = getattr(command, "by", None)
+    scenario = Scenario(workload=command.workload, arrivals=command.arrivals, slo=command.slo, by=by, **groups)
     if not isinstance(command, CompareCommand):
         scenario = replace(scenario, more=command.more)
     if isinstance(command, SplitCommand):

@@ -108,7 +108,7 @@ def _parsed(arguments: list[str]) -> Command:
         return plain
     try:
         with redirect_stderr(StringIO()):
-            return _read(arguments)
+            return read_by_tyro(arguments)
     except SystemExit as ended:
         if not ended.code:
             raise
@@ -116,11 +116,11 @@ def _parsed(arguments: list[str]) -> Command:
         next((command for command, known in COMMANDS.items() if known == arguments[0]), None) if arguments else None
     )
     flags = {"-h", "--help"} if command is None else {"-h", "--help", *spellings(cast(type, command))}
-    _read([*arguments[:1], *hidden_words(arguments[1:], flags)])
+    read_by_tyro([*arguments[:1], *hidden_words(arguments[1:], flags)])
     raise SystemExit(2)
 
 
-def _read(arguments: list[str]) -> Command:
+def read_by_tyro(arguments: list[str]) -> Command:
     """What tyro reads, which prints help and mistakes itself."""
     import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.texts.commands import (
+    SEVERAL_GPUS,
     ContainerCommand,
     HeaderNote,
     Nodes,
@@ -208,7 +209,7 @@ def task_started(task: Mapping[str, Any]) -> list[ContainerCommand]:
     if found is None:
         return []
     names = dict.fromkeys(_BY_NAME.get(name) or gpu_named(name) or name for name, _count in asked)
-    gpu = Said(" or ".join(names), "accelerators of the task") if names else None
+    gpu = Said(SEVERAL_GPUS.join(names), "accelerators of the task") if names else None
     machines = Nodes(nodes, _number(environment.get(_GPUS_PER_NODE)), "num_nodes of the task") if nodes > 1 else None
     replicas = _skypilot_replicas(task.get("service"))
     return [replace(found, gpu=found.gpu or gpu, replicas=replicas, nodes=machines)]

@@ -43,6 +43,10 @@ class HeaderNote(NamedTuple):
 NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
 
 
+SEVERAL_GPUS = " or "
+"""Between names of GPUs, where a text names several kinds."""
+
+
 class MeasuredKV(NamedTuple):
     """What a start-up log says of the KV cache."""
 
@@ -105,10 +109,15 @@ _IN_A_PATH = re.compile(r"(?<![\w.])vllm(?:-openai)?[_-]v?(0\.[0-9]{1,4}(?:\.[0-
 """Names of wheels, environments and files of images: ``vllm-0.22.1+cu129-...whl``, ``vllm-openai_v0.22.1.sif``."""
 _NAME = re.compile(r"vllm(?:-[\w.-]+)?")
 _ENTRY = frozenset(("vllm", "vllm-openai"))
+_OF_ANOTHER = re.compile(r"(?:^|/)(?:ai-dynamo|dynamo|lmcache)/|(?:^|/)(?:vllm-runtime|dynamo[\w.-]*)$")
+"""Images around vLLM whose tags count the versions of another project: Dynamo's workers, LMCache's builds."""
+_BESIDE = ("router", "sidecar", "proxy", "gateway", "exporter", "downloader")
 _OTHER_DEVICE = re.compile(
     r"(?<![a-z0-9])(cpu|tpu|rocm|xpu|hpu|gaudi|neuron|npu|ascend|openvino|spyre)(?![a-z])(?=[^@]*(?:@|\Z))"
 )
 """In the name or the tag of an image."""
+OTHER = "other"
+"""In the place of a version, where a tag is another project's."""
 SEVERAL = "several"
 """In the place of a version, where a text names more than one."""
 _MOST_NAMED = 3
@@ -122,6 +131,12 @@ def is_vllm_image(image: str) -> bool:
     return _NAME.fullmatch(parts[-1]) is not None or (len(parts) > 1 and parts[-2] in _ENTRY)
 
 
+def may_hold_vllm(image: str) -> bool:
+    """Whether vLLM stands in an image's own name, and nothing that stands beside it: a router, a sidecar."""
+    name = _parts(image)[0].rsplit("/", 1)[-1].lower()
+    return is_vllm_image(image) if "vllm" not in name else not any(each in name for each in _BESIDE)
+
+
 def device_of_image(image: str) -> Said | None:
     """What an image of vLLM runs on, where that is no GPU of NVIDIA's: ``vllm-cpu-release-repo``."""
     found = _OTHER_DEVICE.search(image.lower()) if "vllm" in image else None
@@ -133,7 +148,10 @@ def version_of_image(image: str) -> Said | None:
     name, tag = _parts(image)
     if not tag or "vllm" not in name:
         return None
-    found = _VERSION.match(tag) or _AMONG_OTHERS.search(tag)
+    found = None if _OF_ANOTHER.search(name) else _VERSION.match(tag)
+    found = found or _AMONG_OTHERS.search(tag)
+    if found is None and _OF_ANOTHER.search(name):
+        return Said(OTHER, f"the tag of the image {_short(image)}, of a project around vLLM,")
     return Said(found[1] if found else tag, f"the tag of the image {_short(image)}")
 
 
@@ -218,8 +236,23 @@ _SPEAKS_OF = frozenset(
 )
 """Commands that name others, and do not run them."""
 _CLI = "vllm.entrypoints.cli.main"
-_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", "dynamo.vllm")
-"""The last is a worker of Dynamo's, which takes vLLM's flags."""
+_DYNAMO = "dynamo.vllm"
+"""A worker of Dynamo's, which takes vLLM's flags and some of its own."""
+_MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.openai.run_server", _DYNAMO)
+_OF_DYNAMO = {
+    "--connector": "how KV is moved between workers is not read",
+    "--custom-jinja-template": "how requests are rendered; a log has their lengths",
+    "--disaggregation-mode": "workers for prefill and decode: tokenyard split replays them, here one does both",
+    "--durable-kv-events": "how events are sent",
+    "--endpoint": "where the worker listens",
+    "--event-plane": "how events are sent",
+    "--is-decode-worker": "a worker for decode alone: tokenyard split replays it, here it does both",
+    "--is-prefill-worker": "a worker for prefill alone: tokenyard split replays it, here it does both",
+    "--migration-limit": "how often a request may move to another worker is not read",
+    "--request-plane": "how requests are sent",
+    "--store-kv": "where workers are registered",
+}
+"""Flags of its own, and what becomes of them."""
 _SHELLS = ("sh", "bash", "zsh", "ash", "dash")
 _CONTAINERS = ("docker", "podman", "nerdctl", "sudo")
 _OF_CLUSTERS = ("apptainer", "singularity")
@@ -409,6 +442,9 @@ def _command(words: list[str], expander: Expander, levels: int) -> ContainerComm
     for i, word in enumerate(words):
         if (word == _CLI or word.rsplit("/", 1)[-1] == "vllm") and words[i + 1 : i + 2] == ["serve"]:
             return _started(words[:i], words[i + 2 :], expander)
+        if word == _DYNAMO:
+            theirs, notes = _without_dynamo(words[i + 1 :])
+            return replace(_started(words[:i], theirs, expander), notes=notes)
         if word in _MODULES:
             return _started(words[:i], words[i + 1 :], expander)
     scripts = [word for word in words if "vllm" in word and len(word.split()) > 1] if levels else []
@@ -418,6 +454,24 @@ def _command(words: list[str], expander: Expander, levels: int) -> ContainerComm
         if found is not None:
             return found
     return None
+
+
+def _without_dynamo(words: Sequence[str]) -> tuple[list[str], tuple[HeaderNote, ...]]:
+    """vLLM's words, and a note of each flag of Dynamo's own among them."""
+    theirs, notes = list[str](), list[HeaderNote]()
+    at = 0
+    while at < len(words):
+        name, equals, value = words[at].partition("=")
+        why = _OF_DYNAMO.get(name)
+        at += 1
+        if why is None:
+            theirs.append(words[at - 1])
+            continue
+        if not equals and at < len(words) and not words[at].startswith("--"):
+            value = words[at]
+            at += 1
+        notes.append(HeaderNote(f"Dynamo's {name}", value or "set", why))
+    return theirs, tuple(notes)
 
 
 def _started(before: Sequence[str], words: list[str], expander: Expander) -> ContainerCommand:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenyard.deploy.texts.commands import (
+    SEVERAL_GPUS,
     ContainerCommand,
     Expander,
     HeaderNote,
     Nodes,
     Said,
     device_of_image,
+    may_hold_vllm,
     script_started,
     version_of_image,
     words_started,
@@ -42,6 +44,8 @@ _INSTANCE = (
     "karpenter.k8s.aws/instance-family",
 )
 _OTHER_NAMES = {"nvidia-tesla-a100": "a100-40gb", "nvidia-l4": "l4", "nvidia-a100-80gb": "a100-80gb"}
+_A100 = re.compile(r"a100[_-]?(40|80)(?:gb?)?")
+"""As clusters name it: a100_80."""
 _ANY = ("gpu", "accelerator")
 _SLICE_LABELS = ("cloud.google.com/gke-gpu-partition-size", "nvidia.com/mig.config")
 _SLICE = re.compile(r"nvidia\.com/(mig-[0-9]{1,2}g\.[0-9]{1,4}gb[\w.]{0,20})")
@@ -59,7 +63,8 @@ def gpu_named(text: str) -> str | None:
     short = text.strip().lower()[:_MOST]
     if short in GPUS:
         return short
-    known = _OTHER_NAMES.get(short)
+    size = _A100.fullmatch(short)
+    known = _OTHER_NAMES.get(short) if size is None else f"a100-{size[1]}gb"
     if known is None:
         gpu = gpu_of_device(re.sub(r"[_\s-]+", " ", short))
         known = None if gpu is None else gpu.name
@@ -85,7 +90,7 @@ def gpu_of_labels(labels: Iterable[tuple[str, str]]) -> Said | None:
                 found.setdefault(gpu, where)
     if not found:
         return None
-    return Said(" or ".join(found), ", ".join(found.values()))
+    return Said(SEVERAL_GPUS.join(found), ", ".join(found.values()))
 
 
 def gpu_of_resources(resources: Any) -> Said | None:
@@ -436,12 +441,13 @@ def _run(words: list[str], environment: dict[str, str], image: str, *, says_noth
     if words and words[0].rsplit("/", 1)[-1] in _SHELLS:
         script = next((word for word in reversed(words) if "vllm" in word), None)
         return None if script is None else script_started(script, "serve", environment)
-    if not words and "vllm" not in image:
+    is_vllm = may_hold_vllm(image)
+    if not words and not is_vllm:
         return None
     found = words_started(words, "serve", environment)
-    if found is not None and (not words[0].startswith("--") or "vllm" in image or says_nothing):
+    if found is not None and (not words[0].startswith("--") or is_vllm or says_nothing):
         return found
-    is_vllm = "vllm" in image or any("vllm" in word for word in words)
+    is_vllm = is_vllm or any("vllm" in word and not word.startswith("--") for word in words)
     says_nothing = says_nothing and any(word.startswith("--") for word in words)
     return ContainerCommand(words=words, environment=environment) if words and (is_vllm or says_nothing) else None
 

@@ -172,6 +172,41 @@ def _of_role(document: Mapping[str, Any], role: str) -> Iterator[ContainerComman
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# KServe's LLMInferenceService: a model, how it is spread, and what its main container adds to KServe's own start.
+
+_MORE_WORDS = "VLLM_ADDITIONAL_ARGS"
+
+
+def is_llm_service(document: Any) -> bool:
+    """Whether a document is one."""
+    return _at(document, "kind") == "LLMInferenceService" and isinstance(_at(document, "spec", "model", "uri"), str)
+
+
+def llm_service_started(document: Mapping[str, Any]) -> list[ContainerCommand]:
+    """What it starts: one for decode or both, one for ``prefill`` where that is apart."""
+    spec = document["spec"]
+    return [each for role in (spec, spec.get("prefill")) if isinstance(role, Mapping) for each in _of_llm(spec, role)]
+
+
+def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[ContainerCommand]:
+    pod = role.get("template")
+    containers = _at(pod, "containers")
+    named = [each for each in containers if _at(each, "name") == "main"] if isinstance(containers, list) else []
+    main = dict(named[0]) if named else {}
+    environment = environment_of(main.get("env"))
+    words = ["vllm", "serve", spec["model"]["uri"].removeprefix(_HUB), *words_of(main.get("args"))]
+    for kind in ("tensor", "pipeline", "data"):
+        size = count_of(_at(role, "parallelism", kind))
+        words += [f"--{kind}-parallel-size", size] if size else []
+    words += words_of(environment.pop(_MORE_WORDS, None))
+    plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
+    around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
+    note = HeaderNote("vLLM", "KServe's own", "no image in the service: --vllm-version says which")
+    for each in containers_started({"replicas": role.get("replicas"), "template": around}):
+        yield replace(each, notes=each.notes if main.get("image") else (*each.notes, note))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Releases of charts: their values are documents of their own.
 
 

@@ -103,6 +103,8 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
     """bool, int, float, text, a JSON value, or a list of such for a flag that takes several."""
     words: tuple[str, ...]
     """The same flag and value as a command line has them."""
+    replaced: tuple[str, ...] = ()
+    """The flag with an earlier value that is not modelled, whose place this one took: vLLM checks that one as well."""
 
     @property
     def effect(self) -> FlagEffect:

@@ -173,9 +173,13 @@ class _Reader:
     def _note(self, flag: VLLMFlag, value: Any) -> None:
         value = hidden(flag.name, value)
         replaced = self._plain.pop(flag.name, None)
+        before: tuple[str, ...] = ()
         if replaced is not None:
             _check_replaced(replaced)
-        self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=words_of(flag, value))
+            before = replaced.replaced
+            if replaced.value in flag.unmodelled and replaced.value != value:
+                before = (*before, str(replaced))
+        self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=words_of(flag, value), replaced=before)
 
 
 def _check_replaced(given: GivenFlag) -> None:
@@ -259,6 +263,7 @@ class GivenFlags:
     def ignored(self, version: str) -> list[str]:
         """What would change something and does not here, each with what it would change."""
         said = [f"{each}: {each.flag.why}" for each in self.not_modelled]
+        said += [f"{each}: a later value takes its place" for given in self.given for each in given.replaced]
         return said + [
             f"{name}={value}: variables of the environment are not modelled"
             for name, value in self.environment.items()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
-from tokenyard.models.named import config_of
+from tokenyard.models.named import config_of, model_spec
 from tokenyard.models.spec import ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -156,6 +156,8 @@ class KnownModel(NamedTuple):
     """Name of the model whose shape it has."""
     max_model_len: int | None = None
     """Its own, in tokens, where that is another than the known model's."""
+    quantised_as: str | None = None
+    """Name of a model whose quantisation its weights are taken to have; None: they are as the known model's."""
 
 
 _TUNED = (
@@ -184,6 +186,18 @@ _QUANTISED = (
     "quantized",
     "gguf",
 )
+_PRECISION = re.compile(r"[-_.](?:quantized\.)?(awq|fp8|gptq|w4a16|w8a8)(?:[-_](?:int4|dynamic))?$", re.IGNORECASE)
+"""How the name of a quantised model ends that says its method plainly, and nothing else."""
+_LIKE = {
+    "awq": "qwen3-32b-awq",
+    "fp8": "llama-3.1-8b-fp8",
+    "gptq": "llama-3.1-8b-gptq",
+    "w4a16": "llama-3.1-8b-w4a16",
+    "w8a8": "llama-3.1-8b-w8a8",
+}
+"""Method -> a model that is known with it: its format is the one in which most are published."""
+_IN_BLOCKS = ("qwen/", "deepseek-ai/")
+"""Owners whose FP8 weights have scales by blocks of 128 x 128, as those of qwen3-32b-fp8."""
 _BITS_OF = {"awq", "gptq"}
 """Methods whose names are followed by their bits, which are four where a name says nothing."""
 _SAME_SHAPE = {
@@ -231,7 +245,8 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
 
     ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``, and ``Qwen3-4B-Instruct-2507`` is ``qwen3-4b`` with more
     context. None if it is none of them. A name that says how weights are quantised, or that they are not, stands for a
-    model of which that is true, and for no other; so does a name that says a length (``-32k``).
+    model of which that is true, and for no other; so does a name that says a length (``-32k``). Where no such model is
+    known, the ending of a name (``-AWQ``, ``-FP8``) may say how the weights of a known one were quantised.
     """
     short = name.rsplit("/", 1)[-1].lower().replace("_", "-").replace("quantized.", "")
     for maker in _MAKERS:
@@ -241,7 +256,25 @@ def known_as(name: str, known: Collection[str]) -> KnownModel | None:
     for candidate in _candidates(short):
         if candidate.name in known and not _contradicts(short, candidate.name):
             return KnownModel(candidate.name, candidate.max_model_len or other)
-    return None
+    return _quantised(name, known)
+
+
+def _quantised(name: str, known: Collection[str]) -> KnownModel | None:
+    """A known model whose weights were quantised later, where the name says how: ``Qwen3-8B-AWQ``.
+
+    None for models that are quantised as they are, and for those with encoders or states: which of their parts are
+    left alone no name says.
+    """
+    found = _PRECISION.search(name)
+    plain = None if found is None else known_as(name[: found.start()], known)
+    if found is None or plain is None or plain.quantised_as is not None:
+        return None
+    model = model_spec(plain.name)
+    if model.quantization is not None or model.encoders or model.has_states:
+        return None
+    method = found[1].lower()
+    in_blocks = method == "fp8" and name.lower().startswith(_IN_BLOCKS)
+    return plain._replace(quantised_as="qwen3-32b-fp8" if in_blocks else _LIKE[method])
 
 
 def _contradicts(short: str, known: str) -> bool:
@@ -291,7 +324,7 @@ _POSITIONS = (
 _TEXT = "text_config"
 _TEXT_APART = ("qwen2_5_vl",)
 """Model types whose file may name fields of the decoder outside, and whose length vLLM reads inside alone."""
-_LEARNED = ("whisper",)
+_LEARNED = ("gpt2", "gpt_bigcode", "opt", "whisper")
 """Model types that have learned positions, a fixed number of them."""
 
 

@@ -71,6 +71,32 @@ def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
 
 _GONE = {"BambaForCausalLM": "has_bamba"}
 """Architectures that vLLM once had by itself, and the fact that it does."""
+_NO_ADAPTERS = frozenset(
+    [
+        "AriaForConditionalGeneration",
+        "BeamForCausalLM",
+        "BloomForCausalLM",
+        "Cohere2MoeForCausalLM",
+        "FalconForCausalLM",
+        "FalconMambaForCausalLM",
+        "GPT2LMHeadModel",
+        "GPTJForCausalLM",
+        "Gemma3nForCausalLM",
+        "KimiK25ForConditionalGeneration",
+        "Mamba2ForCausalLM",
+        "MambaForCausalLM",
+        "OrionForCausalLM",
+        "PaddleOCRVLForConditionalGeneration",
+        "Qwen2AudioForConditionalGeneration",
+        "StableLmForCausalLM",
+    ]
+)
+"""Architectures, of those that are read, whose classes in vLLM 0.22 and 0.33 take no LoRA adapters."""
+_ADAPTERS_SINCE = {
+    "GPTNeoXForCausalLM": "gpt_neox_takes_adapters",
+    "Starcoder2ForCausalLM": "starcoder2_takes_adapters",
+}
+"""Architectures of which later versions do, and the fact that they do."""
 _COUNTS_EXPERTS = ("NemotronHForCausalLM",)
 """Architectures whose configuration counts experts where the file, and the model, have none."""
 _SHARED_OBJECT_MB = 128
@@ -79,8 +105,13 @@ _ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Model types that vLLM does not run in float16."""
 
 
-def check_adapters(max_loras: int, max_cpu_loras: int | None) -> None:
-    """Raise NoStartError where fewer adapters fit the CPU's memory than a step may have; 0 or less: vLLM's default."""
+def check_adapters(model: ModelSpec, max_loras: int, max_cpu_loras: int | None, version: str) -> None:
+    """Raise NoStartError for a model that vLLM has no adapters for, and where fewer fit the CPU's memory than a step
+    may have; 0 or less: vLLM's default.
+    """
+    fact = _ADAPTERS_SINCE.get(model.architecture)
+    if model.architecture in _NO_ADAPTERS or (fact is not None and not getattr(release_facts(version), fact)):
+        raise NoStartError(f"§enable_lora is set, and vLLM {version} takes no adapters for {model.name}: leave it out")
     if max_cpu_loras is not None and 0 < max_cpu_loras < max_loras:
         raise NoStartError(f"§max_cpu_loras = {max_cpu_loras} is less than §max_loras = {max_loras}")
 

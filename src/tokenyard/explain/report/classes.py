@@ -17,10 +17,10 @@ from tokenyard.explain.report.figures import LatencyFigures, Series
 from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
-_MOST_VALUES = 16
+MOST_VALUES = 16
 """Different numbers that are classes of their own; more of them are put into ranges."""
 _MOST_CLASSES = 1000
-_BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
+BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
 """Where ranges of numbers begin."""
 _NONE = "(none)"
 
@@ -37,7 +37,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     prompt_tokens: int
     cached_share: float
-    """Of its prompt tokens, those found in the prefix cache."""
+    """Share of its prompt tokens that were found in the prefix cache."""
     output_tokens: int
     preemptions: int
     queue_ms: LatencyFigures
@@ -70,6 +70,40 @@ class Classes(Answer, msgspec.Struct, frozen=True, kw_only=True):
                 return each
         raise ConfigError("class", name, f"by {self.by} there are: {', '.join(each.name for each in self.classes)}")
 
+    def goodput(self) -> Goodput | None:
+        """What came of the bounds of all classes together; None without any. Classes without bounds do not count."""
+        judged = [(each.name, each.goodput, each.finished) for each in self.classes if each.goodput is not None]
+        if not judged:
+            return None
+        objectives = [
+            msgspec.structs.replace(objective, name=f"{name}:{objective.name}")
+            for name, goodput, _ in judged
+            for objective in goodput.objectives
+        ]
+        met = [each.met for each in objectives if "_" in each.name.rpartition(":")[2]]
+        counted = [(goodput, ended) for _, goodput, ended in judged if goodput.requests is not None]
+        ended = sum(number for _, number in counted)
+        return Goodput(
+            requests=sum(goodput.requests or 0 for goodput, _ in counted) if counted else None,
+            share=sum(goodput.requests or 0 for goodput, _ in counted) / ended if ended else None,
+            requests_per_s=sum(goodput.requests_per_s or 0.0 for goodput, _ in counted) if counted else None,
+            met=None if not met or None in met else all(met),
+            objectives=objectives,
+        )
+
+    def fairness(self) -> float | None:
+        """Jain's index over classes of the end-to-end time per output token: 1 if all are served alike, 1/n if one is
+        served and the others hardly are; None where fewer than two classes have such a time.
+        """
+        per_token = [
+            each.output_tokens / (each.e2e_ms.mean * each.finished)
+            for each in self.classes
+            if each.e2e_ms.mean and each.finished and each.output_tokens
+        ]
+        if len(per_token) < 2:
+            return None
+        return sum(per_token) ** 2 / (len(per_token) * sum(value**2 for value in per_token))
+
     def as_table(self) -> RowTable:
         """One row per class: ``class``, counts, ``ttft_ms_p50`` and so on, ``waited_s``, ``goodput_share``, ``met``."""
         rows = []
@@ -96,7 +130,10 @@ def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
         name, colon, bound = part.strip().partition(":")
         is_class = bool(colon) and (name.lower().partition("_")[0] not in (*SLO_FIGURES, "e2el"))
         texts.setdefault(name if is_class else "", []).append(bound if is_class else part)
-    slos = {name: read_slos([parts]) for name, parts in texts.items()}
+    slos = {
+        name: tuple(msgspec.structs.replace(slo, of=name) for slo in read_slos([parts]))
+        for name, parts in texts.items()
+    }
     for slo in (slo for each in slos.values() for slo in each):
         if slo.figure == "itl" and set(slos) - {""}:
             raise ConfigError("slo", str(slo), "classes have no inter-token latency: bound tpot")
@@ -113,11 +150,9 @@ def classes_of(
     there is not.
     """
     slos = slos or {}
-    labels = _labels(requests[by], by)
+    labels = class_labels(requests[by], by)
     names, counts = np.unique(labels, return_counts=True)
-    unknown = [name for name in slos if name and name not in set(names.tolist())]
-    if unknown:
-        raise ConfigError("slo", unknown[0], f"no request is of this class; by {by} there are: {', '.join(names)}")
+    require_classes(slos, names.tolist(), by)
     if len(names) > _MOST_CLASSES:
         raise ConfigError("by", by, f"{len(names):,} classes: choose a column with at most {_MOST_CLASSES:,} values")
     class_of = dict(zip(requests["request_id"].tolist(), labels.tolist(), strict=True))
@@ -130,10 +165,21 @@ def classes_of(
     return Classes(
         by=by,
         classes=[
-            _figures(name, requests, labels == name, lost[name], slos.get(name, slos.get("", ())), seconds)
-            for name, _ in order
+            _figures(name, requests, labels == name, lost[name], bounds_of(name, slos), seconds) for name, _ in order
         ],
     )
+
+
+def require_classes(slos: ClassSLOs, names: Sequence[str], by: str) -> None:
+    """Raise ConfigError for a bound's class that there is not."""
+    unknown = [name for name in slos if name and name not in names]
+    if unknown:
+        raise ConfigError("slo", unknown[0], f"no request is of this class; by {by} there are: {', '.join(names)}")
+
+
+def bounds_of(name: str, slos: ClassSLOs) -> list[SLO]:
+    """Those of a class: its own, else those of no class."""
+    return [msgspec.structs.replace(slo, of="") for slo in slos.get(name, slos.get("", ()))]
 
 
 def _figures(
@@ -167,11 +213,11 @@ def _latency(seconds: npt.NDArray[np.float64]) -> LatencyFigures:
     return Series.of(seconds[~np.isnan(seconds)]).latency()
 
 
-def _labels(column: Column, by: str) -> npt.NDArray[Any]:
+def class_labels(column: Column, by: str) -> npt.NDArray[Any]:
     """The class of each row, as text; numbers with many values by range."""
     if column.dtype.kind in "fiu":
         values = column[~np.isnan(column.astype(np.float64))]
-        if len(np.unique(values)) > _MOST_VALUES:
+        if len(np.unique(values)) > MOST_VALUES:
             return np.array([_range(float(value), by) for value in column], object).astype(str)
         return np.array([_NONE if isnan(value) else f"{value:g}" for value in column.tolist()]).astype(str)
     return np.array([_NONE if value is None else str(value) for value in column.tolist()], object).astype(str)
@@ -180,6 +226,6 @@ def _labels(column: Column, by: str) -> npt.NDArray[Any]:
 def _range(value: float, by: str) -> str:
     if isnan(value) or value < 0:
         return _NONE
-    low = max(bound for bound in _BOUNDS if bound <= value)
-    high = next((bound for bound in _BOUNDS if bound > value), None)
+    low = max(bound for bound in BOUNDS if bound <= value)
+    high = next((bound for bound in BOUNDS if bound > value), None)
     return f"{by} {low:,} and more" if high is None else f"{by} {low:,} to {high - 1:,}"

@@ -49,11 +49,19 @@ class SLO(msgspec.Struct, frozen=True):
     statistic: str | None
     """What of all requests it bounds; None: every request for itself."""
     bound_ms: float
+    of: str = ""
+    """The class of requests that it is of; empty: all, or every class that has no bounds of its own."""
 
     @property
     def name(self) -> str:
-        """``ttft_p90``."""
-        return self.figure if self.statistic is None else f"{self.figure}_{self.statistic}"
+        """``ttft_p90``; ``interactive:ttft_p90`` of a class."""
+        own = self.figure if self.statistic is None else f"{self.figure}_{self.statistic}"
+        return f"{self.of}:{own}" if self.of else own
+
+    @property
+    def key(self) -> str:
+        """The figure that it bounds, as a report's JSON names it: ``ttft_ms.p90``; of a class with its name before."""
+        return f"{f'{self.of}:' * bool(self.of)}{self.figure}_ms.{self.statistic}"
 
     def __str__(self) -> str:
         return f"{self.name}:{self.bound_ms:g}" if self.statistic is None else f"{self.name}={self.bound_ms:g}ms"

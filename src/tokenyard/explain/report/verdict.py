@@ -12,7 +12,6 @@ from tokenyard.vocabulary import reason_meaning
 if TYPE_CHECKING:
     from tokenyard.explain.report.report import Report
 
-__all__ = ["HARDLY", "Lever", "Verdict", "verdict_of"]
 
 HARDLY = 0.02
 """Share of requests' time below which waiting is not worth a word."""
@@ -43,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     lost_s: float = 0.0
     """Request-seconds lost to all reasons."""
     share: float | None = None
-    """Of requests' time from arrival to end; None where that is not known."""
+    """Share of requests' time from arrival to end; None where that is not known."""
     of_it: float | None = None
     """Share of ``lost_s`` that ``reason`` took."""
     lever: Lever | None = None

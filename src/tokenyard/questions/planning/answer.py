@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from math import inf, sqrt
@@ -150,7 +150,7 @@ def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[AchievableBou
     for slo in slos:
         if slo.statistic is None:
             continue
-        name = f"{slo.figure}_ms.{slo.statistic}"
+        name = slo.key
         reached = row.figures.get(name)
         if reached is not None and reached > slo.bound_ms:
             yield AchievableBound(
@@ -158,7 +158,7 @@ def _missed(slos: Sequence[SLO], row: Row, alone: Row) -> Iterator[AchievableBou
                 bound_ms=slo.bound_ms,
                 reached_ms=reached,
                 alone_ms=alone.figures.get(name),
-                parts_ms=_parts(slo.figure, row),
+                parts_ms={} if slo.of else _parts(slo.figure, row),
             )
 
 
@@ -439,9 +439,10 @@ def limits_of(row: Row, beyond: Row | None) -> str:
     return "; ".join(parts)
 
 
-def few_requests(slos: Sequence[SLO], requests: int) -> Iterator[str]:
-    """Percentiles that rest on a handful of requests."""
+def few_requests(slos: Sequence[SLO], counts: Mapping[str, int]) -> Iterator[str]:
+    """Percentiles that rest on a handful of requests. ``counts``: of each class; of the empty name, all."""
     for slo in slos:
+        requests = counts[slo.of]
         beyond = requests * (100 - _PERCENTS.get(slo.statistic or "", 50)) / 100
         if beyond < _FEWEST_BEYOND:
             slowest = f"the slowest {max(beyond, 1):.0f}"

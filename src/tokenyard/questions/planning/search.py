@@ -13,7 +13,7 @@ import msgspec
 
 from tokenyard.errors import MissingExtraError
 from tokenyard.questions.planning.answer import Goal, best_of, incumbent_of, is_feasible, largest_load, value_of
-from tokenyard.questions.sweeping.measuring import Incumbent, VariantWorker
+from tokenyard.questions.sweeping.measuring import Incumbent, Measured, VariantWorker
 from tokenyard.questions.sweeping.rows import Journal, Row, Setting, Settings, key_of
 from tokenyard.questions.sweeping.variants import Grid, Workers
 
@@ -32,12 +32,13 @@ class Trying:
         has_incumbents: bool,
         journal: Journal | None = None,
         advance: Callable[[], None] = lambda: None,
-        processes: int = 1,
+        processes: int | None = 1,
     ) -> None:
-        """``has_incumbents``: a variant ends early where a cheaper one within the bounds cannot be beaten any more."""
+        """``has_incumbents``: a variant ends early where a cheaper one within the bounds cannot be beaten any more.
+
+        ``processes``: variants that are replayed side by side; None: as many as pay. Their rows are those of one.
+        """
         self.job = job
-        self.at_once = processes
-        """Variants that are replayed side by side; they do not end each other early."""
         self._workers = Workers(partial(_replayed, job, goal), processes)
         self.goal = goal
         self._has_rivals = has_incumbents
@@ -64,27 +65,58 @@ class Trying:
         self._workers.__exit__()
 
     def evaluate(self, several: Sequence[Settings]) -> list[Row]:
-        """The rows of some variants, each at the largest load that it bears where that is the goal."""
-        rows: list[Row | None] = [None if self._journal is None else self._journal.get(each) for each in several]
-        left = [i for i, row in enumerate(rows) if row is None]
-        for row in rows:
-            if row is not None:
-                self._advance()
-        for number, row in self._workers.each([self._task(several[i]) for i in left]):
-            self._keep(row)
-            self._advance()
-            rows[left[number]] = row
-        found = [row for row in rows if row is not None]
-        self._rows |= {key_of(settings): row for settings, row in zip(several, found, strict=True)}
-        self.best = best_of(found if self.best is None else [self.best, *found], self.goal)
+        """The rows of some variants, each at the largest load that it bears where that is the goal.
+
+        They are as if each had been replayed after those before it, whichever process is done first; a load that must
+        be borne is that of the best before all of them.
+        """
+        known = {number: self._journal.get(each) for number, each in enumerate(several)} if self._journal else {}
+        left = [number for number in range(len(several)) if known.get(number) is None]
+        must_bear = self.best.load if self.goal is Goal.LOAD and self.best is not None else None
+        tasks = [_Task(dict(several[number]), (), must_bear) for number in left]
+        done: dict[int, _Tried] = {}
+        found = list(self._in_order(several, known, done))
+        for number, tried in self._workers.each(tasks, lambda task: task._replace(incumbents=self._incumbents())):
+            done[left[number]] = tried
+            found += self._in_order(several[len(found) :], known, done, len(found))
         return found
 
-    def _task(self, settings: Settings) -> _Task:
-        best = self.best
-        if self.goal is Goal.LOAD:
-            return _Task(dict(settings), (), None if best is None else best.load)
-        incumbent = incumbent_of(best, self.goal) if self._has_rivals and best is not None else None
-        return _Task(dict(settings), () if incumbent is None else (incumbent,), None)
+    def _in_order(
+        self,
+        several: Sequence[Settings],
+        known: Mapping[int, Row | None],
+        done: dict[int, _Tried],
+        first: int = 0,
+    ) -> Iterator[Row]:
+        """Take in the rows of the next variants, as far as they are there."""
+        for number, settings in enumerate(several, first):
+            row = known.get(number)
+            if row is None:
+                if number not in done:
+                    return
+                row = self._settled(done.pop(number))
+                self._keep(row)
+            self._advance()
+            self._rows[key_of(settings)] = row
+            self.best = best_of([row] if self.best is None else [self.best, row], self.goal)
+            yield row
+
+    def _settled(self, tried: _Tried) -> Row:
+        """The row of a variant, now that all before it are known."""
+        (settings, judged_by, _), measured = tried
+        incumbents, row = self._incumbents(), measured.row
+        if incumbents == judged_by:
+            return row
+        if row.stopped is not None and row.met is None:  # by one that is not the best any more
+            return self.job.measured(settings, incumbents).row
+        return measured.judged(incumbents)
+
+    def _incumbents(self) -> tuple[Incumbent, ...]:
+        """What a variant has to beat by now."""
+        if not self._has_rivals or self.best is None or self.goal is Goal.LOAD:
+            return ()
+        incumbent = incumbent_of(self.best, self.goal)
+        return () if incumbent is None else (incumbent,)
 
     def run_on(self, row: Row, most: float) -> Row:
         """A row whose replay was ended early, with all its figures, unless one is beyond ``most`` times its bound."""
@@ -109,15 +141,22 @@ class _Task(NamedTuple):
     """A load, where the largest one is the goal."""
 
 
-def _replayed(job: VariantWorker, goal: Goal, task: _Task) -> Row:
-    """The row of a task; it can be called in any process."""
+class _Tried(NamedTuple):
+    """What came of a task."""
+
+    task: _Task
+    measured: Measured
+
+
+def _replayed(job: VariantWorker, goal: Goal, task: _Task) -> _Tried:
+    """Do a task; it can be done in any process."""
     settings, incumbents, must_bear = task
     if goal is not Goal.LOAD:
-        return job(settings, stops=True, incumbents=incumbents)
+        return _Tried(task, job.measured(settings, incumbents))
     found = largest_load(lambda load: job(settings, load=load, stops=True), must_bear=must_bear, start=1.0)
     row = found.borne or found.missed
     assert row is not None, "a search has replayed something"
-    return msgspec.structs.replace(row, replays=found.replays)
+    return _Tried(task, Measured(msgspec.structs.replace(row, replays=found.replays)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -145,14 +184,14 @@ class Searched(NamedTuple):
 
 
 def search(grid: Grid, evaluate: Evaluate, goal: Goal, *, replays: int, seed: int = 0, at_once: int = 1) -> Searched:
-    """Try the grid whole if it has at most ``replays`` variants, else so many of it; ``at_once`` of them at a time.
+    """Try the grid whole if it has at most ``replays`` variants, else so many of it, ``at_once`` of them at a time.
 
     Raises MissingExtraError where that takes Optuna, and it is not there.
     """
     if len(grid) <= replays:
-        whole = grid.all()
-        several = [whole[i : i + at_once] for i in range(0, len(whole), at_once)]
-        return Searched([row for some in several for row in evaluate(some)], True, "every variant")
+        whole, chunk = grid.all(), at_once if goal is Goal.LOAD else len(grid)
+        several = [whole[i : i + chunk] for i in range(0, len(whole), chunk)]
+        return Searched([row for each in several for row in evaluate(each)], True, "every variant")
     known: dict[str, Row] = {}
 
     def tried(some: Mapping[str, Settings]) -> None:

@@ -17,11 +17,11 @@ def left_out_table(constants: Constants) -> Table:
     """What the constants say of points that their fit had not seen."""
     table = Table(box=None, pad_edge=False)
     table.add_column("left out of the fit", no_wrap=True)
-    for column in ("points", "TPOT p50", "p90", "TTFT p50", "p90"):
+    for column in ("points", "TPOT p50", "p90", "p99", "TTFT p50", "p90", "p99"):
         table.add_column(column, justify="right")
     tpot, ttft = constants.errors("tpot"), constants.errors("ttft")
     for kind in tpot:
-        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90")]
+        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90", "p99")]
         table.add_row(LEFT_OUT[kind], f"{tpot[kind]['n']:.0f}", *cells)
     return table
 
@@ -34,7 +34,7 @@ def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
         _show_table(name, groups, console)
     for row in accuracy.rows:
         if row.users is None:
-            _show_run(row, console)
+            show_run(row, console)
     if accuracy.not_compared:
         console.print(f"\n{len(accuracy.not_compared)} rows are not compared:")
         for problem in accuracy.not_compared[:_MOST_SHOWN]:
@@ -64,8 +64,8 @@ def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Consol
     console.print()
 
 
-def _show_run(row: AccuracyRow, console: Console) -> None:
-    """Means and percentiles, and how far every request is off by itself."""
+def show_run(row: AccuracyRow, console: Console) -> None:
+    """Print means and percentiles, and how far every request is off by itself."""
     console.print(f"{escape(row.name)}: {row.load}")
     table = Table(box=None, pad_edge=False)
     for column in ("", "measured, ms", "predicted", "error", "each request: p50", "p90", "p99"):

@@ -138,6 +138,9 @@ def _figures(row: Row) -> Iterator[Table | Text]:
     if share is not None:
         said = f"{_rate(figures.get('goodput.requests_per_s'))} requests/s good, {percent(share)} of all; {said}"
     yield table
+    for name, value in figures.items():
+        if ":" in name and value is not None:
+            yield Text(plain(f"{name.replace('_ms.', '_')}: {milliseconds(value)}"))
     yield Text(said)
     busy = [(side, figures.get(f"split.{side}")) for side in ("prefill", "decode", "link")]
     if any(share is not None for _, share in busy):

@@ -34,8 +34,8 @@ def print_policies(comparison: Comparison, console: Console) -> None:
     console.print(
         f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed; above 1 is faster"
     )
-    for metric in comparison.metrics:
-        console.print(f"{metric.heading}: {metric.meaning}")
+    for heading, meaning in dict(metric.legend for metric in comparison.metrics).items():
+        console.print(f"{heading}: {meaning}")
     if len(comparison.seeds) > 1:
         console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
     if len(comparison.policies) > 1 and not _differs(comparison):

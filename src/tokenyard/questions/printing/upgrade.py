@@ -14,8 +14,6 @@ from tokenyard.explain.render.units import count_of
 from tokenyard.questions.upgrade import Moved, Upgrade
 from tokenyard.redaction import plain
 
-__all__ = ["print_upgrade"]
-
 _MOST_SHOWN = 6
 """Requests of a step that are listed."""
 

@@ -10,7 +10,15 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
-from tokenyard.questions.recorded.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
+from tokenyard.questions.recorded.answer import (
+    OF_CLASSES,
+    FigureAnswer,
+    Mover,
+    SelfCheck,
+    VariantAnswer,
+    WhatIf,
+    change_of,
+)
 from tokenyard.redaction import plain
 
 _SHOWN = (
@@ -27,6 +35,9 @@ _SHOWN = (
 )
 """Figures of the table; JSON has all of them."""
 
+_OF_CLASSES = dict(zip(OF_CLASSES, ("TTFT p50", "TTFT p95", "TPOT p95", "E2E p95"), strict=True))
+
+_MOST_CLASSES = 8
 _OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
 """Columns of an answer that rests on the trace's own step times."""
 
@@ -119,7 +130,26 @@ def _print_variant(variant: VariantAnswer, console: Console) -> None:
     if variant.serve_flags:
         lines.append(f"for vllm serve: {plain(' '.join(variant.serve_flags))}")
     text = Text("\n".join(line for line in lines if line))
-    print_section(console, f"With {plain(variant.name)}", lost, table, Text(""), text, *_reasons(variant))
+    parts = (lost, table, *_classes(variant), Text(""), text, *_reasons(variant))
+    print_section(console, f"With {plain(variant.name)}", *parts)
+
+
+def _classes(variant: VariantAnswer) -> list[Table | Text]:
+    """A line for each class and figure, both replayed."""
+    if not variant.classes:
+        return []
+    columns = (Column(name, justify="right", no_wrap=True) for name in ("as it was", "then", "change"))
+    heading = f"by {plain(variant.by or '')}"
+    table = table_of(Column(heading, overflow="fold"), Column(""), *columns, header=True)
+    shown = variant.classes[:_MOST_CLASSES]
+    for each in shown:
+        label = f"{plain(each.name)} ({count_of(each.requests, 'request')})"
+        for name, words in _OF_CLASSES.items():
+            before, after = each.baseline[name], each.variant[name]
+            table.add_row(label, words, milliseconds(before), milliseconds(after), _share(change_of(before, after)))
+            label = ""
+    left = len(variant.classes) - len(shown)
+    return [Text(""), table, *([Text(f"and {left} more classes: --json has them")] * bool(left))]
 
 
 def _reasons(variant: VariantAnswer) -> list[Table | Text]:

@@ -38,6 +38,10 @@ FIGURES = (
 """Figures of a report that are answered, by the names that they have in its JSON."""
 
 
+OF_CLASSES = ("ttft_ms.p50", "ttft_ms.p95", "tpot_ms.p95", "e2e_ms.p95")
+"""Figures of each class, where they are asked for."""
+
+
 def change_of(before: float | None, after: float | None) -> float | None:
     """``after`` against ``before``, as a share of it; None if that cannot be said."""
     if before is None or after is None:
@@ -156,6 +160,17 @@ class ReasonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     variant_s: float
 
 
+class ClassAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of requests under a variant."""
+
+    name: str
+    requests: int
+    baseline: dict[str, float | None]
+    """``ttft_ms.p50`` and so on, in the replay of what was."""
+    variant: dict[str, float | None]
+    """The same with the changed settings."""
+
+
 class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What would have been with other settings."""
 
@@ -176,6 +191,9 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
     notes: list[str] = []
     """What the answer rests on besides the trace."""
+    by: str | None = None
+    """Column that ``classes`` are of."""
+    classes: list[ClassAnswer] = []
 
 
 class WhatIf(Answer, msgspec.Struct, frozen=True, kw_only=True):

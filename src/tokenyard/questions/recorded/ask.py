@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from tokenyard.core.engine import DoneStep, EngineCore
@@ -19,11 +20,14 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.answer import (
     FIGURES,
+    OF_CLASSES,
     Check,
+    ClassAnswer,
     FigureAnswer,
     Mover,
     ReasonAnswer,
@@ -38,6 +42,7 @@ from tokenyard.questions.recorded.variants import Variant, as_it_was
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.executor import SimulatedModel
 from tokenyard.sim.replay import Progress, ReplayResult, replay
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import MappedLatency
 from tokenyard.trace.reader import TraceReader
@@ -211,6 +216,8 @@ class Baseline(NamedTuple):
     ends: Mapping[str, float]
     """Request id -> seconds from arrival to end."""
     check: SelfCheck
+    classes: Classes | None = None
+    """Its requests class by class, if that was asked for."""
 
 
 class _Replayed(NamedTuple):
@@ -219,12 +226,13 @@ class _Replayed(NamedTuple):
     result: ReplayResult
     doubt: str | None
     """Doubt about steps larger than the trace has."""
+    classes: Classes | None
 
 
-def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:
-    """Replay the run with its own settings, and say how far that repeats it."""
+def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None, by: str | None = None) -> Baseline:
+    """Replay the run with its own settings, and say how far that repeats it. ``by``: column of classes."""
     alike = StepComparison(TraceReader(run.source, requests=False))
-    report, ends, _, _ = _replayed(run, as_it_was(run), on_progress, alike)
+    report, ends, _, _, classes = _replayed(run, as_it_was(run), on_progress, alike, by=by)
     recorded_steps = alike.finish()
     checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
     failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
@@ -235,7 +243,7 @@ def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) ->
         parting=alike.parting,
         failed=failed,
     )
-    return Baseline(report, ends, check)
+    return Baseline(report, ends, check, classes)
 
 
 def answer(
@@ -259,8 +267,15 @@ def answer(
     )
 
 
-def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None, *watchers: StepObserver) -> _Replayed:
+def _replayed(
+    run: RecordedRun,
+    variant: Variant,
+    on_progress: OnProgress | None,
+    *watchers: StepObserver,
+    by: str | None = None,
+) -> _Replayed:
     builder, ends = ReportBuilder(), EndTimes()
+    kept = RowsOfEngine.with_report(builder, TraceRecorder(None, builder))
     watch = StepWatch(Reach.of(run.measured))
     result = replay(
         variant.workload,
@@ -268,14 +283,16 @@ def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None
         variant.cache,
         MappedLatency(variant.latency, watch.note),
         pace=run.pace if variant.keeps_time else None,
-        observer=Observers(TraceRecorder(None, builder), ends, *watchers),
+        observer=Observers(TraceRecorder(None, builder) if by is None else kept.observer, ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
         kv_transfer=variant.kv_transfer,
         speculation=variant.speculation,
         skip_refused=True,
         on_progress=on_progress,
     )
-    return _Replayed(builder.report(), ends.seconds, result, watch.doubt(run.fit.terms_of or run.fit.leans_on))
+    rows = None if by is None else ReplayRows([kept])
+    classes = None if rows is None or by is None else classes_of(rows.requests, rows.waits, by)
+    return _Replayed(builder.report(), ends.seconds, result, watch.doubt(run.fit.terms_of or run.fit.leans_on), classes)
 
 
 def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
@@ -291,7 +308,8 @@ def _is_close(check: Check) -> bool:
 
 
 def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progress: OnProgress | None) -> VariantAnswer:
-    report, ends, result, doubt = _replayed(run, variant, on_progress)
+    by = None if baseline.classes is None else baseline.classes.by
+    report, ends, result, doubt, classes = _replayed(run, variant, on_progress, by=by)
     refused = len(result.refused) + result.num_left_out
     if refused == len(variant.workload):
         raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
@@ -328,7 +346,27 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         refused=refused,
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
         notes=[*variant.notes, *([] if doubt is None else [doubt]), *_of_policy(run, variant)],
+        by=by,
+        classes=_classes(baseline.classes, classes),
     )
+
+
+def _classes(before: Classes | None, after: Classes | None) -> list[ClassAnswer]:
+    """Classes of both replays, by name."""
+    if before is None or after is None:
+        return []
+    then = {each.name: each for each in after.classes}
+    return [
+        ClassAnswer(
+            name=each.name, requests=each.requests, baseline=_latencies(each), variant=_latencies(then[each.name])
+        )
+        for each in sorted(before.classes, key=attrgetter("name"))
+        if each.name in then
+    ]
+
+
+def _latencies(figures: ClassFigures) -> dict[str, float | None]:
+    return {name: attrgetter(name)(figures) for name in OF_CLASSES}
 
 
 def _of_policy(run: RecordedRun, variant: Variant) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,16 @@ from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
-from tokenyard.explain.report.slo import SLO
+from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.policies.named import PolicyMaker
+from tokenyard.questions.by_class import classes_in, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import Progress, ReplayResult, replay_engines
+from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import DecodeSide, ReplaySettings
 from tokenyard.sim.traffic import STOP, OnProgress
 from tokenyard.trace.config import TraceConfig
@@ -66,10 +70,18 @@ class Incumbent(NamedTuple):
             return self.cost <= cost
         return self.gpus == gpus or (self.gpus is not None and gpus is not None and self.gpus <= gpus)
 
-    def rules_out(self, cost: float | None, gpus: int | None) -> bool:
-        """Whether a variant need not be replayed at all, because it costs more."""
+    def rules_out(self, cost: float | None, gpus: int | None) -> EarlyStop | None:
+        """Why a variant need not be replayed at all: it costs more. None: it may cost less."""
         own = {"cost": cost, "gpus": gpus}.get(self.figure)
-        return own is not None and own > self.value
+        if own is None or own <= self.value:
+            return None
+        return EarlyStop("costs more than one that is within every bound: not replayed")
+
+    def beats(self, most: Mapping[str, float]) -> EarlyStop | None:
+        """Why a replay need not go on whose figures can become at most these; None: it may still be better."""
+        if most.get(self.figure, inf) >= self.value:
+            return None
+        return EarlyStop(f"cannot reach the best {self.figure} so far, {self.value:,.2f}, any more")
 
 
 class SLOWatch(StepObserver):
@@ -77,13 +89,18 @@ class SLOWatch(StepObserver):
 
     reads_tokens = False
 
-    def __init__(self, slos: Sequence[SLO], workload: Workload, *, slack: float = 1.0) -> None:
-        """``slack``: bounds are missed only beyond so many times their value; infinity: none ever is."""
+    def __init__(self, slos: Sequence[SLO], workload: Workload, *, by: str | None = None, slack: float = 1.0) -> None:
+        """``by``: the column that bounds of a class go by. ``slack``: bounds are missed only beyond so many times their
+        value; infinity: none ever is.
+        """
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
         self._slack = slack
         self._slos = countable if workload.clients is None else []
         """None where requests are sent again: it is not known of how many attempts a percentile will be."""
+        self._class_of = {} if by is None else classes_in(workload, by)
         self._num_requests = len(workload)
+        self._num_of = {"": len(workload), **Counter(self._class_of.values())}
+        """Class -> its requests; the empty name: all of them."""
         self._num_tokens = workload.num_output_tokens
         self._all_end = workload.first_impatient is None
         """No client goes away: who has come will end whole."""
@@ -95,6 +112,8 @@ class SLOWatch(StepObserver):
         """Requests that have ended beyond any bound."""
         self.decided: EarlyStop | None = None
         """What is certain, since :meth:`decide` has seen it."""
+        self.most: dict[str, float] = {}
+        """Figure of an incumbent -> what it can become at most, when :meth:`decide` last asked."""
 
     def request_arrived(self, ts: float, request: Request) -> None:
         self._live[request.request_id] = request
@@ -102,9 +121,7 @@ class SLOWatch(StepObserver):
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
         is_whole = FinishReason.of(request.status) not in (FinishReason.ABORT, FinishReason.ERROR)
-        beyond = [
-            slo for slo in self._slos if self._at_least(request, slo, ts) > slo.bound_ms * self._slack and is_whole
-        ]
+        beyond = self._beyond_by(request, ts) if is_whole else []
         for slo in beyond:
             self._beyond[slo] += 1
         self._bad += bool(beyond)
@@ -117,7 +134,7 @@ class SLOWatch(StepObserver):
     def _decided(self, now: float, incumbents: Iterable[Incumbent]) -> EarlyStop | None:
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
-            late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
+            late = self._beyond_by(request, now)
             for slo in late:
                 beyond[slo] += 1
             bad += bool(late)
@@ -128,20 +145,24 @@ class SLOWatch(StepObserver):
                 why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
                 return EarlyStop(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
-            most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
-            for incumbent in incumbents:
-                if most.get(incumbent.figure, inf) < incumbent.value:
-                    return EarlyStop(
-                        f"cannot reach the best {incumbent.figure} so far, {incumbent.value:,.2f}, any more"
-                    )
-        return None
+            self.most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
+        return next((stop for each in incumbents if (stop := each.beats(self.most)) is not None), None)
+
+    def _beyond_by(self, request: Request, now: float) -> list[SLO]:
+        """Bounds that a request is beyond by now."""
+        own = self._class_of.get(request.request_id, "")
+        return [
+            slo
+            for slo in self._slos
+            if slo.of in ("", own) and self._at_least(request, slo, now) > slo.bound_ms * self._slack
+        ]
 
     def _allowed(self, slo: SLO) -> float:
         """Requests that may be beyond a bound while it can still hold."""
         if slo.statistic is None:
             return inf
-        position = floor(_PERCENTS[slo.statistic] / 100 * (self._num_requests - 1))
-        return self._num_requests - position - 1
+        requests = self._num_of[slo.of]
+        return requests - floor(_PERCENTS[slo.statistic] / 100 * (requests - 1)) - 1
 
     def _at_least(self, request: Request, slo: SLO, now: float) -> float:
         """Milliseconds that a request's latency has already, or had at its end."""
@@ -220,19 +241,23 @@ def replayed(
     on_progress: OnProgress | None = None,
     *,
     traces: Path | None = None,
+    by: str | None = None,
 ) -> ReplayOutcome:
     """Replay a variant; ``watch`` sees what clients wait for: the decode engines of a split, else all engines.
 
-    ``traces``: a folder that gets its traces, as far as they can be written. If ``on_progress`` ends the replay, the
+    ``traces``: a folder that gets its traces, as far as they can be written. ``by``: a column of classes; each of
+    ``slos`` is then of one. If ``on_progress`` ends the replay, the
     outcome is that of the part that was replayed. Raises TokenyardError where it cannot be replayed.
     """
     decode = variant.decode
     prefills = 0 if decode is None else variant.replays.fleet.num_engines
     others = variant.replays.fleet.num_engines if decode is None else decode.engines.fleet.num_engines
-    builders = [ReportBuilder(slos) for _ in range(prefills + others)]
+    builders = [ReportBuilder(() if by else slos) for _ in range(prefills + others)]
     with ExitStack() as stack:
         engines = _Engines(variant, traces, stack)
-        recorders = engines.recorders(builders)
+        recorders: Sequence[StepObserver] = engines.recorders(builders)
+        kept = [RowsOfEngine.with_report(*each) for each in zip(builders, recorders, strict=True)] if by else []
+        recorders = [each.observer for each in kept] or recorders
         watchers = _watched(recorders[prefills:], watch)
         result = replay_engines(
             variant.workload,
@@ -243,6 +268,10 @@ def replayed(
             on_progress=on_progress,
         )
         report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        if by is not None:
+            rows, bounds = ReplayRows(kept, leave_out=prefills), grouped_by_class(slos)
+            classes = classes_of(rows.requests, rows.waits, by, slos=bounds, seconds=report.duration_s)
+            report = msgspec.structs.replace(report, goodput=classes.goodput())
         if decode is None:
             seconds, held = report.duration_s, _held(report)
         else:
@@ -295,7 +324,7 @@ def _writer(record: EngineRecord, folder: Path, stack: ExitStack) -> TraceWriter
     return writer
 
 
-def _watched(recorders: Sequence[TraceRecorder], watch: StepObserver | None) -> Sequence[StepObserver]:
+def _watched(recorders: Sequence[StepObserver], watch: StepObserver | None) -> Sequence[StepObserver]:
     return recorders if watch is None else [Observers(each, watch) for each in recorders]
 
 
@@ -343,6 +372,8 @@ class VariantWorker:
 
     source: VariantSource
     slos: tuple[SLO, ...] = ()
+    by: str | None = None
+    """Column of classes; each bound is then of one."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
     traces: Path | None = None
@@ -371,48 +402,96 @@ class VariantWorker:
                 workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
-        watch = SLOWatch(self.slos, workload, slack=slack) if stops else None
+        variant = variant._replace(workload=workload)
+        watch = SLOWatch(self.slos, workload, by=self.by, slack=slack) if stops else None
+        return self._replayed(settings, load, variant, watch, incumbents, on_progress).row
+
+    def measured(self, settings: Settings, incumbents: Sequence[Incumbent]) -> Measured:
+        """The row of a variant whose replay ends early if it can, and what to know to judge it by other incumbents."""
+        try:
+            variant = self.source.prepared(settings)
+        except TokenyardError as error:
+            return Measured(Row(settings=dict(settings), problem=str(error), replays=0))
+        return self._replayed(settings, 1.0, variant, SLOWatch(self.slos, variant.workload, by=self.by), incumbents)
+
+    def _replayed(
+        self,
+        settings: Settings,
+        load: float,
+        variant: PreparedVariant,
+        watch: SLOWatch | None,
+        incumbents: Sequence[Incumbent],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Measured:
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
-
-        def stopped(decided: EarlyStop, *, was_replayed: bool) -> Row:
-            return Row(
-                settings=dict(settings),
-                load=load,
-                stopped=decided.why,
-                met=decided.met,
-                requests=len(workload) if was_replayed else 0,
-                gpu=variant.gpu,
-                gpus=variant.gpus,
-                cost_per_hour=cost,
-                tightness_above=decided.at_least,
-                tightest=decided.bound,
-                replays=int(was_replayed),
-            )
-
-        if any(incumbent.rules_out(cost, variant.gpus) for incumbent in incumbents):
-            why = "costs more than one that is within every bound: not replayed"
-            return stopped(EarlyStop(why), was_replayed=False)
+        unmeasured = Row(
+            settings=dict(settings),
+            load=load,
+            requests=len(variant.workload),
+            gpu=variant.gpu,
+            gpus=variant.gpus,
+            cost_per_hour=cost,
+        )
+        measured = Measured(unmeasured, unmeasured)
+        if (ruled_out := measured.judged(incumbents)) is not measured.row:
+            return measured._replace(row=ruled_out)
         beaten = [incumbent for incumbent in incumbents if incumbent.costs_no_more_than(cost, variant.gpus)]
         folder = None if self.traces is None else self.traces / folder_of(settings)
         try:
             listener = _listener(watch, beaten, on_progress)
-            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
+            outcome = replayed(variant, self.slos, watch, listener, traces=folder, by=self.by)
         except TokenyardError as error:
-            return Row(settings=dict(settings), load=load, problem=str(error))
+            row = Row(settings=dict(settings), load=load, problem=str(error))
+            return measured._replace(row=row, most={} if watch is None else watch.most)
         if watch is not None and watch.decided is not None:
-            return stopped(watch.decided, was_replayed=True)
+            return measured._replace(row=_stopped(unmeasured, watch.decided), most=watch.most)
         gpus = variant.gpus
         replicas = outcome.report.replicas
         if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
             gpus = replicas.max_held * variant.gpus_per_replica
             cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
-        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(workload))
-        if self.traces is None:
-            return row
-        return msgspec.structs.replace(
-            row, traces=[each.relative_to(self.traces).as_posix() for each in outcome.traces]
-        )
+        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(variant.workload))
+        if self.traces is not None:
+            traces = [each.relative_to(self.traces).as_posix() for each in outcome.traces]
+            row = msgspec.structs.replace(row, traces=traces)
+        return measured._replace(row=row, most={} if watch is None else watch.most)
+
+
+class Measured(NamedTuple):
+    """A row, and what tells how it would look if other variants had been replayed before."""
+
+    row: Row
+    unmeasured: Row | None = None
+    """The variant before its replay; None: it cannot be replayed."""
+    most: Mapping[str, float] = {}
+    """What figures of incumbents could have become at most, the last time that the replay went on."""
+
+    def judged(self, incumbents: Sequence[Incumbent]) -> Row:
+        """The row with ``incumbents`` known before the replay, whose own end was not due to others."""
+        before = self.unmeasured
+        if before is None:
+            return self.row
+        cost, gpus = before.cost_per_hour, before.gpus
+        for incumbent in incumbents:
+            if (ruled_out := incumbent.rules_out(cost, gpus)) is not None:
+                return msgspec.structs.replace(_stopped(before, ruled_out), requests=0, replays=0)
+        for incumbent in incumbents:
+            beaten = incumbent.beats(self.most) if incumbent.costs_no_more_than(cost, gpus) else None
+            if beaten is not None:
+                return _stopped(before, beaten)
+        return self.row
+
+
+def _stopped(unmeasured: Row, decided: EarlyStop) -> Row:
+    """The row of a variant whose replay was ended."""
+    return msgspec.structs.replace(
+        unmeasured,
+        stopped=decided.why,
+        met=decided.met,
+        tightness_above=decided.at_least,
+        tightest=decided.bound,
+    )
 
 
 def folder_of(settings: Settings) -> str:
@@ -437,6 +516,14 @@ def _listener(
     return listen
 
 
+def _of_classes(goodput: Goodput | None) -> Iterator[tuple[str, float | None]]:
+    """Figures that bounds of classes are on, as :attr:`SLO.key` names them."""
+    for each in () if goodput is None else goodput.objectives:
+        name, colon, figure = each.name.rpartition(":")
+        if colon and "_" in figure:
+            yield f"{name}:{figure.replace('_', '_ms.')}", each.value_ms
+
+
 def _row(
     settings: Settings, load: float, variant: PreparedVariant, outcome: ReplayOutcome, cost: float | None, requests: int
 ) -> Row:
@@ -457,7 +544,7 @@ def _row(
         met=None if goodput is None else goodput.met,
         tightness=tight[0],
         tightest=tight[1],
-        figures={**figures_of(report), **outcome.figures},
+        figures={**figures_of(report), **outcome.figures, **dict(_of_classes(goodput))},
         held_by=None if held is None else held.reason,
         held_s=0.0 if held is None else held.seconds,
         held_at=None if held is None else held.side,

@@ -326,7 +326,8 @@ def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     settings = dict.fromkeys(name for row in rows for name in row.settings)
     columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
     columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
-    return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in FIGURES}
+    names = dict.fromkeys((*FIGURES, *(name for row in rows for name in row.figures)))
+    return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in names}
 
 
 def rows_table(rows: Sequence[Row]) -> RowTable:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import io
+import os
 import pickle
+import signal
 import sys
+import threading
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +21,7 @@ from math import prod
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
+from time import perf_counter
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -192,68 +198,84 @@ _RETRIES = 3
 """Times that Ray begins a variant anew whose worker, or whose machine, died."""
 
 
-def measured(job: Job, variants: Sequence[Settings], processes: int = 1) -> Iterator[Row]:
-    """A row per variant, as they finish. A variant whose process dies is begun anew.
+def measured(job: Job, variants: Sequence[Settings], processes: int | None = 1) -> Iterator[Row]:
+    """A row per variant, as they finish. A variant whose process dies is begun anew. None: as :class:`Workers`.
 
     Raises ConfigError if processes die again and again.
     """
-    with Workers(job, min(processes, len(variants))) as workers:
+    with Workers(job, None if processes is None else min(processes, len(variants))) as workers:
         yield from (row for _, row in workers.each(variants))
 
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+_WORTH_PROCESSES = 4.0
+"""Seconds of work that are left from which processes are started, where it is not said how many."""
+_MOST_UNASKED = 16
+"""Processes, where it is not said how many."""
 
 
-class Workers(Generic[T]):
-    """Measures tasks in so many processes, which stay until it is closed; with one, in this process.
+class Workers(Generic[T, R]):
+    """Does tasks in so many processes, which stay until it is closed; with one, in this process.
 
-    New processes know nothing of this one's threads, and do not run the script that has asked: they need no
-    ``if __name__ == "__main__":`` unless the job holds something that the script defines.
+    None: tasks are done in this process as long as what is left takes but seconds, else in one for each core.
+
+    Processes do not run the script that has asked: they need no ``if __name__ == "__main__":`` unless the job holds
+    something that the script defines. Where this process has no other threads, they are forks of it.
     """
 
-    def __init__(self, job: Callable[[T], Row], processes: int) -> None:
+    def __init__(self, job: Callable[[T], R], processes: int | None) -> None:
         self._job = job
-        self._processes = processes
+        self._processes = _cores() if processes is None else processes
+        self._is_asked = processes is not None
         self._pool: ProcessPoolExecutor | None = None
         self._needs_script = False
 
-    def __enter__(self) -> Workers[T]:
+    def __enter__(self) -> Workers[T, R]:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def each(self, tasks: Sequence[T]) -> Iterator[tuple[int, Row]]:
-        """Number and row of each task, as they finish; one whose process dies is begun anew.
+    def each(self, tasks: Sequence[T], given: Callable[[T], T] = lambda task: task) -> Iterator[tuple[int, R]]:
+        """Number and result of each task, as they finish; one whose process dies is begun anew.
 
-        Raises ConfigError if processes die again and again.
+        A task is begun as what it is ``given`` then. Raises ConfigError if processes die again and again.
         """
-        if self._processes <= 1 or (self._pool is None and len(tasks) == 1):
-            yield from ((number, self._job(task)) for number, task in enumerate(tasks))
-            return
         left = dict(enumerate(tasks))
+        for number, task in enumerate(tasks):
+            if self._pool is not None or (self._is_asked and self._processes > 1 and len(tasks) > 1):
+                break
+            begun = perf_counter()
+            found = self._job(given(task))
+            del left[number]
+            yield number, found
+            lasted = perf_counter() - begun
+            if not self._is_asked and len(left) > 1 and lasted * len(left) > _WORTH_PROCESSES and self._processes > 1:
+                break
         deaths = 0
         while left:
             try:
-                for number, row in self._finished(left):
+                for number, found in self._finished(left, given):
                     del left[number]
                     deaths = 0
-                    yield number, row
+                    yield number, found
             except BrokenProcessPool:
                 deaths += 1
                 if deaths > _MOST_DEATHS:
                     raise self._gone() from None
 
-    def _finished(self, tasks: dict[int, T]) -> Iterator[tuple[int, Row]]:
-        pool = self._pool = self._pool or self._started()
-        numbers: dict[Future[Row], int] = {}
+    def _finished(self, tasks: dict[int, T], given: Callable[[T], T]) -> Iterator[tuple[int, R]]:
+        pool = self._pool = self._pool or self._started(len(tasks))
+        numbers: dict[Future[R], int] = {}
         waiting = iter(list(tasks.items()))
         try:
             while True:
                 for number, task in waiting:
-                    numbers[pool.submit(_measure, task)] = number
-                    if len(numbers) >= 4 * self._processes:
+                    numbers[pool.submit(_measure, given(task))] = number
+                    if len(numbers) >= 2 * self._processes:
                         break
                 if not numbers:
                     return
@@ -264,11 +286,14 @@ class Workers(Generic[T]):
             pool.shutdown()  # its threads close its pipes, and must not close what is opened after them
             raise
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _started(self, tasks: int) -> ProcessPoolExecutor:
+        processes = self._processes if self._is_asked else min(self._processes, tasks)
+        if _may_fork():
+            return ProcessPoolExecutor(processes, _Forks(), _take_over, (self._job, os.getpid()))
         packed = pickle.dumps(self._job)
         self._needs_script = b"__main__" in packed
         context = get_context("spawn") if self._needs_script else _WithoutScript()
-        return ProcessPoolExecutor(self._processes, context, _begin, (packed,))
+        return ProcessPoolExecutor(processes, context, _begin, (packed,))
 
     def _gone(self) -> ConfigError:
         fix = "worker processes died several times in a row: there may not be enough memory for so many"
@@ -293,8 +318,47 @@ class _WithoutScript(SpawnContext):
                 sys.modules["__main__"] = script
 
 
-_job: Callable[[Any], Row] | None = None
-"""What a worker process runs for each variant."""
+def _cores() -> int:
+    """How many this process may use; not more than anybody would want without asking."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, _MOST_UNASKED)
+
+
+def _may_fork() -> bool:
+    """Whether a fork finds all that it needs: no thread of Python's holds a lock, no system library minds."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+if sys.platform == "linux":
+    from multiprocessing.context import ForkContext, ForkProcess
+
+    class _Forks(ForkContext):
+        """Starts processes with all that this one has loaded and read."""
+
+        class Process(ForkProcess):
+            """One of them."""
+
+            @staticmethod
+            def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's name
+                with warnings.catch_warnings():  # NumPy's threads, which Python 3.12 minds, bear a fork
+                    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+                    return ForkProcess._Popen(process_obj)  # noqa: SLF001 - as below
+
+
+_job: Callable[[Any], Any] | None = None
+"""What a worker process runs for each task."""
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _take_over(job: Callable[[Any], Any], parent: int) -> None:
+    """Begin as a fork, which ends with its parent: it would keep the lock of the parent's folder."""
+    global _job  # noqa: PLW0603 - as below
+    _job = job
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _begin(packed: bytes) -> None:
@@ -302,7 +366,7 @@ def _begin(packed: bytes) -> None:
     _job = pickle.loads(packed)  # of the process that has started this one
 
 
-def _measure(task: Any) -> Row:
+def _measure(task: Any) -> Any:
     assert _job is not None
     return _job(task)
 

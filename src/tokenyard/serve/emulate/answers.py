@@ -32,7 +32,7 @@ _SAYING = (
     "take get place made live where after back little only round man year came show every good me give our under name"
 )
 _MEDIAN, _SPREAD = 180.0, 0.8
-"""Of answers whose length nothing tells: logarithms are distributed normally."""
+"""Lengths of answers for which nothing tells one: logarithms are distributed normally."""
 
 
 def spoken_words(tokenizer: TextTokenizer) -> Int64s:
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     """What is said to one request."""
 
     seed: int
-    """Of the words."""
+    """Seed of the words."""
     end: int | None
     """Output tokens before the token that ends it; None: it goes on until a limit ends it."""
     script: Int64s | None = None

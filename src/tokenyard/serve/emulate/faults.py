@@ -25,7 +25,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     seconds: float | None = None
     """How long it lasts (``slow_start``, ``hang``: how long nothing happens); None: until it is ended."""
     share: float = 1.0
-    """Of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``)."""
+    """Share of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``)."""
     status: int = 503
     """The answer of ``status``."""
     factor: float = 2.0

@@ -18,8 +18,6 @@ from tokenyard.serve.emulate.host import Emulation
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound, url_of
 
-__all__ = ["Listening", "bound_to"]
-
 _BACKLOG = 4096
 
 

@@ -38,8 +38,6 @@ from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
-__all__ = ["make_app"]
-
 _MOST_BYTES = 64 * 2**20
 
 

@@ -49,7 +49,7 @@ class TorchExecutor:
         """What was loaded."""
         self.memory = memory
         """The KV cache's blocks."""
-        self._runner, self._table = runner, table
+        self.runner, self._table = runner, table
         self._drafts, self._connector = drafts, connector
         self._thread = ThreadPoolExecutor(1, "model")
         self._newest: SchedulerOutput | None = None
@@ -72,7 +72,7 @@ class TorchExecutor:
         transfers = _transfers(plan)
         if self._connector is not None:
             self._connector.before_step(transfers)
-        self._runner.forward(plan, held)
+        self.runner.forward(plan, held)
         if self._connector is not None:
             self._connector.after_step(transfers)
 
@@ -84,7 +84,7 @@ class TorchExecutor:
 
     def _sample(self, plan: SchedulerOutput, grammar: GrammarOutput | None, forward: Future[None]) -> ModelOutput:
         forward.result()
-        output = self._runner.sample(plan, grammar)
+        output = self.runner.sample(plan, grammar)
         if self._connector is not None:
             output.connector = self._connector.report()
         return output
@@ -94,7 +94,7 @@ class TorchExecutor:
         plan = self._newest
         if plan is None or not self._drafts:
             return None
-        return self._run(lambda: self._runner.drafts(plan)).result()
+        return self._run(lambda: self.runner.drafts(plan)).result()
 
     def _run(self, work: Callable[[], T]) -> Future[T]:
         torch = require_torch()

@@ -55,7 +55,7 @@ class ModelRunner:
     def __init__(
         self, model: PagedModel, rows: RequestRows, drafter: Drafter | None = None, num_drafts: int = 0
     ) -> None:
-        self._model, self._rows = model, rows
+        self.model, self._rows = model, rows
         self._drafter, self._num_drafts = drafter, num_drafts
         self._begun: _Begun | None = None
 
@@ -74,14 +74,14 @@ class ModelRunner:
         per_row = drafts[sampling] + 1
         wanted = np.repeat(ends[sampling] - drafts[sampling] - 1, per_row) + _counting(per_row)
         scores = PromptScores(self._rows, plan, rows)
-        logits = self._model.logits(
+        logits = self.model.logits(
             self._rows.input_ids(plan, rows),
             rows,
             held.tables,
             np.concatenate((wanted, scores.places)),
             self._rows.adapters[plan.slots],
         )
-        pooled = pooler.of(self._model.hidden)
+        pooled = pooler.of(self.model.hidden)
         self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]), pooled)
 
     def sample(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> ModelOutput:

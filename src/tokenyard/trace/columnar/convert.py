@@ -16,7 +16,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.files import DamagedFileError
-from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.reading import columnar_head
 from tokenyard.trace.columnar.writing import columnar_writer
 from tokenyard.trace.files import PACKINGS, find_trace, is_columnar, raw_lines
 
@@ -116,10 +116,7 @@ class _Lines:
 
 def _bad_lines(source: Path) -> int:
     """Bad lines that the footer of a Parquet source counts; text, which is passed on as it is, has none."""
-    if not is_columnar(source):
-        return 0
-    with columnar_reader(source) as reader:
-        return reader.bad_lines
+    return columnar_head(source).bad_lines if is_columnar(source) else 0
 
 
 @contextmanager

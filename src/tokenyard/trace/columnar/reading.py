@@ -1,125 +1,274 @@
-"""Reads a Parquet trace: its footer and its lines."""
+"""Reads Parquet traces: a process of its own decodes them, within bounds, and what it says is read line by line.
+
+pyarrow decodes whatever it is given, and a file that was made for the purpose can end its process, or ask for far more
+memory than it has bytes. What comes of that here is one TraceError, of a file that could not be read.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
+from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import TracebackType
+from typing import Any
 
 import msgspec
 
-from tokenyard.errors import FileError, TraceError
-from tokenyard.files import Bounds, open_input
-from tokenyard.trace.columnar.footer import FooterFacts, PageSizes, RowGroup, check_group, row_groups_of
-from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, arrow, columns_of, is_plain, parquet, pieces
-from tokenyard.trace.columnar.writing import VERSION
+from tokenyard.errors import FileError, MissingExtraError, TraceError
+from tokenyard.files import Bounds, arrow, open_input
+from tokenyard.trace.columnar.child import (
+    ChildProcess,
+    EndedError,
+    OutOfMemoryError,
+    OutOfTimeError,
+    keep_memory_within,
+)
+from tokenyard.trace.columnar.rows import EXTRA, KINDS, RAW, TableRows, columns_of, is_plain, parquet, pieces
+from tokenyard.trace.columnar.writing import VERSION, FooterFacts
 
-_ROWS_AT_ONCE = 4_096
+ROWS_AT_ONCE = 4_096
 _PIECE_BYTES = 8 << 20
 """Text of the rows that become lines at once, one row at least."""
+_SECONDS = 60.0
+"""For each such piece, and for a footer."""
+_LONGEST_HEAD = 1 << 20
+"""Bytes of what is said of a footer."""
+_MAGIC = b"PAR1"
+_LINE, _ERROR, _END = b" ", b"!", b"."
+"""How a line begins that the other process says: with a line of the trace, an error as JSON, or nothing more."""
 
 
-class ColumnarReader:
+class ColumnarHead(msgspec.Struct, kw_only=True):
+    """What the footer of a Parquet trace says."""
+
+    kind: str
+    bad_lines: int = 0
+    """Lines that are no JSON object."""
+    facts: FooterFacts = msgspec.field(default_factory=FooterFacts)
+    """Nothing where another program wrote it."""
+    last_step: int | None = None
+    """None where the footer does not tell."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On this side: what the other process says is checked, and whatever ends it is an error that names the file.
+
+
+def columnar_lines(path: Path, bounds: Bounds | None = None) -> Iterator[bytes]:
+    """Every line of a Parquet trace with a line feed, blank and bad ones included.
+
+    Raises MissingExtraError without pyarrow, TraceError if the file is none, cannot be read or exceeds a bound.
+    """
+    bounds = bounds or Bounds.from_env()
+    longest, left = bounds.line_bytes + len(_LINE), bounds.unpacked_bytes(_packed_bytes(path))
+    with ChildProcess() as child:
+        said, line = child.call(_say_lines, path, bounds, seconds=_SECONDS), b""
+        for number in count(1):
+            line = said.readline(longest + 1)
+            if line[:1] == _LINE and len(line) > longest:
+                raise TraceError(str(bounds.exceeded(path, f"line {number:,} is longer", "line_mb")))
+            if line[:1] != _LINE or not line.endswith(b"\n"):
+                break
+            left -= len(line) - len(_LINE)
+            if left < 0:
+                raise TraceError(str(bounds.too_much(path)))
+            yield line[1:]
+        if line != _END + b"\n":
+            raise _error(child, line, path, bounds)
+
+
+def columnar_head(path: Path) -> ColumnarHead:
+    """What the footer of a Parquet trace says; raises as :func:`columnar_lines`."""
+    with ColumnarHeads() as heads:
+        return heads.head(path)
+
+
+class ColumnarHeads:
+    """Reads the footers of many files by one process, which begins with the first file.
+
+    If a file ends the process, the next one has a new one.
+    """
+
+    def __init__(self) -> None:
+        self._child: ChildProcess | None = None
+
+    def head(self, path: Path, bounds: Bounds | None = None) -> ColumnarHead:
+        """What the footer of a file says; raises as :func:`columnar_lines`."""
+        bounds = bounds or Bounds.from_env()
+        _packed_bytes(path)
+        child = self._child = self._child or ChildProcess()
+        line = child.call(_say_head, path, bounds, seconds=_SECONDS).readline(_LONGEST_HEAD)
+        if line[:1] == _LINE:
+            return msgspec.json.decode(line[1:], type=ColumnarHead)
+        error = _error(child, line, path, bounds)
+        if line[:1] != _ERROR:
+            self.close()
+        raise error
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def __enter__(self) -> ColumnarHeads:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _packed_bytes(path: Path) -> int:
+    if find_spec("pyarrow") is None:
+        raise MissingExtraError("pyarrow", "analysis")
+    try:
+        with open_input(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - len(_MAGIC), 0))
+            end = file.read()
+    except FileError as error:
+        raise TraceError(str(error)) from None
+    if end != _MAGIC:
+        raise TraceError(f"{path}: no Parquet file, or its end is missing")
+    return size
+
+
+def _error(child: ChildProcess, line: bytes, path: Path, bounds: Bounds) -> TraceError:
+    """The error for a process that said ``line`` where a line of the trace had to be, or said no more."""
+    if line[:1] == _ERROR:
+        return TraceError(msgspec.json.decode(line[1:], type=str))
+    try:
+        child.raise_end()
+    except OutOfMemoryError:
+        return TraceError(str(bounds.exceeded(path, "decoding it takes more memory", "parquet_mb")))
+    except OutOfTimeError:
+        return TraceError(f"{path}: damaged: it takes longer than {_SECONDS:g} s to decode a few rows of it")
+    except EndedError as error:
+        variable = "TOKENYARD_MAX_PARQUET_MB"
+        problem = f"damaged, or larger than {bounds.parquet_mb} MiB ({variable})"
+        return TraceError(f"{path}: {problem}: the process that decoded it ended with {error}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the other process.
+
+
+def _say_lines(path: Path, bounds: Bounds) -> Iterator[bytes]:
+    try:
+        with open_columnar(path, bounds) as trace:
+            for lines in trace.pieces():
+                yield b"".join(b"%b%b\n" % (_LINE, line) for line in lines)
+    except TraceError as error:
+        yield _ERROR + msgspec.json.encode(str(error)) + b"\n"
+    else:
+        yield _END + b"\n"
+
+
+def _say_head(path: Path, bounds: Bounds) -> Iterator[bytes]:
+    try:
+        with open_columnar(path, bounds) as trace:
+            said = _LINE + msgspec.json.encode(trace.head())
+    except TraceError as error:
+        said = _ERROR + msgspec.json.encode(str(error))
+    yield said + b"\n"
+
+
+class ColumnarTrace:
     """An open Parquet trace, ours or one that another program wrote under the same names."""
 
-    def __init__(self, path: Path, file: Any, source: BinaryIO, bounds: Bounds, row_groups: Sequence[RowGroup]) -> None:
-        """``file`` is a ``ParquetFile`` over ``source``, with these row groups."""
-        self.path = path
+    def __init__(self, path: Path, file: Any, bounds: Bounds) -> None:
+        """``file`` is a ``ParquetFile``."""
+        self._path = path
         self._file = file
-        self._row_groups = row_groups
-        self._descriptor = source.fileno()
         self._bounds = bounds
-        self._packed_bytes = os.fstat(self._descriptor).st_size
         self._names = set(file.schema_arrow.names)
         self._footer = file.metadata.metadata or {}
-        try:
-            version = int(self._footer.get(b"tokenyard.columnar_version", VERSION))
-            self.bad_lines = int(self._footer.get(b"tokenyard.bad_lines", 0))
-            """Lines that are no JSON object, as the footer counts them."""
-        except ValueError as error:
-            raise TraceError(f"{path}: its footer is damaged: {error}") from None
+        version = self._footer_number(b"tokenyard.columnar_version", VERSION)
         if version > VERSION:
             raise TraceError(
                 f"{path}: columnar_version = {version}: newer than this program knows ({VERSION}); upgrade tokenyard, "
                 "or convert it to JSON lines with the program that wrote it"
             )
         kind = self._footer.get(b"tokenyard.kind", b"").decode(errors="replace")
-        self.kind: str = kind if kind in KINDS else self._guess()
+        self._kind: str = kind if kind in KINDS else self._guess()
         self._check_columns(file.schema_arrow)
+
+    def _footer_number(self, name: bytes, default: int) -> int:
+        try:
+            return int(self._footer.get(name, default))
+        except ValueError as error:
+            raise TraceError(f"{self._path}: its footer is damaged: {error}") from None
 
     def _check_columns(self, schema: Any) -> None:
         """Raise TraceError unless some columns are those of a trace, of types whose size can be told."""
-        known = [name for name in (*columns_of(self.kind), EXTRA, RAW) if name in self._names]
+        known = [name for name in (*columns_of(self._kind), EXTRA, RAW) if name in self._names]
         if not known:
-            raise TraceError(f"{self.path}: not a trace: it has none of the columns of one")
+            raise TraceError(f"{self._path}: not a trace: it has none of the columns of one")
         for name in known:
             if schema.get_field_index(name) < 0:
-                raise TraceError(f"{self.path}: column {name!r} is there more than once")
+                raise TraceError(f"{self._path}: column {name!r} is there more than once")
             if not is_plain(kind := schema.field(name).type):
-                raise TraceError(f"{self.path}: column {name!r} is of type {str(kind)[:80]}, which no trace has")
+                raise TraceError(f"{self._path}: column {name!r} is of type {str(kind)[:80]}, which no trace has")
 
     def _guess(self) -> str:
         """The kind of a file that another program wrote."""
         if "step" not in self._names:
-            raise TraceError(f"{self.path}: not a trace: it has no column named step")
+            raise TraceError(f"{self._path}: not a trace: it has no column named step")
         return "steps" if "event" in self._names else "requests"
 
-    def facts(self) -> FooterFacts:
-        """What the trace says about itself, from the footer alone; nothing where another program wrote it."""
+    def head(self) -> ColumnarHead:
+        """What the footer says."""
         try:
-            return msgspec.json.decode(self._footer.get(b"tokenyard.facts", b"{}"), type=FooterFacts)
+            facts = msgspec.json.decode(self._footer.get(b"tokenyard.facts", b"{}"), type=FooterFacts)
         except (ValueError, RecursionError):
-            return FooterFacts()
+            facts = FooterFacts()
+        return ColumnarHead(
+            kind=self._kind,
+            bad_lines=self._footer_number(b"tokenyard.bad_lines", 0),
+            facts=facts,
+            last_step=self._last_step(),
+        )
 
-    def check(self) -> None:
-        """Raise TraceError if a row group is larger than what is decoded, which the footer and page headers tell."""
-        with _damage_told(self.path):
-            pages = PageSizes(self._descriptor)
-            for number, group in enumerate(self._row_groups):
-                check_group(self.path, number, group, pages, self._bounds)
+    def _last_step(self) -> int | None:
+        metadata = self._file.metadata
+        paths = [metadata.schema.column(i).path for i in range(len(metadata.schema))]
+        if "step" not in paths:
+            return None
+        groups = (metadata.row_group(i).column(paths.index("step")) for i in range(metadata.num_row_groups))
+        told = [each.statistics.max for each in groups if each.is_stats_set and each.statistics.has_min_max]
+        return max((int(step) for step in told), default=None)
 
-    def raw_lines(self) -> Iterator[bytes]:
-        """Every line with a line feed, blank and bad ones included."""
-        pa, table = arrow(), TableRows(self.kind)
-        schema = pa.schema([field for field in table.schema if field.name in self._names])
-        line_number, left = 1, self._bounds.unpacked_bytes(self._packed_bytes)
-        with _damage_told(self.path):
-            pages = PageSizes(self._descriptor)
-            for number, group in enumerate(self._row_groups):
-                check_group(self.path, number, group, pages, self._bounds)
-                for batch in self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[number], columns=schema.names):
-                    chosen = batch.select(schema.names)
-                    for rows in pieces(chosen, _PIECE_BYTES, self._bounds, self.path, line_number):
-                        line_number += rows.num_rows
-                        for line in table.lines(rows.cast(schema)):
-                            left -= len(line) + 1
-                            if left < 0:
-                                raise self._bounds.too_much(self.path)
-                            yield line + b"\n"
+    def pieces(self) -> Iterator[list[bytes]]:
+        """Every line, without line feeds, blank and bad ones included, some of them at a time."""
+        table = TableRows(self._kind)
+        schema = arrow().schema([field for field in table.schema if field.name in self._names])
+        line_number = 1
+        with _damage_told(self._path):
+            for batch in self._batches(schema.names):
+                chosen = batch.select(schema.names)
+                for rows in pieces(chosen, _PIECE_BYTES, self._bounds, self._path, line_number):
+                    line_number += rows.num_rows
+                    yield table.lines(rows.cast(schema))
 
-    def step_bounds(self) -> tuple[int, int] | None:
-        """Least and greatest step, from the footer alone; None if there is none or it does not say."""
-        with _damage_told(self.path):
-            columns = chain.from_iterable(group.columns for group in self._row_groups)
-            bounds = [each.bounds for each in columns if each.path == "step" and each.bounds is not None]
-            return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
+    def _batches(self, names: list[str]) -> Iterator[Any]:
+        """A row group at a time: pyarrow cannot give back a list of texts that goes over the end of one."""
+        for number in range(self._file.metadata.num_row_groups):
+            yield from self._file.iter_batches(ROWS_AT_ONCE, row_groups=[number], columns=names, use_threads=False)
 
 
 @contextmanager
-def columnar_reader(path: Path, bounds: Bounds | None = None) -> Iterator[ColumnarReader]:
-    """Open a Parquet trace. Raises MissingExtraError without pyarrow, TraceError if it is none or cannot be read."""
+def open_columnar(path: Path, bounds: Bounds) -> Iterator[ColumnarTrace]:
+    """Decode a Parquet trace in this process, from now on with ``bounds.parquet_mb``; TraceError if that cannot be.
+
+    Only for a process that may end: what pyarrow makes of a file that was forged is anything.
+    """
     pa, pq = arrow(), parquet()
-    bounds = bounds or Bounds.from_env()
-    try:
-        source = open_input(path)
-    except FileError as error:
-        raise TraceError(str(error)) from None
-    with source:
+    keep_memory_within(bounds.parquet_mb)
+    with _damage_told(path), open_input(path) as source:
         with _damage_told(path, "no Parquet file, or its end is missing"):
-            row_groups = row_groups_of(path, source.fileno(), bounds)
             metadata = pq.read_metadata(pa.PythonFile(source, mode="r"))
             # Texts come as dictionaries, as they are stored: a text that stands in every row is held once.
             texts = [each.path for each in map(metadata.schema.column, range(len(metadata.schema))) if _is_text(each)]
@@ -130,8 +279,8 @@ def columnar_reader(path: Path, bounds: Bounds | None = None) -> Iterator[Column
                 read_dictionary=texts,
                 page_checksum_verification=True,
             )
-            reader = ColumnarReader(path, file, source, bounds, row_groups)
-        yield reader
+            trace = ColumnarTrace(path, file, bounds)
+        yield trace
 
 
 def _is_text(column: Any) -> bool:
@@ -143,14 +292,14 @@ _TEXTS = {name for kind in KINDS for name in columns_of(kind)} | {EXTRA, RAW}
 
 @contextmanager
 def _damage_told(path: Path, problem: str = "damaged, or its columns have other types") -> Iterator[None]:
-    """Whatever a library says of damaged data becomes one TraceError."""
+    """Whatever a library says of damaged data becomes one TraceError; of memory, a MemoryError."""
     pa = arrow()
     try:
         yield
     except FileError as error:
         raise TraceError(str(error)) from None
-    except MemoryError:
-        raise TraceError(f"{path}: {problem}: it asks for more memory than there is") from None
+    except MemoryError:  # pyarrow's own is one, and an ArrowException
+        raise
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
         raise TraceError(f"{path}: {problem}: {reason}") from None

@@ -16,22 +16,6 @@ from msgspec import inspect
 from tokenyard.files import Bounds, arrow, is_nested_deeper
 from tokenyard.trace.schema import STEP_EVENTS, RequestRecord, StepEvent
 
-__all__ = [
-    "EXTRA",
-    "KINDS",
-    "RAW",
-    "Row",
-    "TableRows",
-    "arrow",
-    "arrow_schema",
-    "columns_of",
-    "is_plain",
-    "parquet",
-    "pieces",
-    "row_type",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # pyarrow, imported when it is needed: it belongs to the extra ``analysis``.
 

@@ -11,16 +11,17 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.columnar.footer import FooterFacts
-from tokenyard.trace.columnar.rows import RAW, TableRows, arrow, parquet
+from tokenyard.files import arrow
+from tokenyard.trace.columnar.rows import RAW, TableRows, parquet
+from tokenyard.trace.schema import StepSnapshot, TraceStart
 
 VERSION = 1
 """Raised when a reader of the version before would read something wrong."""
 COMPRESSIONS = {"zstd": 9, "gzip": 6, "snappy": None, "none": None}
 """Name -> level. zstd is smallest and quickest to read; some browsers' readers know only the others."""
-_BATCH_BYTES = 2 << 20
+BATCH_BYTES = 2 << 20
 """JSON text that is turned into columns at once."""
-_GROUP_BYTES = 32 << 20
+GROUP_BYTES = 32 << 20
 """JSON text of a row group: what a reader has to hold at once."""
 _GROUP_ROWS = 1 << 17
 _LINES_WITH_FACTS = 200
@@ -29,6 +30,36 @@ _WITH_STATISTICS = ["step", "ts", "event"]
 """Columns by which a reader leaves row groups out. Ids are not among them: they may be of any length."""
 _UNLIKE_EACH_OTHER = {"step": "DELTA_BINARY_PACKED", "ts": "BYTE_STREAM_SPLIT", "step_seconds": "BYTE_STREAM_SPLIT"}
 """Columns for which a dictionary is of no use, and their encoding."""
+
+
+class FooterFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a trace in a list says of itself; None where it does not tell."""
+
+    policy: str | None = None
+    host: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    total_blocks: int | None = None
+    cpu_total_blocks: int | None = None
+    block_size: int | None = None
+    bytes_per_block: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    first_step: int | None = None
+
+    def take(self, record: object) -> bool:
+        """Learn from a record; True if there is nothing more to learn."""
+        if isinstance(record, TraceStart):
+            self.policy, self.host, self.model, self.gpu = record.policy, record.host, record.model, record.gpu
+            self.block_size, self.bytes_per_block = record.block_size, record.bytes_per_block
+        elif isinstance(record, StepSnapshot):
+            self.policy = record.policy or self.policy
+            self.total_blocks, self.cpu_total_blocks = record.total_blocks, record.cpu_total_blocks
+            self.max_num_seqs = record.max_num_running_reqs
+            self.max_num_batched_tokens = record.max_num_scheduled_tokens
+            self.first_step = record.step
+            return True
+        return False
 
 
 class ColumnarWriter:
@@ -65,7 +96,7 @@ class ColumnarWriter:
             self.first_bad = self.first_bad or self.lines
         self._rows.append(row)
         self._row_bytes += len(line)
-        if self._row_bytes >= _BATCH_BYTES:
+        if self._row_bytes >= BATCH_BYTES:
             self._make_batch()
 
     def finish(self) -> None:
@@ -87,7 +118,7 @@ class ColumnarWriter:
             self._group_bytes += self._row_bytes
             self._group_rows += len(self._rows)
             self._rows, self._row_bytes = [], 0
-            if self._group_bytes >= _GROUP_BYTES or self._group_rows >= _GROUP_ROWS:
+            if self._group_bytes >= GROUP_BYTES or self._group_rows >= _GROUP_ROWS:
                 self._write_group()
 
     def _write_group(self) -> None:

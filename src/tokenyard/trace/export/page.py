@@ -24,8 +24,6 @@ from tokenyard.trace.files import TraceFiles, open_lines
 from tokenyard.trace.schema import STEP_EVENTS, RequestRecord
 from tokenyard.trace.start import SECTION, DeploymentHeader
 
-__all__ = ["EMBEDDED_ID", "MOST_BYTES", "embed", "fitting", "without_prompts"]
-
 EMBEDDED_ID = "tokenyard-trace"
 """Id of the script tag (``viewer/src/data/embedded.ts`` looks for it)."""
 MOST_BYTES = 600_000_000

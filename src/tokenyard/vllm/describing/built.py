@@ -13,8 +13,6 @@ from torch.overrides import TorchFunctionMode
 
 from tokenyard.vllm.describing.pretend_gpu import pretend_groups
 
-__all__ = ["MAX_NUM_BATCHED_TOKENS", "MAX_NUM_SEQS", "BuiltModel", "versions"]
-
 MAX_NUM_BATCHED_TOKENS = 8192
 MAX_NUM_SEQS = 256
 

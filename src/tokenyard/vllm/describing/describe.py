@@ -36,8 +36,6 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 
-__all__ = ["Description", "describe"]
-
 _AVAILABLE = 70 << 30
 """Bytes for the KV cache with which both planners are compared."""
 _SHARED = 0.75

@@ -17,15 +17,6 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import MagicMock
 
-__all__ = [
-    "pretend_another",
-    "pretend_flashinfer",
-    "pretend_gpu",
-    "pretend_groups",
-    "pretend_installed",
-    "pretend_torchvision",
-]
-
 COMPILED = [
     "vllm._C",
     "vllm._C_stable_libtorch",

@@ -24,8 +24,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.steptime.model import StepShape, step_seconds
 from tokenyard.workload.record import output_tokens, seed_of
 
-__all__ = ["EmulatedExecutor"]
-
 _GOES_ON = 0.02
 """Seconds within which a step that follows another is taken to have been prepared while that one ran."""
 _OWN = ("speed", "seed")

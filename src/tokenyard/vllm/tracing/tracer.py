@@ -54,8 +54,8 @@ class Tracer:
         self._known: dict[str, TracedRequest] = {}
         """Request id -> request, of all that have not finished."""
         self._state = TracedState(scheduler, self._known)
-        self._watch = Watch(scheduler, self._state.queues, self.detach, self._encoder_output_missing)
-        self._reasons = Reasons(scheduler, self._state.queues, self._watch)
+        self.watch = Watch(scheduler, self._state.queues, self.detach, self._encoder_output_missing)
+        self.reasons = Reasons(scheduler, self._state.queues, self.watch)
         start = describe_engine(scheduler, settings.policy, clock())
         self.writer = TraceWriter(settings)
         self._recorder = TraceRecorder(self.writer, start=start)
@@ -84,7 +84,7 @@ class Tracer:
         self.is_open = False
         _log.warning("tracing ends here, vLLM goes on: %s: %s", type(error).__name__, error, exc_info=error)
         try:
-            self._watch.end()
+            self.watch.end()
             self.writer.close()
         except Exception:  # noqa: BLE001 - as above
             _log.warning("the trace could not be closed", exc_info=True)
@@ -140,35 +140,35 @@ class Tracer:
         self._step += 1
         state = self._state
         self._recorder.step_started(ts, self._step, state)
-        self._reasons.begin(throttled=throttled)
+        self.reasons.begin(throttled=throttled)
         short = self._demand.exceeds(state.num_free_blocks)
-        self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=short)
+        self.watch.begin(waiting=state.num_waiting > 0, short_of_memory=short)
 
     @_harmless
     def preempting(self, victim: Any) -> None:
         """A running request is about to lose its blocks."""
-        self._reasons.note_preemption(victim)
+        self.reasons.note_preemption(victim)
 
     @_harmless
     def clipped(self, request: Any, reason: Reason) -> None:
         """Something has left a request no tokens in the step that is being decided."""
-        self._reasons.clipped[request.request_id] = reason
+        self.reasons.clipped[request.request_id] = reason
 
     def _encoder_output_missing(self, request: Any) -> None:
-        self._reasons.clipped[request.request_id] = Reason.WAITING_ENCODER_CACHE
+        self.reasons.clipped[request.request_id] = Reason.WAITING_ENCODER_CACHE
 
     @_harmless
     def step_failed(self) -> None:
         """``schedule()`` raised: the engine ends, and may be killed before it calls ``shutdown()``."""
-        self._watch.end()
+        self.watch.end()
         self.writer.flush()
 
     @_harmless
     def step_decided(self, output: Any) -> None:
         """``schedule()`` has returned ``output``."""
-        self._watch.end()
+        self.watch.end()
         self._num_finished = 0  # vLLM has handed their ids to the workers
-        outcomes = self._reasons.of(output)
+        outcomes = self.reasons.of(output)
         decided = self._decided(output, [each.request_id for each in outcomes.preemptions])
         if decided.admitted_new or decided.admitted_resumed or outcomes.preemptions:
             self._state.running_version += 1
@@ -187,7 +187,7 @@ class Tracer:
         decided = TracedOutput(self._step, output, len(admitted), preempted)
         if not admitted:
             return decided
-        looked_up = {seen.request.request_id: seen.looked_up for seen in self._watch.sightings}
+        looked_up = {seen.request.request_id: seen.looked_up for seen in self.watch.sightings}
         for row, request_id in enumerate(decided.req_ids[decided.num_running :], decided.num_running):
             traced = self._known[request_id]
             if looked_up.get(request_id) is not None:

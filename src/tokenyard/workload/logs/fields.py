@@ -17,6 +17,7 @@ from tokenyard.workload.logs.logged import (
     TimeUnit,
     is_absent,
     normal,
+    normals,
     path_of,
 )
 from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
@@ -220,7 +221,14 @@ def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> tu
     start, end = fields.find("arrival_time"), fields.find("end_time")
     if normal(end.name) == _UNIX_TIME and not _is_unix(end.value):
         end = fields.without("end_time", _UNIX_TIME)
-    duration = _duration(fields, reading, default)
+    is_of_the_record = _RECORD_TIME in normals(start.name) and "arrival_time" not in reading.options.columns
+    # Azure's durations are milliseconds, whatever they are called (TotalTime, DurationMs).
+    duration = _duration(fields, reading, TimeUnit.MILLISECONDS if is_of_the_record and default is None else default)
+    if is_of_the_record and duration is not None:
+        start, end = FoundValue(), start if end.value is None else end
+    elif is_of_the_record:
+        said = f"{start.name} is when the record was made, at the end of a call or later; it is taken as the arrival"
+        reading.note("record_times", f"{said}, as nothing says how long calls took", warning=True)
     if _is_nginx_duration(start) and (logged := fields.without("arrival_time", _REQUEST_TIME)).value is not None:
         duration, start, end = seconds_of(start.value), FoundValue(), logged
     elif _is_nginx_duration(start) and end.value is not None:
@@ -238,6 +246,8 @@ def _times(fields: _Fields, reading: LogReading, default: TimeUnit | None) -> tu
     return moment, duration, unit_in_name(start.name) is not None
 
 
+_RECORD_TIME = "timegenerated"
+"""What Azure calls the moment at which a record was made."""
 _REQUEST_TIME, _UNIX_TIME = "requesttime", "msec"
 """What nginx calls the seconds that a request took, and the moment it ended, to the millisecond."""
 _LEAST_UNIX = 1e8

@@ -386,6 +386,8 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     )
 
 
+_OF_LINES = ("@timestamp", "__realtime_timestamp", "_time", "asctime", "log_line_time", "logged_at", "logging_time")
+"""Times that whatever collects lines puts before or into them."""
 _FEWEST_CHOICES = 4
 """A field called ``n`` is a number of answers where every fourth request has several."""
 _HOUR, _AROUND_AN_HOUR, _OUT_OF_ORDER = 3600.0, 600.0, 300.0
@@ -408,6 +410,10 @@ def _remarks(reading: LogReading, kind: str) -> Iterator[Remark]:
     names = {field: " and ".join(reading.taken[field]) for field in _SHOWN if field in reading.taken}
     where = ", ".join(f"{field} from {name}" for field, name in names.items())
     yield Remark("kind", f"read as {kind}{': ' * bool(where)}{where}")
+    lines = [name for name in reading.taken.get("arrival_time", ()) if name.casefold() in _OF_LINES]
+    if lines and reading.options.stamped is Stamp.ARRIVAL:
+        text = f"{' and '.join(lines)} is when a line was written, and is taken as the arrival"
+        yield Remark("line_times", f"{text} (--stamped completion: as the end)")
     yield from reading.remarks
     clock = reading.clock
     if clock.has_slashes:

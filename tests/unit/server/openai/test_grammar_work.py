@@ -23,7 +23,7 @@ def counted(
     """What is compiled from now on, each after so long, or once it is released."""
     compiler = server.context.grammars
     assert compiler is not None
-    compile_one, seen = compiler._compile, list[Any]()
+    compile_one, seen = compiler.compile_one, list[Any]()
 
     def slowly(kind: str, value: Any) -> Any:
         seen.append(value)
@@ -32,7 +32,7 @@ def counted(
             release.wait(30)
         return compile_one(kind, value)
 
-    monkeypatch.setattr(compiler, "_compile", slowly)
+    monkeypatch.setattr(compiler, "compile_one", slowly)
     return seen
 
 
@@ -123,14 +123,14 @@ def test_what_is_being_compiled_is_not_waited_for() -> None:
     with serving_api() as server:
         compiler = server.context.grammars
         assert compiler is not None
-        pool = compiler._threads
+        pool = compiler.threads
         running = [pool.submit(lambda: release.wait(30)) for _ in range(2)]
         waiting = pool.submit(lambda: None)
         until(lambda: all(each.running() for each in running))
         start = time.monotonic()
     assert time.monotonic() - start < 5
     assert not any(each.done() for each in running)
-    assert all(each.daemon for each in pool._threads)
+    assert all(each.daemon for each in pool.threads)
     release.set()
     until(waiting.cancelled)
 

@@ -139,7 +139,7 @@ def test_a_server_that_ends_says_so_to_who_is_still_served(
     with serving_api() as ending:
         compiler = ending.context.grammars
         assert compiler is not None
-        monkeypatch.setattr(compiler, "_compile", slow)
+        monkeypatch.setattr(compiler, "compile_one", slow)
         client = threading.Thread(target=ask, args=(ending.url,))
         client.start()
         assert begun.wait(10)

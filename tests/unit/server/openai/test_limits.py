@@ -234,5 +234,5 @@ def test_requests_in_a_row_leave_nothing_behind() -> None:
             answer = client.post("/v1/completions", json=body(prompt, max_tokens=1 + i % 20)).json()
             assert answer["choices"][0]["text"] == text_to(TOKENIZER.encode(prompt), 1 + i % 20)
         server.until_empty()
-        processor = server.context.llm._processor
-        assert (len(processor), processor.num_requests, server.context.llm._events) == (0, 0, {})
+        processor = server.context.llm.processor
+        assert (len(processor), processor.num_requests, server.context.llm.events) == (0, 0, {})

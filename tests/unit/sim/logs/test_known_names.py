@@ -106,6 +106,27 @@ def test_what_nginx_calls_request_time_is_a_duration(tmp_path: Path) -> None:
     assert [each.arrival_time for each in _read(tmp_path, _lines(*ends))] == [0.0, 2.0, 4.0]
 
 
+def test_records_of_azure_are_made_at_the_end(tmp_path: Path) -> None:
+    """TotalTime is milliseconds there; without it the end is taken as the arrival, with a warning."""
+    head, rows = (
+        "TimeGenerated [UTC],PromptTokens,CompletionTokens",
+        ["2026-11-20T14:00:10Z,9,2", "2026-11-20T14:00:11Z,9,3"],
+    )
+    timed = _read(tmp_path, "\n".join([f"{head},TotalTime", f"{rows[0]},10000", f"{rows[1]},500"]))
+    assert [each.arrival_time for each in timed.requests] == [0.0, 10.5]
+    assert not any("record was made" in note for note in timed.notes)
+    bare = _read(tmp_path, "\n".join([head, *rows]))
+    assert [each.arrival_time for each in bare.requests] == [0.0, 1.0]
+    assert any("TimeGenerated [UTC] is when the record was made" in note for note in bare.notes)
+    named = _read(tmp_path, "\n".join([head, *rows]), LogOptions(columns={"arrival_time": "TimeGenerated [UTC]"}))
+    assert not any("record was made" in note for note in named.notes)
+
+
+def test_times_of_lines_are_said_to_be_taken_as_arrivals(tmp_path: Path) -> None:
+    record = {"@timestamp": "2026-11-20T14:00:00Z", "prompt_tokens": 5, "completion_tokens": 2}
+    assert any("@timestamp is when a line was written" in note for note in _read(tmp_path, _lines(record)).notes)
+
+
 def test_nginx_tells_milliseconds_where_it_writes_msec(tmp_path: Path) -> None:
     lengths = {"prompt_tokens": 9, "completion_tokens": 4}
     ends = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from random import Random
@@ -234,8 +234,8 @@ def test_the_load_of_replays() -> None:
 
 def test_percentiles_of_few_requests_are_said() -> None:
     slos = read_slos([["ttft_p99=1s", "ttft_p50=1s", "tpot_p90=1s"]])
-    assert [said.partition(" ")[0] for said in few_requests(slos, 40)] == ["ttft_p99", "tpot_p90"]
-    assert list(few_requests(slos, 4000)) == []
+    assert [said.partition(" ")[0] for said in few_requests(slos, {"": 40})] == ["ttft_p99", "tpot_p90"]
+    assert list(few_requests(slos, {"": 4000})) == []
 
 
 # ---- where no variant holds a bound
@@ -359,6 +359,47 @@ def test_where_nothing_could_be_replayed_there_is_no_nearest() -> None:
         nearest(rows, lambda row, _: row)
     with pytest.raises(ConfigError, match="none could be replayed: no memory"):
         nearest([rows[0], rows[0]], lambda row, _: row)
+
+
+# ---- several at once
+
+
+class _OutOfOrder:
+    """Does tasks as processes do: some are begun before others have ended, and whichever ends first is told first."""
+
+    def __init__(self, job: Callable[[Any], Any], rng: Random) -> None:
+        self._job = job
+        self._rng = rng
+
+    def each(self, tasks: Sequence[Any], given: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
+        waiting, begun = list(enumerate(tasks)), list[tuple[int, Any]]()
+        while waiting or begun:
+            while waiting and len(begun) < 3:
+                number, task = waiting.pop(0)
+                begun.append((number, given(task)))
+            number, task = begun.pop(self._rng.randrange(len(begun)))
+            yield number, self._job(task)
+
+
+@given(
+    seats=st.lists(st.integers(0, 8), min_size=2, max_size=6, unique=True),
+    every=st.sampled_from((0.1, 0.2, 0.4)),
+    goal=st.sampled_from((Goal.GOODPUT, Goal.THROUGHPUT, Goal.GPUS, Goal.COST)),
+    bounds=st.sampled_from(("ttft_p90=1s", "ttft_p50=3s", "ttft:400 e2e:2000")),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=examples(40))
+def test_rows_of_variants_side_by_side_are_those_of_one_after_the_other(
+    *, seats: list[int], every: float, goal: Goal, bounds: str, seed: int
+) -> None:
+    slos = read_slos([bounds.split()])
+    job = VariantWorker(source=Steady(workload(24, every=every)), slos=slos, prices={"h100": 2.0})
+    variants = [{"max_num_seqs": number} for number in seats]
+    one, single, several = (Trying(job, goal, has_incumbents=True) for _ in range(3))
+    several._workers = _OutOfOrder(several._workers._job, Random(seed))  # type: ignore[assignment]
+    rows = [row for each in variants for row in single.evaluate([each])]
+    assert several.evaluate(variants) == one.evaluate(variants) == rows
+    assert several.best == one.best
 
 
 # ---- progress

@@ -20,6 +20,14 @@ export interface Pressure {
   tokensPerSecond: Float64Array;
 }
 
+/** What one request got of the tokens. */
+export interface TokenTrack {
+  request: RequestIndex;
+  tokens: number;
+  /** By the slices of a Pressure. */
+  perSecond: Float64Array;
+}
+
 /** Slices first .. last, in which much was lost. */
 export interface Stretch {
   first: number;

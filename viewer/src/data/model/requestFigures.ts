@@ -32,4 +32,6 @@ export interface RequestFigures {
   heldUp: Float64Array;
   /** What it waited for most; "" if it did not wait. */
   reason: string[];
+  /** By reason: seconds that each lost to it. */
+  lost: Map<string, Float64Array>;
 }

@@ -14,6 +14,8 @@ export interface TraceFiles {
   name: string;
   steps: TraceSource | null;
   requests: TraceSource | null;
+  /** Moments that somebody marked. */
+  markers?: TraceSource | null;
   /** The whole steps file, of which `steps` may be the beginning as long as the rest is on its way. */
   whole?: Promise<TraceSource>;
   /** A requests file that is still on its way; null: there is none. */

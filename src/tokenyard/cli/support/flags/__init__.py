@@ -6,6 +6,13 @@ nothing heavy; what a sub-command does stands in the module of its name.
 
 from __future__ import annotations
 
+from tokenyard.cli.support.flags.known import (
+    AccuracyCommand,
+    DescribeCommand,
+    ImportCommand,
+    ParityCommand,
+    WorkloadsCommand,
+)
 from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
 from tokenyard.cli.support.flags.replays import (
     CompareCommand,
@@ -15,20 +22,15 @@ from tokenyard.cli.support.flags.replays import (
     SplitCommand,
     UpgradeCommand,
 )
-from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, ServeCommand
+from tokenyard.cli.support.flags.serving import EmulateCommand, EngineFlags, FrontFlags, HeadroomCommand, ServeCommand
 from tokenyard.cli.support.flags.traces import (
-    AccuracyCommand,
     ConvertCommand,
-    DescribeCommand,
     ExportCommand,
-    ImportCommand,
-    ParityCommand,
     QueryCommand,
     ReportCommand,
     ViewCommand,
     WatchCommand,
     WhyCommand,
-    WorkloadsCommand,
 )
 from tokenyard.cli.support.flags.whatif import WhatIfCommand
 
@@ -44,6 +46,7 @@ __all__ = [
     "EngineFlags",
     "ExportCommand",
     "FrontFlags",
+    "HeadroomCommand",
     "ImportCommand",
     "ParityCommand",
     "PlanCommand",
@@ -73,6 +76,7 @@ Command = (
     | PlanCommand
     | SweepCommand
     | SplitCommand
+    | HeadroomCommand
     | DescribeCommand
     | ParityCommand
     | AccuracyCommand
@@ -98,6 +102,7 @@ COMMANDS: dict[type[Command], str] = {
     WhatIfCommand: "whatif",
     UpgradeCommand: "upgrade",
     PlanCommand: "plan",
+    HeadroomCommand: "headroom",
     SweepCommand: "sweep",
     SplitCommand: "split",
     QueryCommand: "query",

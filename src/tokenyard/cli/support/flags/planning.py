@@ -22,10 +22,14 @@ class SearchFlags(ReplayFlags):
     transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
     speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
-    """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms)."""
+    """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms); with --by also of one class:
+    interactive:ttft_p95=1s batch:e2e_p95=10min."""
+    by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
+    """Judge each class of requests by its own bounds: priority, user, tier, lora_name, prompt_tokens (in ranges), or a
+    field of the requests' own `meta`."""
     price: Annotated[Repeated, Arg(metavar="GPU=PRICE ...", otherwise="none")] = ()
     """Price of one GPU for an hour: h100=2.5 h200=3.4."""
-    processes: int = 1
+    processes: Annotated[int | None, optional("N", "one per core, where that pays")] = None
     """Number of processes that replay in parallel."""
     json: Switch = False
     """Print one JSON object and nothing else."""

@@ -106,7 +106,11 @@ class CompareCommand(ReplayFlags):
     transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
     speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
-    """Count requests within these bounds (of traces: and whether they hold): ttft_p90=500ms, tpot:40 (in ms)."""
+    """Count requests within these bounds (of traces: and whether they hold): ttft_p90=500ms, tpot:40 (in ms); with --by
+    also of one class: interactive:ttft:1000."""
+    by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
+    """Also give figures per class, if policies are compared, and how alike classes are served: priority, user, tier,
+    lora_name, prompt_tokens (in ranges), job_id, or a field of the requests' own `meta`."""
     json: Switch = False
     """Print the comparison as one JSON object and nothing else."""
 

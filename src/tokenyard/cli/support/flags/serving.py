@@ -11,8 +11,6 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 
-__all__ = ["EmulateCommand", "EngineFlags", "FrontFlags", "ServeCommand"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 @with_settings
@@ -115,6 +113,22 @@ class ServeCommand:
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0
     """Number of simulated clients that chat with the model until the server ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadroomCommand:
+    """Say how much GPU memory a deployment leaves, by cause, which steps it is too little for, and what would start."""
+
+    serve: Annotated[Positional[str], Arg(metavar="LINE|FILE")]
+    """What starts the server: "vllm serve MODEL ..." as one text, or a file that holds it (script, manifest, log)."""
+    gpu: Annotated[str | None, optional("NAME", "what the line or the manifest says, else h100")] = None
+    """GPU that it runs on."""
+    vllm_version: Annotated[str | None, optional("VERSION", "the newest")] = None
+    """Version of vLLM whose defaults and memory plan apply."""
+    ignore_unmodelled: Switch = False
+    """Go on where the line has flags that would change the result and are not modelled."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ class WhatIfCommand:
     """What the trace's engine was started with, where the trace does not say: a `vllm serve` line, or a file."""
     recorded_gpu: Annotated[str | None, optional("NAME", "what the trace says")] = None
     """The GPU that the trace was recorded on, where the trace does not say."""
+    by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
+    """Also show each class of requests: priority, lora_name, job_id, prompt_tokens (in ranges)."""
     yes: Switch = False
     """Continue although the replay of the recorded run is off by more than 10 %."""
     json: Switch = False

@@ -1,0 +1,84 @@
+"""A chart as SVG, for a file or a notebook: dots and lines over two axes that begin at 0, and a legend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import floor, log10
+
+COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
+"""Told apart by most who see colours differently; the order in the legend tells the rest."""
+_WIDTH, _HEIGHT = 720, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 170, 40, 60
+_MIDDLE_X, _MIDDLE_Y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
+
+
+class Chart:
+    """Takes marks by their values, in the order in which they are to be drawn; ``str`` gives the drawing."""
+
+    def __init__(
+        self, title: str, across: str, up: str, size: tuple[float, float], places: Mapping[float, str] | None = None
+    ) -> None:
+        """``across`` and ``up`` name the axes, which end at ``size``; ``places``: what is written along the first."""
+        self._size = size
+        self._entries = 0
+        box = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" font-family="sans-serif" font-size="12"'
+        self._parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
+            f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+            f'<text x="{_LEFT}" y="22" font-size="14">{escape(title)}</text>',
+        ]
+        for value in _ticks(size[1]):
+            y = self._at(0, value)[1]
+            self._parts += [
+                f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>',
+                _text(_LEFT - 8, y + 4, f"{value:g}", "end"),
+            ]
+        for value, said in (places or {value: f"{value:g}" for value in _ticks(size[0])}).items():
+            self._parts.append(_text(self._at(value, 0)[0], _HEIGHT - _BOTTOM + 18, said, "middle"))
+        self._parts.append(_text(_MIDDLE_X, _HEIGHT - 14, across, "middle"))
+        self._parts.append(_text(18, _MIDDLE_Y, up, "middle", f' transform="rotate(-90 18 {_MIDDLE_Y:.0f})"'))
+
+    def legend(self, said: str, colour: str) -> None:
+        """Add an entry."""
+        y = _TOP + 18 * self._entries
+        self._entries += 1
+        self._parts.append(f'<circle cx="{_WIDTH - _RIGHT + 18}" cy="{y}" r="4" fill="{colour}"/>')
+        self._parts.append(_text(_WIDTH - _RIGHT + 28, y + 4, said))
+
+    def dot(self, x: float, y: float, colour: str, said: str = "") -> None:
+        """Draw one; ``said`` is told where it is pointed at."""
+        at = self._at(x, y)
+        told = f"<title>{escape(said)}</title>" if said else ""
+        self._parts.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="4" fill="{colour}">{told}</circle>')
+
+    def ring(self, x: float, y: float, colour: str) -> None:
+        """Draw one around a dot."""
+        at, stroke = self._at(x, y), f'stroke="{colour}" stroke-width="3"'
+        self._parts.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="8" fill="none" {stroke}/>')
+
+    def line(self, points: Sequence[tuple[float, float]], colour: str, *, is_dashed: bool = False) -> None:
+        """Draw one from point to point."""
+        corners = " ".join("{:.1f},{:.1f}".format(*self._at(*point)) for point in points)
+        dashes = ' stroke-dasharray="4 3"' if is_dashed else ""
+        self._parts.append(f'<polyline points="{corners}" fill="none" stroke="{colour}" stroke-width="1.5"{dashes}/>')
+
+    def __str__(self) -> str:
+        return "\n".join((*self._parts, "</svg>", ""))
+
+    def _at(self, x: float, y: float) -> tuple[float, float]:
+        right, top = self._size
+        return (
+            _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / right,
+            _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(y, 0.0) / top,
+        )
+
+
+def _text(x: float, y: float, said: str, anchor: str = "start", more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{escape(said)}</text>'
+
+
+def _ticks(top: float) -> list[float]:
+    power = 10.0 ** floor(log10(top))
+    step = next(step * power for step in (0.1, 0.2, 0.5, 1.0, 2.0) if top / (step * power) <= 8)
+    return [i * step for i in range(int(top / step) + 1)]

@@ -1,0 +1,411 @@
+"""From metrics alone: a workload with the same lengths, arrivals and hits, and what that hour was short of."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from itertools import pairwise
+from math import inf, sqrt
+from operator import itemgetter
+from os import PathLike
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.files import read_input
+from tokenyard.redaction import hidden_users
+from tokenyard.workload.logs.logged import LoggedRequest
+from tokenyard.workload.logs.reading import requests_of
+from tokenyard.workload.record import Remark, Workload
+from tokenyard.workload.scrapes import MOST_BYTES, Numbers, Scrapes, read_scrapes
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The answer.
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What held requests back; programs go by ``code``."""
+
+    code: str
+    """``kv_blocks``, ``max_num_seqs``, ``token_budget``, ``deferred``, ``unclear``, ``nothing``; ``preemptions``,
+    ``hits``."""
+    text: str
+
+
+class ServedHour(Answer, msgspec.Struct, frozen=True, kw_only=True):
+    """What metrics say of a time in which a server was watched."""
+
+    printer = "tokenyard.questions.printing.metrics:print_metrics"
+
+    source: str
+    seconds: float
+    scrapes: int
+    engines: int
+    requests: int
+    """That came, those under way at the start included."""
+    finished: int
+    requests_per_s: float
+    mean_prompt_tokens: float | None
+    mean_output_tokens: float | None
+    hit_rate: float | None
+    """Share of prompt tokens found in the prefix cache."""
+    kv_use_mean: float
+    kv_use_max: float
+    running_max: float
+    waiting_max: float
+    waiting_share: float
+    """Share of the moments at which a request waited."""
+    preemptions: int
+    ttft_mean_s: float | None
+    queue_mean_s: float | None
+    tpot_mean_s: float | None
+    e2e_mean_s: float | None
+    findings: list[Finding]
+    """What it was short of, the worst first."""
+    unknown: list[str]
+    """What metrics cannot tell."""
+
+    def summary(self) -> str:
+        return f"{self.requests:,} requests in {self.seconds:,.0f} s: {self.findings[0].text}"
+
+    def as_table(self) -> RowTable:
+        """One row per finding: ``code``, ``text``."""
+        return table_from("findings", [{"code": each.code, "text": each.text} for each in self.findings])
+
+
+_UNKNOWN = (
+    "when within a scrape's interval a request came: arrivals are spread over it by chance",
+    "which answer belongs to which prompt: lengths are drawn apart, so long prompts may have had long answers",
+    "which prompts begin alike: hits come from one prefix, as long as it takes",
+    "lengths within a bucket of a histogram: they have its mean (--skip-refused where one is beyond max_model_len)",
+    "priorities, sessions, users and images; and what happened between two scrapes",
+)
+
+
+def read_metrics(
+    source: str | PathLike[str], *, model_name: str | None = None, seed: int = 0
+) -> tuple[Workload, ServedHour]:
+    """A workload like the one that a server's metrics are of, and what they say of it.
+
+    ``source``: a file of scrapes, or of Prometheus' answers to range queries. Raises WorkloadError if it holds no
+    requests, ConfigError where several models are served and none is named.
+    """
+    path = Path(source)
+    return _read(read_scrapes(read_input(path, MOST_BYTES), path.name, model_name), seed)
+
+
+def _read(scrapes: Scrapes, seed: int) -> tuple[Workload, ServedHour]:
+    workload = _workload(scrapes, seed)
+    return workload, _hour(scrapes, workload)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The workload: arrivals by what finished and what was under way, lengths by their histograms.
+
+_FINISHED = "vllm:request_success_total"
+
+
+def _workload(scrapes: Scrapes, seed: int) -> Workload:
+    rng = np.random.default_rng(seed)
+    moments = _arrivals(scrapes, rng)
+    count = len(moments)
+    if not count:
+        raise WorkloadError(scrapes.source, 0, "no request came or ended between the first scrape and the last")
+    lengths = _Lengths(scrapes, count)
+    answers, prompts = lengths.drawn("vllm:request_generation_tokens"), lengths.drawn("vllm:request_prompt_tokens")
+    if answers is None or prompts is None:
+        raise WorkloadError(scrapes.source, 0, "no request ended between the scrapes: how long they are is unknown")
+    computed = lengths.drawn("vllm:request_prefill_kv_computed_tokens")
+    cached = _cached(_hit_rate(scrapes) or 0.0, prompts, computed)
+    decodes = scrapes.histogram("vllm:request_decode_time_seconds").sums
+    tokens = scrapes.histogram("vllm:request_generation_tokens").sums
+    paces = np.append(decodes / np.maximum(tokens, 1.0), 0.0)
+    begun: list[tuple[float, LoggedRequest]] = []
+    for (begin, end), until, pace in zip(lengths.stretches, [*scrapes.times[1:], inf], paces, strict=True):
+        mine, theirs = rng.permutation(np.arange(begin, end)), rng.permutation(np.arange(begin, end))
+        begun += [
+            (until - pace * answers[j], LoggedRequest(None, int(prompts[i]), int(answers[j]), int(cached[i])))
+            for i, j in zip(mine, theirs, strict=True)
+        ]
+    logged = [request for _, request in sorted(begun, key=itemgetter(0))]  # who came first has begun first
+    made = f"made of metrics, {len(scrapes.times):,} scrapes in {scrapes.times[-1]:,.0f} s"
+    notes = [Remark("metrics", f"{made}; unknown: {each}") for each in _UNKNOWN]
+    name = Path(scrapes.source).stem or "metrics"
+    arrived = list(zip(moments.tolist(), logged, strict=True))
+    return Workload(name, requests_of(arrived, name, seed), notes=notes, kind="prometheus")
+
+
+def _arrivals(scrapes: Scrapes, rng: np.random.Generator) -> Numbers:
+    """Moments, ascending: who is under way at the start comes at once; the others are spread over their interval.
+
+    Nothing counts arrivals: they are those that finished, and by how much more were under way.
+    """
+    load = scrapes.gauge("vllm:num_requests_running") + scrapes.gauge("vllm:num_requests_waiting")
+    came = np.maximum.accumulate(load[0] + np.concatenate(([0.0], np.cumsum(scrapes.rise(_FINISHED)))) + load - load[0])
+    counts = np.diff(np.rint(came).astype(np.int64))
+    first = np.zeros(round(float(load[0])))
+    spread = [
+        rng.uniform(begin, end, int(count))
+        for begin, end, count in zip(scrapes.times[:-1], scrapes.times[1:], counts, strict=True)
+    ]
+    return np.concatenate((first, *(np.sort(each) for each in spread)))
+
+
+class _Lengths:
+    """Lengths by the histograms of finished requests, interval by interval.
+
+    Within an interval they fill the buckets as they were filled, with the mean that it had, ascending. Those that had
+    not ended have lengths of all the others.
+    """
+
+    def __init__(self, scrapes: Scrapes, count: int) -> None:
+        self._scrapes = scrapes
+        ended = np.rint(scrapes.rise("vllm:request_generation_tokens_count")).astype(np.int64)
+        borders = np.minimum(np.concatenate(([0], np.cumsum(ended))), count)
+        self._borders = [*borders.tolist(), count]
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """First and last row (exclusive) of each interval, then of those that had not ended."""
+        return list(pairwise(self._borders))
+
+    def drawn(self, name: str) -> Numbers | None:
+        """A length for each row; None if nothing was counted."""
+        bounds, counts, sums = self._scrapes.histogram(name)
+        if not counts.sum():
+            return None
+        every = counts.sum(axis=1), float(sums.sum())
+        parts = []
+        for i, (begin, end) in enumerate(self.stretches):
+            filled, total = (counts[:, i], float(sums[i])) if i < len(sums) and counts[:, i].sum() else every
+            parts.append(_filling(bounds, filled, total, end - begin))
+        return np.concatenate(parts)
+
+
+_HALVINGS = 40
+
+
+def _filling(bounds: Numbers, counts: Numbers, total: float, count: int) -> Numbers:
+    """So many lengths that fill the buckets as counted, with the same mean; ascending."""
+    ends = np.cumsum(counts) / counts.sum()
+    places = (np.arange(count) + 0.5) / max(count, 1)
+    bucket = np.minimum(np.searchsorted(ends, places), len(bounds) - 1)
+    begins, lows = np.concatenate(([0.0], ends[:-1])), np.concatenate(([0.0], bounds[:-1]))
+    highs = np.where(np.isfinite(bounds), bounds, 2 * np.maximum(lows, 1.0))
+    within = np.clip((places - begins[bucket]) / np.maximum(ends[bucket] - begins[bucket], 1e-12), 0, 1)
+
+    def bent(bend: float) -> Numbers:
+        values: Numbers = np.ceil(lows[bucket] + (highs[bucket] - lows[bucket]) * within**bend)
+        least: Numbers = np.maximum(lows[bucket] + 1, 1)
+        return np.maximum(values, least)
+
+    low, high = 0.01, 100.0
+    for _ in range(_HALVINGS if count else 0):
+        middle = sqrt(low * high)
+        low, high = (middle, high) if bent(middle).mean() > total / counts.sum() else (low, middle)
+    return bent(sqrt(low * high))
+
+
+def _cached(rate: float, prompts: Numbers, computed: Numbers | None) -> Numbers:
+    """Tokens of each prompt that the prefix cache had, as far as histograms tell: the rate is that of the counters."""
+    cached = prompts * rate if computed is None else np.clip(prompts - computed, 0, None)
+    missing = rate * prompts.sum() / cached.sum() if cached.sum() else 0.0
+    return np.minimum(cached * missing, prompts - 1)
+
+
+def _hit_rate(scrapes: Scrapes) -> float | None:
+    asked = float(scrapes.rise("vllm:prefix_cache_queries_total").sum())
+    return float(scrapes.rise("vllm:prefix_cache_hits_total").sum()) / asked if asked else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the hour was short of.
+
+_FULL = 0.9
+"""KV use from which on memory holds requests back: the head of the queue needs more than a block."""
+_AT_MOST = 0.98
+"""As many run as ever did."""
+_PREFILL = 512
+"""Steps of fewer tokens are no prompts' doing."""
+_MUCH = 0.5
+_RARE = 0.02
+
+
+def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
+    running, waiting = scrapes.gauge("vllm:num_requests_running"), scrapes.gauge("vllm:num_requests_waiting")
+    kv = scrapes.gauge("vllm:kv_cache_usage_perc", np.nanmean)
+    finished = scrapes.rise(_FINISHED)
+    return ServedHour(
+        source=scrapes.source,
+        seconds=float(scrapes.times[-1]),
+        scrapes=len(scrapes.times),
+        engines=scrapes.num_engines,
+        requests=len(workload),
+        finished=int(finished.sum()),
+        requests_per_s=len(workload) / float(scrapes.times[-1]),
+        mean_prompt_tokens=scrapes.mean("vllm:request_prompt_tokens"),
+        mean_output_tokens=scrapes.mean("vllm:request_generation_tokens"),
+        hit_rate=_hit_rate(scrapes),
+        kv_use_mean=float(kv.mean()),
+        kv_use_max=float(kv.max()),
+        running_max=float(running.max()),
+        waiting_max=float(waiting.max()),
+        waiting_share=float((waiting > 0).mean()),
+        preemptions=int(scrapes.rise("vllm:num_preemptions_total").sum()),
+        ttft_mean_s=scrapes.mean("vllm:time_to_first_token_seconds"),
+        queue_mean_s=scrapes.mean("vllm:request_queue_time_seconds"),
+        tpot_mean_s=scrapes.mean("vllm:request_time_per_output_token_seconds"),
+        e2e_mean_s=scrapes.mean("vllm:e2e_request_latency_seconds"),
+        findings=_findings(scrapes, running, waiting, kv),
+        unknown=list(_UNKNOWN),
+    )
+
+
+def _findings(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers) -> list[Finding]:
+    found = [_shortage(scrapes, running, waiting, kv)]
+    preempted, finished = scrapes.rise("vllm:num_preemptions_total").sum(), scrapes.rise(_FINISHED).sum()
+    if preempted > _RARE * max(finished, 1):
+        text = f"{preempted:,.0f} preemptions for {finished:,.0f} requests: running ones lost their KV and began again"
+        found.append(Finding(code="preemptions", text=text))
+    halves = np.array_split(np.arange(len(scrapes.times) - 1), 2)
+    asked, hits = (scrapes.rise(f"vllm:prefix_cache_{name}_total") for name in ("queries", "hits"))
+    rates = [float(hits[half].sum() / asked[half].sum()) if asked[half].sum() else 0.0 for half in halves]
+    if rates[0] > 0 and rates[1] < rates[0] * (1 - _MUCH / 2):
+        text = f"prefix hits fell from {rates[0]:.0%} in the first half to {rates[1]:.0%} in the second"
+        found.append(Finding(code="hits", text=text))
+    return found
+
+
+def _shortage(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers) -> Finding:
+    """What held requests back, by what stood at its limit while they waited."""
+    busy = waiting > 0
+    if busy.mean() <= _RARE:
+        text = f"nothing was short: a request waited at {busy.mean():.0%} of the moments"
+        return Finding(code="nothing", text=text)
+    most = float(running.max())
+    full, seats = float((kv[busy] >= _FULL).mean()), float((running[busy] >= _AT_MOST * most).mean())
+    when = f"requests waited at {busy.mean():.0%} of the moments, {waiting[busy].mean():,.0f} on average"
+    stood = f"KV stood at {float(np.median(kv[busy])):.0%}"
+    largest, heavy = _heavy_steps(scrapes, busy)
+    if largest >= _PREFILL and heavy >= _MUCH:
+        text = (
+            f"{when}, while {heavy:.0%} of the steps had {largest / 2:,.0f} to {largest:,.0f} tokens: prompts fill them"
+        )
+        return Finding(code="token_budget", text=f"{text} (max_num_batched_tokens)")
+    if full >= _MUCH:
+        return Finding(code="kv_blocks", text=f"{when}, while {stood}: KV memory was full")
+    if _deferred(scrapes) > _MUCH:
+        text = f"{when}, most of them deferred (a load, a grammar, an adapter), while {stood}"
+        return Finding(code="deferred", text=text)
+    if seats >= _MUCH:
+        text = f"{when}, while {stood} and {most:,.0f} ran, never more: max_num_seqs"
+        return Finding(code="max_num_seqs", text=text)
+    text = (
+        f"{when}, while {stood} and fewer ran than the {most:,.0f} of other times: none of the limits that metrics show"
+    )
+    return Finding(code="unclear", text=text)
+
+
+def _heavy_steps(scrapes: Scrapes, busy: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """Bound of the bucket of the largest steps, and which share of the steps are in it while requests waited."""
+    steps = scrapes.histogram("vllm:iteration_tokens_total")
+    counts = steps.counts[:, busy[1:] | busy[:-1]].sum(axis=1)
+    known = np.flatnonzero((counts > _RARE * counts.sum()) & np.isfinite(steps.bounds))
+    return (float(steps.bounds[known[-1]]), float(counts[known[-1]] / counts.sum())) if len(known) else (0.0, 0.0)
+
+
+def _deferred(scrapes: Scrapes) -> float:
+    """Share of those that wait that wait for something of their own."""
+    parts = scrapes.part_means("vllm:num_requests_waiting_by_reason")
+    total = sum(parts.values())
+    return parts.get("deferred", 0.0) / total if total else 0.0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From an address: Prometheus' range, or a server scraped for a while.
+
+_PATIENCE_S = 30.0
+_MOST_STEPS = 11_000
+"""Prometheus answers with no more points of a series."""
+
+
+def scraped(
+    url: str,
+    *,
+    last: float,
+    step: float,
+    model_name: str | None = None,
+    seed: int = 0,
+    now: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    advance: Callable[[], None] = lambda: None,
+) -> tuple[Workload, ServedHour]:
+    """The last seconds that Prometheus knows, at steps; of an address that ends in ``/metrics`` the next, scraped now.
+
+    Raises ConfigError for an address that does not answer, WorkloadError for an answer without requests.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError("prometheus", hidden_users(url), "give an http address without a user or password, or a file")
+    if not 0 < step < last:
+        raise ConfigError("step", step, "must be above 0 and shorter than the range (--last)")
+    if parts.path.endswith("/metrics"):
+        data = _scrape(url, last, step, now, sleep, advance)
+    else:
+        if last / step > _MOST_STEPS:
+            raise ConfigError("step", step, f"Prometheus answers with {_MOST_STEPS:,} points at most: make it longer")
+        end = now()
+        asked = {"query": '{__name__=~"vllm:.*"}', "start": end - last, "end": end, "step": step}
+        data = _fetched(f"{url.rstrip('/')}/api/v1/query_range?{urlencode(asked)}")
+    return _read(read_scrapes(data, parts.hostname, model_name), seed)
+
+
+def _scrape(
+    url: str,
+    last: float,
+    step: float,
+    now: Callable[[], float],
+    sleep: Callable[[float], None],
+    advance: Callable[[], None],
+) -> bytes:
+    texts: list[bytes] = []
+    begin = now()
+    while True:
+        moment = now()
+        texts.append(f"# scraped_at {moment:.6f}\n".encode() + _fetched(url) + b"\n")
+        advance()
+        if moment - begin >= last or sum(map(len, texts)) > MOST_BYTES:
+            return b"".join(texts)
+        sleep(max(step - (now() - moment), 0.0))
+
+
+def _fetched(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=_PATIENCE_S) as answer:
+            data: bytes = answer.read(MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        raise ConfigError("prometheus", url, f"answers {error.code}: {_why(error)}") from None
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise ConfigError("prometheus", url, f"does not answer: {reason}") from None
+    if len(data) > MOST_BYTES:
+        raise ConfigError(
+            "prometheus", url, f"answers with more than {MOST_BYTES >> 20} MiB: ask for less (--last, --step)"
+        )
+    return data
+
+
+def _why(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(10_000)).get("error", error.reason))
+    except (OSError, ValueError, AttributeError):
+        return str(error.reason)

@@ -1,0 +1,214 @@
+"""vLLM's metrics over time: scrapes of its ``/metrics``, or what Prometheus answers of a range, as columns.
+
+Read are: texts in Prometheus' exposition format, one scrape after another, each begun by ``# scraped_at UNIX_SECONDS``
+or with times behind its samples; and the JSON that Prometheus answers ``/api/v1/query_range`` with, one answer or a
+line each. Counters may start again from 0, and several engines are added up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError, WorkloadError
+
+Numbers = npt.NDArray[np.float64]
+
+MOST_BYTES = 256 << 20
+"""Of a file, or of an answer."""
+_MOST_SERIES = 100_000
+_SAMPLE = re.compile(r"(vllm:\w{1,100})(?:\{([^}]{0,4000})\})?[ \t]+(\S{1,40})(?:[ \t]+(-?[0-9]{1,16}))?[ \t]*")
+_LABEL = re.compile(r'(\w{1,60})="((?:[^"\\]|\\.){0,400})"')
+_SCRAPED = re.compile(r"# scraped_at ([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*")
+_OWN = ("le", "finished_reason", "reason", "position")
+"""Labels that tell parts of a metric apart; the others tell engines apart."""
+_NOW_CALLED = {"vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc"}
+
+_Key = tuple[str, str, str]
+"""Name, part, engine."""
+
+
+class Histogram(NamedTuple):
+    """What a histogram counted between two moments."""
+
+    bounds: Numbers
+    """Upper bounds of its buckets, ascending, the last infinite; shape ``[b]``."""
+    counts: Numbers
+    """In each bucket and interval; shape ``[b, n - 1]``."""
+    sums: Numbers
+    """Of what was counted, in each interval; shape ``[n - 1]``."""
+
+
+class Scrapes:
+    """Metrics at some moments, oldest first."""
+
+    def __init__(self, source: str, samples: Mapping[_Key, Mapping[float, float]]) -> None:
+        """``samples``: what was seen of each series, by moment in seconds. Raises WorkloadError for too few."""
+        self.source = source
+        moments = sorted({moment for series in samples.values() for moment in series})
+        if len(moments) < 2:
+            found = "one moment" if moments else "none of vLLM's metrics (vllm:...)"
+            raise WorkloadError(source, 0, f"holds {found}: rates need two scrapes or more, or a range of Prometheus'")
+        self.times = np.array(moments) - moments[0]
+        """Seconds since the first; shape ``[n]``."""
+        self._series: dict[str, dict[tuple[str, str], Numbers]] = {}
+        for (name, part, engine), seen in samples.items():
+            column = np.array([seen.get(moment, np.nan) for moment in moments])
+            self._series.setdefault(name, {})[part, engine] = column
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._series
+
+    @property
+    def num_engines(self) -> int:
+        """Those that say how many requests they run; one where none does."""
+        return max(len({engine for _, engine in self._series.get("vllm:num_requests_running", ())}), 1)
+
+    def gauge(self, name: str, how: Callable[..., Any] = np.nansum) -> Numbers:
+        """Of all engines: their sum, or their mean with ``how=np.nanmean``; shape ``[n]``, 0 where nothing is known."""
+        columns = [_filled(column) for column in self._series.get(name, {}).values()]
+        return np.nan_to_num(how(np.stack(columns), axis=0)) if columns else np.zeros(len(self.times))
+
+    def part_means(self, name: str) -> dict[str, float]:
+        """The mean of each part of a gauge over time, of all engines."""
+        means: dict[str, float] = {}
+        for (part, _), column in self._series.get(name, {}).items():
+            means[part] = means.get(part, 0.0) + float(np.nan_to_num(_filled(column)).mean())
+        return means
+
+    def parts(self, name: str) -> dict[str, Numbers]:
+        """By how much each part of a counter rose between two moments, of all engines; shape ``[n - 1]`` each."""
+        rises: dict[str, Numbers] = {}
+        for (part, _), column in self._series.get(name, {}).items():
+            rises[part] = rises.get(part, np.zeros(len(self.times) - 1)) + _rises(column)
+        return rises
+
+    def rise(self, name: str) -> Numbers:
+        """The same of all its parts together."""
+        return sum(self.parts(name).values(), np.zeros(len(self.times) - 1))
+
+    def histogram(self, name: str) -> Histogram:
+        """What a histogram counted between two moments."""
+        rises = {float(part): rise for part, rise in self.parts(f"{name}_bucket").items()}
+        bounds = np.array(sorted(rises))
+        at_most = np.stack([rises[bound] for bound in bounds]) if len(bounds) else np.zeros((0, len(self.times) - 1))
+        return Histogram(bounds, np.diff(at_most, axis=0, prepend=0.0).clip(0), self.rise(f"{name}_sum"))
+
+    def mean(self, name: str) -> float | None:
+        """Of a histogram over all of the time; None if nothing was counted."""
+        count = float(self.rise(f"{name}_count").sum())
+        return float(self.rise(f"{name}_sum").sum()) / count if count else None
+
+
+def _filled(column: Numbers) -> Numbers:
+    """What was seen last, where a moment has nothing."""
+    seen = np.where(np.isnan(column), 0, np.arange(len(column)))
+    return column[np.maximum.accumulate(seen)]
+
+
+def _rises(column: Numbers) -> Numbers:
+    """A counter that falls has begun again: then it has risen from 0. What is there from the start has not risen."""
+    filled = _filled(column)
+    steps = np.diff(filled)
+    steps = np.where(steps < 0, filled[1:], steps)
+    return np.nan_to_num(steps)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading: text of scrapes, or Prometheus' JSON.
+
+
+def read_scrapes(data: bytes, source: str, model_name: str | None = None) -> Scrapes:
+    """Whatever of the two it is. Raises WorkloadError; ConfigError if several models are served and none is named."""
+    text = data.decode("utf-8", "replace")
+    found = _of_answers(text, source) if text.lstrip().startswith(("{", "[")) else _of_texts(text, source)
+    samples: dict[_Key, dict[float, float]] = {}
+    models: set[str] = set()
+    for name, labels, moment, value in found:
+        model = labels.get("model_name", "")
+        models.add(model)
+        if model_name is not None and model != model_name:
+            continue
+        part = next((labels[own] for own in _OWN if own in labels), "")
+        engine = ",".join(f"{key}={labels[key]}" for key in sorted(labels) if key not in _OWN)
+        series = samples.setdefault((_NOW_CALLED.get(name, name), part, engine), {})
+        series[moment] = value
+        if len(samples) > _MOST_SERIES:
+            raise WorkloadError(source, 0, f"holds more than {_MOST_SERIES:,} series: ask for one job or one model")
+    named = sorted(filter(None, models))
+    if model_name is None and len(named) > 1:
+        raise ConfigError("model_name", "", f"{len(named)} models are served: name one of {', '.join(named[:6])}")
+    if model_name is not None and model_name not in models:
+        raise ConfigError("model_name", model_name, f"there is: {', '.join(named[:6]) or 'none'}")
+    return Scrapes(source, samples)
+
+
+_Sample = tuple[str, Mapping[str, str], float, float]
+
+
+def _of_texts(text: str, source: str) -> Iterator[_Sample]:
+    scraped: float | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("#"):
+            found = _SCRAPED.fullmatch(line)
+            scraped = float(found[1]) if found else scraped
+            continue
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None:
+            continue
+        moment = scraped if sample[4] is None else int(sample[4]) / 1e3
+        if moment is None:
+            fix = "says no time of its scrape: write a line `# scraped_at UNIX_SECONDS` before each"
+            raise WorkloadError(source, number, fix)
+        value = _number(sample[3])
+        if value is not None:
+            yield sample[1], dict(_LABEL.findall(sample[2] or "")), moment, value
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if np.isnan(value) else value
+
+
+def _of_answers(text: str, source: str) -> Iterator[_Sample]:
+    for result in _results(text, source):
+        if not isinstance(result, dict) or not isinstance(result.get("metric"), dict):
+            continue
+        labels = {str(key): str(value) for key, value in result["metric"].items()}
+        name = labels.pop("__name__", "")
+        if not name.startswith("vllm:"):
+            continue
+        pairs = result.get("values") or ([result["value"]] if "value" in result else [])
+        for pair in pairs if isinstance(pairs, list) else ():
+            if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int | float):
+                value = _number(str(pair[1]))
+                if value is not None:
+                    yield name, labels, float(pair[0]), value
+
+
+def _results(text: str, source: str) -> Iterator[Any]:
+    """Of one answer, of a list of them, or of one in each line."""
+    try:
+        answers: Iterable[Any] = [msgspec.json.decode(text)]
+    except msgspec.DecodeError:
+        try:
+            answers = [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+        except msgspec.DecodeError as error:
+            raise WorkloadError(source, 0, f"is no JSON of Prometheus': {error}") from None
+    for answer in answers:
+        for each in answer if isinstance(answer, list) else [answer]:
+            if isinstance(each, dict) and each.get("status") == "error":
+                raise WorkloadError(source, 0, f"Prometheus answered with an error: {each.get('error')}")
+            data = each.get("data") if isinstance(each, dict) else None
+            found = (
+                data.get("result") if isinstance(data, dict) else each.get("result") if isinstance(each, dict) else None
+            )
+            yield from found if isinstance(found, list) else ()

@@ -1,0 +1,93 @@
+"""Requests in groups are what `tokenyard run --by` prints; a group leads to its requests; columns can be chosen."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tokenyard.explain.render.units import count, duration, milliseconds
+from viewer_sample import PRESSURE, crowded
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A trace, and what the terminal says of its classes."""
+    folder = tmp_path_factory.mktemp("groups")
+    (folder / "crowded.jsonl").write_text(crowded())
+    asked = ["--no-async-scheduling", "--trace", str(folder / "run"), "--by=prompt_tokens", "--advice=none", "--json"]
+    command = [sys.executable, "-m", "tokenyard.cli.main", "run", str(folder / "crowded.jsonl"), *PRESSURE, *asked]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return folder / "run", json.loads(told)["classes"]
+
+
+def test_groups_are_the_classes_of_the_terminal(open_files: Open, run: tuple[Path, list[dict[str, Any]]]) -> None:
+    trace, classes = run
+    page = open_files(trace, state="tab=requests&show=groups&group=prompt")
+    page.locator(".group-table tbody tr").first.wait_for()
+    heads = page.locator(".group-table thead th").all_inner_texts()
+    shown = {}
+    for line in page.locator(".group-table tbody tr").all():
+        cells = [cell.strip() for cell in line.locator("th, td").all_inner_texts()]
+        shown[cells[0]] = dict(
+            zip((re.sub(r"\s*[↓↑]\s*$", "", head).strip() for head in heads[1:]), cells[1:], strict=True)
+        )
+    assert len(classes) > 1
+    assert set(shown) == {each["name"].removeprefix("prompt_tokens ") for each in classes}
+    for each in classes:
+        group = shown[each["name"].removeprefix("prompt_tokens ")]
+        assert group["requests"] == count(each["requests"])
+        assert group["prompt tokens"] == count(each["prompt_tokens"])
+        assert group["output tokens"] == count(each["output_tokens"])
+        assert group["preempted"] == count(each["preemptions"])
+        assert group["waited"] == duration(each["waited_s"])
+        assert group["mostly for"].endswith(each["waited_for"])
+        for head, figures in (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms")):
+            assert group[f"{head} p99"] == milliseconds(each[figures]["p99"])
+            assert group[f"{head} p50"] == milliseconds(each[figures]["p50"])
+
+
+def test_a_group_leads_to_its_requests(open_files: Open, run: tuple[Path, list[dict[str, Any]]]) -> None:
+    trace, classes = run
+    page = open_files(trace, state="tab=requests&show=groups&group=prompt")
+    page.get_by_role("columnheader", name="requests", exact=True).get_by_role("button").click()
+    first = page.locator(".group-table tbody tr").first
+    assert first.locator("td.number").first.inner_text() == count(max(each["requests"] for each in classes))
+    name = first.locator("th").inner_text()
+    requests = first.locator("td.number").first.inner_text()
+    first.get_by_role("button", name=name).click()
+    expect(page.locator(".table-sum")).to_contain_text(f"{requests} requests")
+    assert page.get_by_label("Filter", exact=True).input_value().startswith("prompt:")
+
+
+def test_columns_can_be_chosen_and_the_address_keeps_them(
+    open_files: Open, run: tuple[Path, list[dict[str, Any]]]
+) -> None:
+    page = open_files(run[0], state="tab=requests&show=table")
+    page.get_by_text("Columns (").click()
+    page.get_by_label("job", exact=True).check()
+    page.get_by_label("E2E", exact=True).uncheck()
+    expect(page.get_by_role("columnheader", name="job")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="E2E")).to_have_count(0)
+    page.wait_for_timeout(400)
+    state = page.evaluate("location.hash").removeprefix("#")
+    again = open_files(run[0], state=state)
+    expect(again.get_by_role("columnheader", name="job")).to_be_visible()
+    expect(again.get_by_role("columnheader", name="E2E")).to_have_count(0)
+    again.get_by_text("Columns (").click()
+    again.get_by_label("for token_budget").check()
+    again.get_by_role("columnheader", name="for token_budget").get_by_role("button").click()
+    expect(again.get_by_role("columnheader", name="for token_budget")).to_have_attribute("aria-sort", "descending")

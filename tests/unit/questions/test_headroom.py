@@ -1,0 +1,83 @@
+"""Head-room: parts add up to the budget, limits are those with which it starts, dangerous steps are those too large."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tokenyard as ty
+from tokenyard.cli.main import main
+from tokenyard.errors import NoStartError
+
+SMALL = ty.Deployment("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 16384", gpu="rtx4090")
+LARGE = ty.Deployment(
+    "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4 --max-num-batched-tokens 16384 --gpu-memory-utilization 0.95", gpu="h100"
+)
+
+
+@pytest.mark.parametrize("deployment", [SMALL, LARGE])
+def test_parts_and_kv_are_the_budget(deployment: ty.Deployment) -> None:
+    room = ty.headroom(deployment)
+    budget = room.total - room.outside
+    assert sum(each.likely for each in room.parts) + room.kv_likely == budget
+    assert sum(each.most for each in room.parts) + room.kv_least == budget
+    settled = deployment.resolve().settled
+    assert 0 <= room.kv_likely - settled.kv_bytes < settled.plan.bytes_per_block
+    assert room.left_least < room.left_likely < room.outside
+    assert {row["part"] for row in room.as_table()} >= {"weights", "activations", "sampler", "runtime"}
+
+
+def blocks(deployment: ty.Deployment, setting: str, value: int) -> int:
+    """In any case; -1 where it does not start by the estimate."""
+    try:
+        return deployment.with_(**{setting: value}).resolve().settled.fewest_blocks or 0
+    except NoStartError:
+        return -1
+
+
+@pytest.mark.parametrize("setting", ["max_num_seqs", "max_model_len"])
+def test_limits_are_the_last_that_start(setting: str) -> None:
+    limit = next(each for each in ty.headroom(SMALL).limits if each.setting == setting)
+    assert limit.safe is not None
+    assert limit.likely is not None
+    assert limit.safe <= limit.likely
+    assert blocks(SMALL, setting, limit.safe) > 0
+    most = 2048 if setting == "max_num_seqs" else 131_072
+    if limit.safe < most:
+        assert blocks(SMALL, setting, limit.safe + 1) <= 0
+    if limit.likely < most:
+        assert blocks(SMALL, setting, limit.likely + 1) == -1
+
+
+def test_the_safe_utilization_leaves_room_for_every_step() -> None:
+    risky = ty.Deployment("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-batched-tokens 16384", gpu="h100")
+    room = ty.headroom(risky)
+    assert not all(step.fits for step in room.steps)
+    assert room.safe_utilization is not None
+    safe = ty.headroom(risky.with_(gpu_memory_utilization=room.safe_utilization))
+    assert all(step.fits for step in safe.steps)
+    beyond = ty.headroom(risky.with_(gpu_memory_utilization=round(room.safe_utilization + 0.01, 2)))
+    assert not all(step.fits for step in beyond.steps)
+    assert ty.headroom(LARGE).safe_utilization is None  # it would not start with so little
+
+
+def test_memory_that_was_logged_is_taken() -> None:
+    room = ty.headroom(SMALL.with_(kv_cache_memory_bytes=4 << 30))
+    assert room.is_measured
+    assert room.safe_utilization is None
+    assert room.kv_likely == room.kv_least <= 4 << 30
+
+
+def test_what_cannot_start_says_so() -> None:
+    with pytest.raises(NoStartError):
+        ty.headroom(ty.Deployment("vllm serve meta-llama/Llama-3.1-70B-Instruct", gpu="h100"))
+
+
+def test_the_command_prints_the_verdict_first(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm serve Qwen/Qwen3-8B"
+    assert main(["headroom", line, "--gpu", "l40s"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "free once it runs" in first
+    assert main(["headroom", line, "--gpu", "l40s", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "qwen3-8b"

@@ -1,0 +1,221 @@
+"""Metrics alone: the workload made of them is that of the run that was scraped, and what it was short of is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokenyard as ty
+from tokenyard.cli.main import main
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.questions.metrics import ServedHour, read_metrics, scraped
+from tokenyard.workload.scrapes import read_scrapes
+
+prometheus_client = pytest.importorskip("prometheus_client", reason="it is not installed (extra: server)")
+
+from tokenyard.serve.metrics import MetricsObserver  # noqa: E402 - an extra
+
+DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=16384)
+
+
+class Scraped(MetricsObserver):
+    """What a scraper would have written of a replay, every few seconds of its clock."""
+
+    def __init__(self, path: Path, every: float = 2.0) -> None:
+        super().__init__(model_name="m", max_model_len=16384)
+        self._path, self._every, self._next = path, every, 0.0
+        path.write_bytes(b"")
+
+    def step_started(self, ts: float, step: int, state: Any) -> None:
+        while ts >= self._next:
+            self.scrape()
+
+    def scrape(self) -> None:
+        with self._path.open("ab") as file:
+            file.write(b"# scraped_at %.3f\n" % self._next + prometheus_client.generate_latest(self.registry))
+        self._next += self._every
+
+
+def served(path: Path, workload: ty.Workload, deployment: ty.Deployment = DEPLOYMENT) -> ty.RunResult:
+    watching = Scraped(path)
+    run = ty.run(workload, deployment, observer=watching, rows=False)
+    watching.scrape()
+    return run
+
+
+def load(number: int, rate: float, mu: float = 5.0, longest: int = 12_000) -> ty.Workload:
+    w = ty.WorkloadBuilder("load", seed=1)
+    for at in w.poisson(rate=rate, n=number):
+        w.request(at=at, prompt=min(int(w.lognormal(mu, 0.6)) + 1, longest), output=int(w.lognormal(4, 0.5)) + 1)
+    return w.build()
+
+
+def close(one: float, other: float, share: float) -> bool:
+    return abs(one / other - 1) <= share
+
+
+def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
+    workload = load(120, 5.0)
+    run = served(tmp_path / "m.prom", workload, DEPLOYMENT.with_(max_num_seqs=8))
+    made, told = read_metrics(tmp_path / "m.prom")
+    assert len(made) == len(workload) == told.requests == told.finished
+    assert close(made.num_prompt_tokens, workload.num_prompt_tokens, 0.01)
+    assert close(made.num_output_tokens, workload.num_output_tokens, 0.01)
+    for count in range(20, 120, 20):
+        assert abs(made.requests[count].arrival_time - workload.requests[count].arrival_time) < 4
+    again = ty.run(made, DEPLOYMENT.with_(max_num_seqs=8), rows=False).report
+    assert close(again.tpot_ms.mean or 0, run.report.tpot_ms.mean or 1, 0.05)
+    assert close(again.e2e_ms.mean or 0, run.report.e2e_ms.mean or 1, 0.10)
+    assert told.e2e_mean_s == pytest.approx((run.report.e2e_ms.mean or 0) / 1e3, rel=0.001)
+    assert (made, told) != read_metrics(tmp_path / "m.prom", seed=1)
+
+
+def test_hits_come_again(tmp_path: Path) -> None:
+    w = ty.WorkloadBuilder("agents", seed=2)
+    for at in w.poisson(rate=1.0, n=24):
+        session = w.session(at=at)
+        for _ in range(4):
+            session.turn(user=int(w.lognormal(4.5, 0.5)) + 1, output=40)
+    served(tmp_path / "m.prom", w.build())
+    made, told = read_metrics(tmp_path / "m.prom")
+    again = ty.run(made, DEPLOYMENT, rows=False).report
+    assert told.hit_rate is not None
+    assert told.hit_rate > 0.3
+    assert again.prefix_hit_rate.local == pytest.approx(told.hit_rate, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "workload", "settings"),
+    [
+        ("nothing", lambda: load(40, 1.0), {}),
+        ("max_num_seqs", lambda: load(80, 8.0), {"max_num_seqs": 4}),
+        (
+            "kv_blocks",
+            lambda: load(60, 8.0, mu=7.0, longest=4000),
+            {"num_gpu_blocks_override": 600, "max_model_len": 8192},
+        ),
+        ("token_budget", lambda: load(60, 4.0, mu=8.7), {}),
+    ],
+)
+def test_the_shortage_is_what_the_scheduler_recorded(
+    tmp_path: Path, code: str, workload: Callable[[], ty.Workload], settings: dict[str, Any]
+) -> None:
+    run = served(tmp_path / "m.prom", workload(), DEPLOYMENT.with_(**settings))
+    told = read_metrics(tmp_path / "m.prom")[1]
+    recorded = run.report.recorded_reasons
+    lost = max(recorded, key=lambda name: recorded[name].seconds, default="nothing")
+    assert told.findings[0].code == code
+    assert {"kv_full_sequence": "kv_blocks"}.get(lost, lost) == code or code == "nothing"
+
+
+def answer_of(text: bytes) -> bytes:
+    """The same scrapes as Prometheus answers a range query."""
+    series: dict[str, dict[str, Any]] = {}
+    moment = 0.0
+    for line in text.decode().splitlines():
+        if line.startswith("# scraped_at"):
+            moment = float(line.split()[2])
+        elif line.startswith("vllm:"):
+            name, value = line.rsplit(" ", 1)
+            labels = dict(prometheus_labels(name))
+            series.setdefault(name, {"metric": labels, "values": []})["values"].append([moment, value])
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": list(series.values())}}).encode()
+
+
+def prometheus_labels(name: str) -> list[tuple[str, str]]:
+    bare, _, rest = name.partition("{")
+    pairs = [part.split("=", 1) for part in rest.rstrip("}").split(",") if part]
+    return [("__name__", bare), ("instance", "a:8000"), *((key, value.strip('"')) for key, value in pairs)]
+
+
+def test_an_answer_of_prometheus_says_the_same(tmp_path: Path) -> None:
+    served(tmp_path / "m.prom", load(30, 5.0))
+    text = (tmp_path / "m.prom").read_bytes()
+    (tmp_path / "m.json").write_bytes(answer_of(text))
+    by_text, by_answer = (read_metrics(tmp_path / name)[1] for name in ("m.prom", "m.json"))
+    assert by_answer.to_dict() | {"source": ""} == by_text.to_dict() | {"source": ""}
+
+
+def test_counters_may_begin_again_and_engines_are_added() -> None:
+    lines = []
+    for moment, first, second in ((10, 5, 1), (20, 8, 2), (30, 2, 4)):
+        lines += [
+            f"# scraped_at {moment}",
+            f'vllm:num_requests_running{{engine="0"}} {first}',
+            f'vllm:num_requests_running{{engine="1"}} {second}',
+            f'vllm:request_success_total{{engine="0",finished_reason="stop"}} {first}',
+            f'vllm:request_success_total{{engine="1",finished_reason="stop"}} {second}',
+        ]
+    scrapes = read_scrapes("\n".join(lines).encode(), "m")
+    assert scrapes.rise("vllm:request_success_total").tolist() == [4.0, 4.0]
+    assert scrapes.num_engines == 2
+    assert scrapes.gauge("vllm:num_requests_running").tolist() == [6.0, 10.0, 6.0]
+
+
+def test_a_server_is_scraped_and_prometheus_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served(tmp_path / "m.prom", load(30, 5.0))
+    text = (tmp_path / "m.prom").read_bytes()
+    single = iter(text.split(b"# scraped_at")[1:])
+    moments = iter(range(1000))
+    monkeypatch.setattr("tokenyard.questions.metrics._fetched", lambda url: next(single).split(b"\n", 1)[1])
+    told = scraped(
+        "http://127.0.0.1:8000/metrics", last=6, step=1, now=lambda: float(next(moments)), sleep=lambda _: None
+    )[1]
+    assert told.scrapes >= 3
+    asked: list[str] = []
+
+    def answer(url: str) -> bytes:
+        asked.append(url)
+        return answer_of(text)
+
+    monkeypatch.setattr("tokenyard.questions.metrics._fetched", answer)
+    assert scraped("http://127.0.0.1:9090", last=60, step=2)[1].requests == 30
+    assert asked[0].startswith("http://127.0.0.1:9090/api/v1/query_range?query=%7B__name__")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"", WorkloadError),
+        (b"vllm:num_requests_running 1\n", WorkloadError),
+        (b"# scraped_at 1\nvllm:num_requests_running 1\n", WorkloadError),
+        (b"# scraped_at 1\nvllm:x 1\n# scraped_at 2\nvllm:x nonsense\nvllm:x 2\n", WorkloadError),
+        (b"{not json", WorkloadError),
+        (b'{"status": "error", "error": "bad"}', WorkloadError),
+        (b'# scraped_at 1\nvllm:x{model_name="a"} 1\nvllm:x{model_name="b"} 1\n', ConfigError),
+    ],
+)
+def test_what_is_no_metrics_is_refused(tmp_path: Path, text: bytes, error: type[Exception]) -> None:
+    (tmp_path / "m.prom").write_bytes(text)
+    with pytest.raises(error):
+        read_metrics(tmp_path / "m.prom")
+
+
+def test_addresses_hold_no_passwords_and_answer() -> None:
+    for url in ("ftp://a", "http://me:secret@a", "http://127.0.0.1:1"):
+        with pytest.raises(ConfigError) as caught:
+            scraped(url, last=10, step=1)
+        assert "secret" not in str(caught.value)
+
+
+def test_the_command_writes_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served(tmp_path / "m.prom", load(60, 8.0), DEPLOYMENT.with_(max_num_seqs=4))
+    made = tmp_path / "made.jsonl"
+    assert main(["import", "--prometheus", str(tmp_path / "m.prom"), "--output", str(made)]) == 0
+    assert "never more: max_num_seqs" in capsys.readouterr().out.replace("\n", " ")
+    assert len(ty.load_workload(str(made))) == 60
+    assert main(["import", "--prometheus", str(tmp_path / "m.prom"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"][0]["code"] == "max_num_seqs"
+    assert main(["import", "a.log", "--prometheus", str(tmp_path / "m.prom")]) == 2
+
+
+def test_the_answer_is_an_answer(tmp_path: Path) -> None:
+    served(tmp_path / "m.prom", load(20, 5.0))
+    told: ServedHour = read_metrics(tmp_path / "m.prom")[1]
+    assert [*told.as_table()["code"]] == [each.code for each in told.findings]
+    assert told.findings[0].text in repr(told)

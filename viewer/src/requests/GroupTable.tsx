@@ -1,0 +1,155 @@
+import { useMemo } from "preact/hooks";
+import { Swatch } from "../charts/Swatch";
+import { familyOf, meaningOf } from "../data";
+import { GROUP_KEYS, type Group, type GroupKey, groupsOf } from "../data/groups";
+import { shortId } from "../data/labels";
+import type { RequestFigures } from "../data/model/requestFigures";
+import type { TraceStore } from "../data/model/trace";
+import { count, duration, milliseconds, percent, plural } from "../format";
+import { toggleTerm } from "../state/filter";
+import { extra, filterText, setExtra } from "../state/store";
+import { SHOWN_KEY } from "./window";
+
+/** In the address: `group=tenant`, and by which column groups are sorted. */
+const BY_KEY = "group";
+const SORT_KEY = "groupsort";
+/** More groups are no overview. */
+const SHOWN = 500;
+
+interface GroupColumn {
+  title: string;
+  meaning: string;
+  value(group: Group): number;
+  text(group: Group): string;
+}
+
+const time = (title: string, meaning: string, value: (group: Group) => number | undefined): GroupColumn => ({
+  ...{ title, meaning },
+  value: (group) => value(group) ?? Number.NaN,
+  text: (group) => milliseconds(value(group)),
+});
+const number = (title: string, meaning: string, value: (group: Group) => number): GroupColumn => ({
+  ...{ title, meaning, value },
+  text: (group) => count(value(group)),
+});
+
+const COLUMNS: readonly GroupColumn[] = [
+  number("requests", "requests of the group", (group) => group.requests),
+  number("errors", "aborted or failed", (group) => group.cutShort),
+  {
+    ...{ title: "waited", meaning: "time lost: how long its requests waited, in all" },
+    value: (group) => group.waited,
+    text: (group) => duration(group.waited),
+  },
+  time("TTFT p50", "arrival to first token, of half of them at most", ({ ttft }) => ttft?.p50),
+  time("TTFT p99", "arrival to first token", ({ ttft }) => ttft?.p99),
+  time("TPOT p50", "per token after the first", ({ tpot }) => tpot?.p50),
+  time("TPOT p99", "per token after the first", ({ tpot }) => tpot?.p99),
+  time("E2E p50", "arrival to end", ({ e2e }) => e2e?.p50),
+  time("E2E p99", "arrival to end", ({ e2e }) => e2e?.p99),
+  time("queue p99", "arrival to first scheduled", ({ queue }) => queue?.p99),
+  number("prompt tokens", "tokens of all its prompts", (group) => group.promptTokens),
+  number("output tokens", "tokens of all its answers", (group) => group.outputTokens),
+  {
+    ...{ title: "hit", meaning: "share of the prompt tokens that were found in a cache" },
+    value: (group) => group.hit,
+    text: (group) => percent(group.hit),
+  },
+  number("preempted", "how often its requests lost their blocks", (group) => group.preemptions),
+];
+
+/** Counts, percentiles and time lost of the requests that the filter means, by what they have in common. */
+export function GroupTable({ store, found, lines }: { store: TraceStore; found: RequestFigures; lines: Int32Array }) {
+  const asked = extra.value[BY_KEY];
+  const by = useMemo(() => GROUP_KEYS.find(({ key }) => key === asked) ?? usual(store, found), [store, found, asked]);
+  const [, minus, title] = /^(-?)(.*)$/.exec(extra.value[SORT_KEY] ?? "-waited") ?? [];
+  const column = COLUMNS.find((one) => one.title === title);
+  const groups = useMemo(() => groupsOf(store, found, lines, by), [store, found, lines, by]);
+  const sorted = useMemo(() => {
+    if (!column) return groups;
+    const value = (group: Group) =>
+      Number.isNaN(column.value(group)) ? Number.NEGATIVE_INFINITY : column.value(group);
+    return [...groups].sort((a, b) => (minus ? -1 : 1) * (value(a) - value(b)));
+  }, [groups, column, minus]);
+  return (
+    <>
+      <p class="table-sum">
+        <label>
+          group by{" "}
+          <select value={by.key} onChange={(event) => setExtra(BY_KEY, event.currentTarget.value)}>
+            {GROUP_KEYS.map(({ key }) => (
+              <option key={key}>{key}</option>
+            ))}
+          </select>
+        </label>
+        {plural(groups.length, "group")} of {plural(lines.length, "request")}
+        {groups.length > SHOWN && `; ${SHOWN} are shown`}
+      </p>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard */}
+      <section class="group-table" tabIndex={0} aria-label="Groups of requests; scrolls">
+        <table class="numbers">
+          <thead>
+            <tr>
+              <th scope="col">{by.key}</th>
+              <th scope="col">mostly for</th>
+              {COLUMNS.map((one) => {
+                const chosen = one === column;
+                const next = `${chosen && minus ? "" : "-"}${one.title}`;
+                return (
+                  <th
+                    key={one.title}
+                    scope="col"
+                    class="number"
+                    aria-sort={chosen ? (minus ? "descending" : "ascending") : "none"}
+                  >
+                    <button type="button" class="plain" title={one.meaning} onClick={() => setExtra(SORT_KEY, next)}>
+                      {one.title}
+                      <span aria-hidden="true">{chosen ? (minus ? " ↓" : " ↑") : ""}</span>
+                    </button>
+                  </th>
+                );
+              })}
+            </tr>
+          </thead>
+          <tbody>
+            {sorted.slice(0, SHOWN).map((group) => (
+              <tr key={group.name}>
+                <th scope="row">
+                  <button
+                    type="button"
+                    class="plain id"
+                    disabled={group.term === null}
+                    title="Show its requests"
+                    onClick={() => showGroup(by, group)}
+                  >
+                    {shortId(group.name, 34)}
+                  </button>
+                </th>
+                <td title={group.reason && meaningOf(group.reason)}>
+                  {group.reason && <Swatch family={familyOf(group.reason)} />} {shortId(group.reason, 24)}
+                </td>
+                {COLUMNS.map((one) => (
+                  <td key={one.title} class={one.title === "errors" && group.cutShort > 0 ? "number wrong" : "number"}>
+                    {one.text(group)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+    </>
+  );
+}
+
+function showGroup(by: GroupKey, { term }: Group): void {
+  const toggled = toggleTerm(filterText.value, by.key as "job", term ?? "");
+  if (toggled.length > filterText.value.length) filterText.value = toggled;
+  setExtra(SHOWN_KEY, "table");
+}
+
+/** The first key by which the requests differ. */
+function usual(store: TraceStore, found: RequestFigures): GroupKey {
+  const all = Int32Array.from({ length: found.count }, (_, index) => index);
+  return GROUP_KEYS.find((key) => groupsOf(store, found, all, key).length > 1) ?? GROUP_KEYS[0];
+}
