@@ -98,11 +98,6 @@ platform-wheel:  ## The package with the compiled core, for this machine and thi
 compile: $(INSTALLED_DEV)  ## Compile the modules that every step passes, for this checkout (needs a C compiler; all works without)
 	@$(BIN)/python scripts/compile_core.py
 
-.PHONY: test-compiled
-test-compiled: compile  ## Vectors, state machines and the unit tests of scheduler and KV cache, with the compiled core (`make test`: whichever is there)
-	@$(BIN)/tokenyard --version | grep -q "core: compiled"
-	@$(BIN)/python -m pytest -q $(PARALLEL) tests/parity tests/unit/kv tests/unit/sched tests/property
-
 .PHONY: sbom
 sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.json (CycloneDX)
 	@mkdir -p dist
