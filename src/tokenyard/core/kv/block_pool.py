@@ -305,7 +305,7 @@ class NumberedIndex(PrefixIndex):
         room = len(oldest)
         for i, number in enumerate(cast("list[int]", hashes)):
             if number >= room:
-                oldest = self._oldest = longer(oldest, -1, number)
+                oldest = self._oldest = longer(self._oldest, -1, number)
                 room = len(oldest)
             block, known = blocks[i], oldest[number]
             if known < 0:
