@@ -15,7 +15,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
-CHECKED := src tests scripts benchmarks docs/reading
+CHECKED := src tests scripts benchmarks conformance docs/reading
 # As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
 PARALLEL ?= -n auto --dist worksteal
 
@@ -124,7 +124,7 @@ bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and
 
 .PHONY: record-vectors
 record-vectors: VLLM ?= 0.22
-record-vectors:  ## Record tests/parity/vectors anew from real vLLM, VLLM=0.33 those of 0.33 (first run: builds its environment)
+record-vectors:  ## Record conformance/vectors/0.22 anew from real vLLM, VLLM=0.33 those of 0.33 (first run: builds its environment)
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
 	@$(VLLM_PYTHON) scripts/record_vectors.py $(ARGS)
 
@@ -145,6 +145,10 @@ demo-server:  ## Make a tiny model, serve it, and show its live trace in the vie
 .PHONY: bench-peers
 bench-peers: $(INSTALLED_DEV)  ## Other simulators on the same requests: CPU time in turns, and what each predicts (first run: installs them)
 	@$(BIN)/python benchmarks/peers.py $(ARGS)
+
+.PHONY: bench-recording
+bench-recording: $(INSTALLED_DEV)  ## What a step costs with a trace written over one without, in turns
+	@$(BIN)/python benchmarks/recording.py $(ARGS)
 
 .PHONY: bench-engine
 bench-engine:  ## Tokens per second beside transformers' continuous batching, and vLLM's where .venv-vllm-0.32 is (as test-engine: installs torch)

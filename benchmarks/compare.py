@@ -44,7 +44,7 @@ FIGURES = {
 """(scenario, measured) -> label, factor from seconds, unit."""
 
 VARIANTS = ("plain", "records", "traced", "fully_traced")
-"""Of our side; see ``our_side``."""
+"""Variants of our side; see ``our_side``."""
 
 NOTES = (
     "CPU time. A step is schedule() + update_from_output(), and taking in drafts where they are proposed after it; of a"

@@ -44,7 +44,7 @@ class Work(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """Of all answers."""
+        """Tokens of all answers."""
         return sum(self.max_tokens)
 
 

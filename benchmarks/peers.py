@@ -1,6 +1,6 @@
 """Other simulators and Tokenyard on the same requests, in turns: CPU time of the whole process, and what each predicts.
 
-    python benchmarks/peers.py [--rounds 3] [--json]          (make bench-peers)
+    python benchmarks/peers.py [--rounds 3] [--only TEXT] [--json]          (make bench-peers)
 
 A peer is installed by pip into an environment of its own, below `.venv-peers`, at the first run. All get the same
 requests, KV blocks, and limits per step; step times are each tool's own, so that their predictions show what a user
@@ -49,6 +49,12 @@ CASES = (
         "Mooncake's conversations, overload",
         "mooncake_conversation.jsonl.gz",
         1000,
+        ("--gpu", "h100", "--max-num-seqs", "1024", "--max-num-batched-tokens", "8192"),
+    ),
+    Case(
+        "Mooncake's conversations, all",
+        "mooncake_conversation.jsonl.gz",
+        12_031,
         ("--gpu", "h100", "--max-num-seqs", "1024", "--max-num-batched-tokens", "8192"),
     ),
     Case(
@@ -212,6 +218,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and print; 1 if no peer could be run."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="workloads whose name contains this")
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args(arguments)
     traces = Path(os.environ.get("TOKENYARD_SHARED") or HERE.parents[1] / "shared") / "data" / "traces"
@@ -223,6 +230,8 @@ def main(arguments: Sequence[str]) -> int:
             not_run[peer.name] = f"cannot be installed: {error}"
     answers = {}
     for case in CASES:
+        if flags.only not in case.name:
+            continue
         answers[case.name] = rows_of(measure(case, traces, pythons, flags.rounds))
         if not flags.json:
             show(case, answers[case.name])

@@ -54,7 +54,7 @@ SIZES = {
     "head_dim": 64,
     "num_hidden_layers": 8,
 }
-"""Of the model: 51 million parameters, so that a step takes long beside what else goes on."""
+"""Size of the model: 51 million parameters, so that a step takes long beside what else goes on."""
 _LENGTHENED = (0.4, 1.0, 1.6)
 """Length of the answers by priority, if the policy is the setting: no mean changes unless the urgent ones are short."""
 _LAST_STEP = 1.0

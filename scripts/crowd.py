@@ -47,7 +47,7 @@ class Crowd(NamedTuple):
     slow: int = 100
     """Readers of a large file that take 4 KiB a second."""
     questions: int = 60
-    """Of each four: a trace unpacked on its way, a wait for new lines, a list, the notes of a trace."""
+    """Four kinds in turn: a trace unpacked on its way, a wait for new lines, a list, the notes of a trace."""
 
 
 class Measured(NamedTuple):

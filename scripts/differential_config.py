@@ -27,6 +27,7 @@ from config_oracle.compare import Outcome, judge
 from config_oracle.draw import Case, as_text, draw, each_method, recorded
 from config_oracle.ours import Ours
 from config_oracle.theirs import Refused, Theirs
+from noted import note_longest
 from tokenyard.deploy.vllm_serve.models import ONLINE
 from tokenyard.models.gpus import GPUS
 
@@ -52,6 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=20, help="differences to print (default: 20)")
     parser.add_argument("--reasons", type=int, default=8, help="reasons of each kind to print (default: 8)")
     parser.add_argument("--verbose", action="store_true", help="print every case")
+    parser.add_argument("--note", action="store_true", help="keep the counts for docs/versions.md")
     flags = parser.parse_args(words)
     if flags.lines is not None:
         return _compared(recorded(flags.lines.read_text()), Theirs(), flags)
@@ -87,6 +89,10 @@ def _compared(cases: Sequence[Case], theirs: Theirs, flags: argparse.Namespace) 
     print(f"vLLM {theirs.version}: {len(cases)} lines, {time.monotonic() - began:.0f} s")
     _print_counts(outcomes, flags.reasons)
     wrong = sum(outcome.differs for outcome in outcomes)
+    if flags.note:
+        kinds = Counter(outcome.kind for outcome in outcomes)
+        figures = {"cases": len(cases), "first": cases[0].number, "equal": kinds["equal"], "different": wrong}
+        note_longest(theirs.known_as, "config", "cases", {"release": theirs.version, **figures})
     if wrong:
         print(f"{wrong} differ; again: make differential-config VLLM={theirs.known_as} CASES=1 ARGS='--first NUMBER'")
     return int(wrong > 0)

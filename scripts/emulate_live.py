@@ -44,7 +44,7 @@ class Kind(NamedTuple):
     """A workload."""
 
     more: str
-    """Of the command line."""
+    """The rest of the command line."""
     rates: tuple[float, float, float]
     """Requests per second."""
     prompt: tuple[int, int]

@@ -2,10 +2,11 @@
 
 Runs in the environment of the release, which ``scripts/vllm_env.sh`` builds. Structure is compared with the version
 before it, as it lies in that one's environment: functions that changed, fields and methods that came or went, defaults,
-flags. Then drawn scenarios run through the release's own scheduler and ours in lockstep, decided by the newest profile
-that is known. Where they differ, switches are turned one by one; those that mend a scenario are proposed. The report is
-Markdown. Where nothing differs the version is taken in: its entry, flags and vectors are written. With
-``--newest 0.32`` later profiles are taken to be unknown: so a known release can be followed.
+flags. Then the recorder's scenarios and drawn ones run through the release's own scheduler and ours in lockstep,
+decided by the newest profile that is known. Where they differ, switches are turned one by one; those that mend a
+scenario are proposed, and what none mends is made small. The report is Markdown. Where nothing differs the version is
+taken in: its entry, flags and vectors are written. With ``--newest 0.32`` later profiles are taken to be unknown: so a
+known release can be followed.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ WATCHED = (
 )
 """Files and folders of vLLM that decisions, the plan, interfaces and defaults stand in."""
 _MOST_SHOWN = 40
+_MOST_SHRUNK = 5
+"""Differences that no switch mends and that are made small."""
+_MOST_RUNS = 60
+"""Runs that making one small takes."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -162,6 +167,13 @@ class _Lockstep:
         self.profile = profile
         return self._scenario.run_plan(scenario, scenario.plan())
 
+    def small(self, scenario: Any, outcome: Any, *, shrink: bool) -> list[str]:
+        """A difference with all that repeats it, without what it does not need."""
+        plan = scenario.plan()
+        if shrink:
+            plan, outcome = import_module("lockstep.shrink").shrunk(scenario, outcome, _MOST_RUNS)
+        return list(import_module("lockstep.report").case_lines(scenario, plan, outcome))
+
 
 def _turns(profile: DecisionProfile) -> Iterator[dict[str, Any]]:
     """Every switch, turned the other way."""
@@ -193,7 +205,7 @@ class _Found(NamedTuple):
     proposed: dict[str, Any]
     """Switch -> its value."""
     unmended: list[str]
-    """Differences that no switch mends."""
+    """Differences that no switch mends, with the least that shows them."""
     seen: Counter[str]
     """Which switch mended how many scenarios."""
 
@@ -231,12 +243,9 @@ def _followed(profile: DecisionProfile, scenarios: Iterator[Any], most: int, min
             print(f"{scenario.name}: {outcome.difference.where}: {turn} ({steps})", file=sys.stderr, flush=True)
             outcome = runner.run(scenario, replace(profile, **proposed))
         if outcome.difference is not None:
-            difference = outcome.difference
-            text = (
-                f"`{scenario.name}`, step {outcome.steps}, {difference.where}: {difference.theirs} / {difference.ours}"
-            )
-            unmended.append(text[:300])
-            print(text[:160], file=sys.stderr, flush=True)
+            lines = runner.small(scenario, outcome, shrink=len(unmended) < _MOST_SHRUNK)
+            unmended.append("\n".join(["```text", *(line[:300] for line in lines), "```"]))
+            print("\n".join(lines)[:160], file=sys.stderr, flush=True)
     return _Found(compared, refused, proposed, unmended, seen)
 
 
@@ -250,7 +259,8 @@ def _decisions(found: _Found, newest: str, version: str) -> Iterator[str]:
         right = sorted(set(found.proposed) & set(known))
         yield f"Known: {', '.join(f'`{name}`' for name in sorted(known))}.\n"
         yield f"{len(right)} of {len(found.proposed)} proposed are among the {len(known)} known.\n"
-    yield from _listed("differences that no switch mends: each asks for a new one", found.unmended)
+    yield f"### {len(found.unmended)} differences that no switch mends: each asks for a new one\n"
+    yield from found.unmended[:_MOST_SHOWN]
     if not found.proposed and not found.unmended:
         yield f"Nothing differs: `SINCE[{version!r}] = {{}}` in `core/profiles.py`.\n"
 

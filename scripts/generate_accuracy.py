@@ -31,7 +31,7 @@ __all__ = ["main"]
 TARGET = Path(__file__).resolve().parent.parent / "docs/accuracy.md"
 SAMPLE = 12
 _MOST_STEPS, _MOST_USERS = 12_000, 64
-"""Of a point in the sample: more steps, or longer ones, take too long."""
+"""Bounds of a point in the sample: more steps, or longer ones, take too long."""
 
 HEAD = """\
 # Accuracy: what a prediction is worth
@@ -125,7 +125,7 @@ how far ranges hold where several things are missing at once in ways that no fol
 there the width is a rule, stated above.
 """
 MEDIAN, P90 = 0.06, 0.15
-"""Of TPOT: what is aimed at for models and GPUs that were measured."""
+"""What is aimed at in TPOT, for models and GPUs that were measured."""
 CAUSES = {
     "Llama-3.1-8B-Instruct-FP8": """\
 The servers computed fewer tokens than the table's load has. At 128 users, 4,000+1,000 tokens and one H200, the first

@@ -17,6 +17,8 @@ from tokenyard.core.outside import outside
 from tokenyard.core.profiles import PROFILES, SINCE
 from tokenyard.core.releases import FACTS_SINCE
 from tokenyard.deploy.vllm_serve.flags import recorded_flags
+from tokenyard.parity.comparison import recordings
+from tokenyard.parity.vector import GoldenVector, unsupported_features
 from tokenyard.vllm.versions import TESTED
 
 __all__ = ["document"]
@@ -30,11 +32,18 @@ What is known of each version, and by which check. This page is made by `scripts
 
 * **switches**: decisions that the version changed ([which](parity.md#versions-of-vllm)); **facts**: what it changed of
   defaults, checks, memory and front ends; **flags**: those of `vllm serve`, recorded from the version itself.
-* **vectors**: recorded scenarios that `tokenyard parity` replays, and their steps.
+* **vectors**: recorded scenarios that `tokenyard parity conformance/vectors/*` replays, and their steps; *outside* are
+  those that need what the profile does not model (below). The tests replay all of them: none may differ.
 * **lockstep**: drawn scenarios that ran through the version's own scheduler and `FastScheduler` call by call, every
   answer compared; *outside* are those that `FastScheduler` refuses by name: mostly what the profile does not model.
   `make differential VLLM=0.27 SCENARIOS=2000 ARGS=--note` runs more and notes them.
-* **inside**: Tokenyard's schedulers were run inside this release by the tests (`make test-vllm`).
+* **planner**: plans of the KV cache of known models, for several sizes of memory, as the version's own planner and ours
+  make them (`make differential-planner VLLM=0.27 ARGS=--note`).
+* **config**: drawn `vllm serve` lines through the version's own configuration and ours, every value compared
+  (`make differential-config VLLM=0.27 CASES=250 ARGS=--note`).
+* **inside**: the release that Tokenyard's schedulers were run inside, and tests that passed there
+  (`make test-vllm VLLM=0.27`). 0.32 alone runs models: the compiled kernels of the other wheels ask for the torch that
+  they were built with.
 
 A dash means that the check was not run for that version.
 """
@@ -46,8 +55,8 @@ def document() -> str:
 
 
 def _table() -> Iterator[str]:
-    yield "| vLLM | switches | facts | flags | vectors | lockstep | outside | inside |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| vLLM | switches | facts | flags | vectors | lockstep | outside | planner | config | inside |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     known = noted()
     for version in PROFILES:
         lockstep = known.get(version, {}).get("lockstep")
@@ -60,7 +69,9 @@ def _table() -> Iterator[str]:
             _vectors(version),
             _lockstep(lockstep),
             "-" if lockstep is None else f"{lockstep['refused']:,}",
-            ", ".join(inside) or "-",
+            _checked(known.get(version, {}).get("planner"), "plans"),
+            _checked(known.get(version, {}).get("config"), "cases"),
+            _inside(known.get(version, {}).get("inside"), inside),
         )
 
 
@@ -69,11 +80,21 @@ def _row(*cells: object) -> str:
 
 
 def _vectors(version: str) -> str:
-    folder = ROOT / "tests" / "parity" / ("vectors" if version == next(iter(PROFILES)) else f"vectors-{version}")
+    folder = ROOT / "conformance" / "vectors" / version
     if not folder.exists():
         return "-"
-    steps: dict[str, int] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    return f"{len(steps):,}, {sum(steps.values()):,} steps"
+    headers = [GoldenVector(each.path, each.vllm).header for each in recordings(folder)]
+    left_out = {header.name for header in headers if unsupported_features(header)}
+    steps: dict[str, int] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["steps"]
+    compared = {name: count for name, count in steps.items() if name not in left_out}
+    text = f"{len(compared):,}, {sum(compared.values()):,} steps: 0 differ"
+    return f"{text}; {len(left_out)} outside" if left_out else text
+
+
+def _checked(figures: dict[str, Any] | None, what: str) -> str:
+    if figures is None:
+        return "-"
+    return f"{figures[what]:,} of {figures['release']}: {figures['different']:,} differ"
 
 
 def _lockstep(figures: dict[str, Any] | None) -> str:
@@ -82,6 +103,12 @@ def _lockstep(figures: dict[str, Any] | None) -> str:
     return (
         f"{figures['scenarios']:,} of {figures['release']}, {figures['steps']:,} steps: {figures['different']:,} differ"
     )
+
+
+def _inside(figures: dict[str, Any] | None, tested: list[str]) -> str:
+    if figures is None:
+        return ", ".join(tested) or "-"
+    return f"{figures['release']}: {figures['passed']:,} passed, {figures['failed']:,} failed"
 
 
 def _outside() -> Iterator[str]:

@@ -38,11 +38,11 @@ STUDENT = (6.314, 2.920, 2.353, 2.132)
 MANY = 5
 """Folds whose own spread is taken as it is."""
 _LEAST = 1.01
-"""Of a range's end: one that is 1 could not be widened."""
+"""Least end of a range: one that is 1 could not be widened."""
 
 
 class Held(NamedTuple):
-    """Of one fold: which of the judged points lay within the range that was stated without them."""
+    """What one fold says: which of the judged points lay within the range that was stated without them."""
 
     kind: str
     group: str
@@ -53,7 +53,7 @@ class Held(NamedTuple):
 
 
 def summary(ratios: Floats) -> Table:
-    """Of the absolute error, from measured over predicted."""
+    """Quantiles of the absolute error, from measured over predicted."""
     errors = abs(1 / ratios - 1)
     median, p90, p99 = (round(float(each), 4) for each in np.quantile(errors, (0.5, 0.9, 0.99)))
     return {"median": median, "p90": p90, "p99": p99, "n": len(ratios)}
@@ -167,7 +167,7 @@ def _held(points: Sequence[Point], left: LeftOut, constants: Constants) -> Held:
 
 
 def _left_of(kind: str, quantity: str, measured: Floats, left: Sequence[LeftOut], known: Mask | None) -> _Left:
-    """Of the judged points of one kind's folds."""
+    """What is left of the judged points of one kind's folds."""
     ratios: list[Floats] = [np.zeros(0)]
     folds: list[str] = []
     for fold, target in left:

@@ -36,7 +36,7 @@ Mask = npt.NDArray[np.bool_]
 
 LOAD_FOLDS = 5
 ROUNDS = 3
-"""Of the fit without a fold, which begins at the fit to everything."""
+"""Rounds of the fit without a fold, which begins at the fit to everything."""
 EXTREMES = {
     "users": ((64, 128), (4, 8)),
     "prompts": ((4000, 8000), (1024, 2000)),
@@ -53,7 +53,7 @@ class Fold(NamedTuple):
     group: str
     out: Mask
     judged: Mask
-    """Of them, those whose case the kind is."""
+    """Those of them whose case the kind is."""
 
 
 class LeftOut(NamedTuple):

@@ -1,7 +1,8 @@
 """Record decision vectors from real vLLM (`make record-vectors`).
 
-Runs inside .venv-vllm or .venv-vllm-0.33, which scripts/vllm_env.sh builds. Equal scenarios give equal files, whatever
-PYTHONHASHSEED is.
+Runs inside an environment of vLLM's, which scripts/vllm_env.sh builds. Equal scenarios give equal files, whatever
+PYTHONHASHSEED is. A recording that is that of the version before, but for the version's name, is not kept twice: the
+manifest names it, and the folder before it has its file.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from recorder.drawn import KEPT, drawn
 from recorder.drive import Recording
 from recorder.host import build_host, vllm_facts
 from recorder.scenarios import LATER, SCENARIOS
-from recorder.versions import IS_FIRST, VERSION
+from recorder.versions import HAS_MAMBA_MODE_ALL, IS_FIRST, RELEASE, VERSION
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
 
 __all__ = ["main"]
 
-PARITY = Path(__file__).resolve().parent.parent / "tests" / "parity"
-DEFAULT_FOLDER = PARITY / ("vectors" if IS_FIRST else f"vectors-{VERSION}")
+VECTORS = Path(__file__).resolve().parent.parent / "conformance" / "vectors"
+DEFAULT_FOLDER = VECTORS / VERSION
 
 
 def _record(scenario: Scenario, folder: Path) -> int:
@@ -63,6 +64,9 @@ def _record_all(scenarios: list[Scenario], folder: Path) -> dict[str, int]:
     """Steps recorded, by name. What only an earlier version had, a later one refuses: that is printed."""
     steps = {}
     for scenario in scenarios:
+        if scenario.engine.mamba_cache_mode == "all" and not HAS_MAMBA_MODE_ALL:
+            print(f"{scenario.name}: vLLM {VERSION} has no such mode", flush=True)
+            continue
         try:
             steps[scenario.name] = _record(scenario, folder)
         except AssertionError as problem:
@@ -70,6 +74,14 @@ def _record_all(scenarios: list[Scenario], folder: Path) -> dict[str, int]:
                 raise
             print(f"{scenario.name}: refused by vLLM {VERSION}: {problem!r}", flush=True)
     return steps
+
+
+def _before() -> str:
+    """The folder of the last version before this one."""
+    folders = [path.name for path in VECTORS.iterdir() if path.is_dir()]
+    numbered = sorted(tuple(map(int, name.split("."))) for name in folders)
+    last = max(number for number in numbered if number < tuple(map(int, VERSION.split("."))))
+    return ".".join(map(str, last))
 
 
 def main() -> None:
@@ -86,13 +98,15 @@ def main() -> None:
     if arguments.drawn:
         _record_drawn(arguments.drawn, folder)
         return
+    before = None if IS_FIRST else _before()
     scenarios = (*SCENARIOS, *map(drawn, KEPT), *(() if IS_FIRST else LATER))
     chosen = [scenario for scenario in scenarios if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")
     steps = _record_all(chosen, folder)
-    vectors.write_manifest(folder, steps, whole=not arguments.name)
-    print(f"{len(steps)} scenarios in {folder}")
+    vectors.write_manifest(folder, RELEASE, before, steps, whole=not arguments.name)
+    known = 0 if before is None else sum(vectors.drop_if_known(folder, name, before) for name in steps)
+    print(f"{len(steps)} scenarios in {folder}, {known} of them as {before} decided")
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ class Fit:
         return Target(ttft + values["request"] + values["request_token"] * group.input_tokens, tpot)
 
     def predict(self, logs: Floats) -> Target:
-        """Of all points."""
+        """The prediction for all points."""
         ttft, tpot = np.zeros(len(self.points)), np.zeros(len(self.points))
         for group in self._groups:
             ttft[group.where], tpot[group.where] = self._group_times(logs, group)

@@ -30,7 +30,7 @@ LEFT_OUT = {
 }
 """The page would carry them, and they say nothing that the sample needs to show."""
 DIGITS = 4
-"""Of times, in seconds."""
+"""Digits of times, in seconds."""
 PRESSURE = (
     "--num-gpu-blocks-override=186",
     "--no-scheduler-reserve-full-isl",

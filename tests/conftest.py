@@ -45,7 +45,7 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def vectors() -> Path:
     """The folder of the decision vectors that the project carries itself."""
-    return REPO / "tests" / "parity" / "vectors"
+    return REPO / "conformance" / "vectors" / "0.22"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -12,6 +12,8 @@ __all__ = ["Outcome", "judge"]
 
 _FP8 = {"fp8": "fp8_e4m3"}
 """Names of one dtype."""
+_NOT_READ = "failed to be inspected"
+"""What vLLM says where importing the class of a known architecture fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Outcome:
 def judge(theirs: dict[str, Any] | str, ours: Answer) -> Outcome:
     """``theirs`` is what vLLM settled, or why it refused."""
     if isinstance(theirs, str):
+        if _NOT_READ in theirs:
+            return Outcome("not asked: vLLM's class of that model wants other packages than are here", (theirs,))
         return _refused_by_vllm(theirs, ours)
     if ours.refused:
         return _refused_by_us(ours)

@@ -114,7 +114,7 @@ class Case:
     number: int
     gpu: str
     model: str
-    """Of those that are known by name; its config.json is the one we carry."""
+    """One of those that are known by name; its config.json is the one we carry."""
     words: tuple[str, ...]
     """Behind the model."""
     variables: tuple[tuple[str, str], ...] = ()

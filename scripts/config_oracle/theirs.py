@@ -56,7 +56,7 @@ class Theirs:
 
     @property
     def version(self) -> str:
-        """Of vLLM."""
+        """vLLM's version."""
         return str(import_module("vllm").__version__).partition("+")[0]
 
     @property
@@ -190,7 +190,7 @@ def _settled(config: Any) -> dict[str, Any]:
 
 
 def _cache_dtype(name: str, model: Any) -> str | None:
-    """Of the KV cache; None where every layer looks for itself what the checkpoint has scales for."""
+    """dtype of the KV cache; None where every layer looks for itself what the checkpoint has scales for."""
     if name != "auto":
         return name
     quantized = getattr(model.hf_config, "quantization_config", None) or {}

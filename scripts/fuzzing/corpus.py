@@ -38,7 +38,7 @@ class Seed(NamedTuple):
     """One sound input."""
 
     name: str
-    """Of the file; what stands behind it decides how it is read."""
+    """Name of the file; what stands behind it decides how it is read."""
     data: bytes
     commands: tuple[tuple[str, ...], ...]
     """Commands that read it; ``{}`` stands for the file."""
@@ -123,7 +123,7 @@ def _workloads() -> Iterator[Seed]:
 
 
 def _vectors() -> Iterator[Seed]:
-    files = sorted((REPO / "tests" / "parity" / "vectors").glob("*.jsonl.gz"))
+    files = sorted((REPO / "conformance" / "vectors" / "0.22").glob("*.jsonl.gz"))
     for path in sorted(files, key=lambda each: each.stat().st_size)[:4]:
         yield Seed("vector.jsonl", gzip.decompress(path.read_bytes()), (("parity", "{}"),))
         yield Seed("vector.jsonl.gz", path.read_bytes(), (("parity", "{}", "--json"),))

@@ -38,7 +38,7 @@ class Failure(NamedTuple):
     what: str
     command: tuple[str, ...]
     name: str
-    """Of the seed."""
+    """Name of the seed."""
     data: bytes
     said: str
 

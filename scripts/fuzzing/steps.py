@@ -24,7 +24,7 @@ TURNS = 40
 """Calls of rules on one scheduler."""
 _BATCH = 64
 COMPARED = 10
-"""Of so many schedulers one has its plans copied and compared after every step."""
+"""One of so many schedulers has its plans copied and compared after every step."""
 _STATES = (PauseState.UNPAUSED, PauseState.UNPAUSED, *PauseState)
 
 

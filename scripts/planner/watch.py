@@ -33,7 +33,7 @@ class Watch:
         PretrainedConfig.__getattribute__ = noted
 
     def built(self, model: Any) -> None:
-        """Of these classes the model is made."""
+        """Note the classes that the model is made of."""
         self._modules |= {type(module).__module__ for module in model.modules()}
 
     def saw(self, config: dict[str, Any]) -> None:

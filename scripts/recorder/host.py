@@ -114,6 +114,7 @@ def build_host(engine: Engine, *, log_stats: bool = True, arguments: SchedulerAr
             scheduler = _decides_in_stages(kind(**arguments._asdict()))
     else:
         scheduler = kind(**arguments._asdict())
+        scheduler.use_v2_model_runner = False  # some versions take it for context parallelism: it is told other steps
     if engine.max_num_encoder_input_tokens:
         # vLLM derives both from a multi-modal model, which this one is not.
         scheduler.max_num_encoder_input_tokens = engine.max_num_encoder_input_tokens

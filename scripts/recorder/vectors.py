@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from recorder.drive import Tick
     from recorder.plan import Engine, Event, Plan, Planned, Scenario
 
-__all__ = ["FORMAT", "MANIFEST", "header", "statistics", "write", "write_manifest"]
+__all__ = ["FORMAT", "MANIFEST", "drop_if_known", "header", "statistics", "write", "write_manifest"]
 
 FORMAT = "vllm-golden-1"
 MANIFEST = "manifest.json"
-"""Lies beside the vectors: how many calls of ``schedule()`` each of them holds, by name."""
+"""Lies beside the vectors: how many calls of ``schedule()`` each of them holds, by name, and where those lie that are
+not here."""
 
 
 def header(scenario: Scenario, plan: Plan, ticks: list[Tick], facts: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def _common_statistics(
 def _feature_statistics(
     steps: list[Tick], updates: list[Tick], events: list[Tick], out: list[list[Any]]
 ) -> dict[str, int]:
-    """Of optional features: only what is not zero."""
+    """Numbers of optional features: only what is not zero."""
     counts = {
         "drafts": sum(update["sds"][1] for update in updates if "sds" in update),
         "accepted_drafts": sum(update["sds"][2] for update in updates if "sds" in update),
@@ -140,9 +141,34 @@ def write(path: Path, lines: list[dict[str, Any]]) -> int:
     return len(packed)
 
 
-def write_manifest(folder: Path, steps: dict[str, int], *, whole: bool) -> None:
-    """Enter what was just recorded: ``steps`` by name. Other entries stay, unless the ``whole`` folder was recorded."""
+def write_manifest(folder: Path, release: str, before: str | None, steps: dict[str, int], *, whole: bool) -> None:
+    """Enter what was just recorded: ``steps`` by name. Other entries stay, unless the ``whole`` folder was recorded.
+
+    ``before`` is the folder beside it that may hold files which are not here.
+    """
     path = folder / MANIFEST
     if not whole and path.exists():
-        steps = json.loads(path.read_text(encoding="utf-8")) | steps
-    path.write_text(json.dumps(steps, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        steps = json.loads(path.read_text(encoding="utf-8"))["steps"] | steps
+    content = {"vllm": release, "before": before, "steps": steps}
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def drop_if_known(folder: Path, name: str, before: str) -> bool:
+    """Whether the recording is that of the version before but for the version's name; its file is not kept then."""
+    path, at = folder / f"{name}.jsonl.gz", folder.parent / before
+    while not (other := at / path.name).exists():
+        manifest = json.loads((at / MANIFEST).read_text(encoding="utf-8"))
+        if name not in manifest["steps"] or manifest["before"] is None:
+            return False
+        at = at.parent / manifest["before"]
+    if _without_version(path) != _without_version(other):
+        return False
+    path.unlink()
+    return True
+
+
+def _without_version(path: Path) -> tuple[dict[str, Any], bytes]:
+    head, _, ticks = gzip.decompress(path.read_bytes()).partition(b"\n")
+    header = json.loads(head)
+    del header["vllm"]
+    return header, ticks

@@ -21,6 +21,7 @@ __all__ = [
     "LOSES_RESET_SESSIONS",
     "MISCOUNTS_STALE_OUTPUTS",
     "PAUSES_COUNT_HOLDERS",
+    "RELEASE",
     "VERSION",
     "complete_cache_config",
     "derived_cache_fields",
@@ -28,8 +29,9 @@ __all__ = [
     "second_queue",
 ]
 
-VERSION = ".".join(vllm.__version__.split(".")[:2])
-"""Of vLLM."""
+RELEASE = vllm.__version__.partition("+")[0]
+VERSION = ".".join(RELEASE.split(".")[:2])
+"""vLLM's version."""
 _NUMBERS = tuple(map(int, VERSION.split(".")))
 
 IS_FIRST = _NUMBERS <= (0, 22)

@@ -23,7 +23,7 @@ class Sample:
     lacks: frozenset[str] = frozenset()
     """What it does not say truly: ``prompt``, ``output``, ``requests``, ``time``."""
     options: dict[str, object] = field(default_factory=dict)
-    """Of ``load_workload``."""
+    """Options of ``load_workload``."""
     flags: str = ""
     """The same as flags."""
 

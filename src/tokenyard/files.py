@@ -6,13 +6,14 @@ import gzip
 import io
 import os
 import re
-import socket
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -161,6 +162,18 @@ def arrow() -> Any:
     except ImportError:
         raise MissingExtraError("pyarrow", "analysis") from None
     return pa
+
+
+def packaged(package: str, name: str) -> bytes:
+    """A file that comes with a package of ours, from wherever that was loaded.
+
+    As :func:`importlib.resources.files`, which loads modules for archives and for temporary files first.
+    """
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    data: bytes = cast(Any, spec.loader).get_data(str(Path(spec.origin).parent / name))
+    return data
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -351,5 +364,6 @@ def _locked(path: Path) -> int:
 
 
 def _who() -> str:
+    host = import_module("socket").gethostname()  # rarely asked for, and takes time to load
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"process {os.getpid()} on host {socket.gethostname()} since {since}"
+    return f"process {os.getpid()} on host {host} since {since}"

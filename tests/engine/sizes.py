@@ -9,5 +9,5 @@ VOCABULARY = 61
 MAX_MODEL_LEN = 96
 """Most tokens of one request."""
 WINDOW = 11
-"""Of sliding windows; no multiple of a block."""
+"""Tokens of a sliding window; no multiple of a block."""
 BLOCK_SIZE = 4

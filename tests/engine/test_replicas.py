@@ -135,7 +135,7 @@ def test_a_client_that_leaves_has_its_request_aborted(served: Served) -> None:
 
 
 def num_aborted(served: Served) -> int:
-    """Of both replicas together."""
+    """Requests that both replicas aborted, together."""
     lines = httpx.get(f"{served.url}/metrics", timeout=60).text.splitlines()
     told = [line for line in lines if line.startswith("vllm:request_success_total{") and '"abort"' in line]
     assert len(told) == 2, lines

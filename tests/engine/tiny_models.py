@@ -111,7 +111,7 @@ class Checkpoint:
         return list(self._greedy(tuple(prompt), max_tokens))
 
     def logits(self, tokens: Sequence[int]) -> Any:
-        """Of every position, by transformers alone; shape ``[tokens, vocabulary]``."""
+        """Scores of every position, by transformers alone; shape ``[tokens, vocabulary]``."""
         with torch.no_grad():
             return self.model(torch.tensor([list(tokens)])).logits[0]
 

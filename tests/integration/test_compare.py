@@ -110,7 +110,7 @@ def figures(text: str, policy: str) -> list[list[str]]:
         (("--loads", "0"), ("--loads = '0'", "above 0")),
         (("--loads", "1,1"), ("loads", "twice")),
         (("--seeds", "0"), ("seeds",)),
-        (("--plot", "nowhere/plot.svg"), ("plot", "nowhere")),
+        (("--plot", "."), ("plot", "directory")),
         (("--num-speculative-tokens", "0"), ("--num-speculative-tokens = 0",)),
         (("--num-speculative-tokens", "2", "--acceptance-rates", "2"), ("--acceptance-rates", "0 to 1")),
     ],

@@ -81,7 +81,7 @@ def test_both_cores_make_the_same_trace(copy: Path) -> None:
 
 @pytest.mark.slow
 def test_the_compiled_core_decides_as_vllm_did(copy: Path) -> None:
-    vectors = sorted((REPO / "tests" / "parity" / "vectors-0.33").glob("*.jsonl*"))[:12]
+    vectors = sorted((REPO / "conformance" / "vectors" / "0.33").glob("*.jsonl*"))[:12]
     assert len(vectors) == 12
     assert "12" in told(copy, "parity", *map(str, vectors))
 

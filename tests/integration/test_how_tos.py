@@ -6,7 +6,6 @@ example's name.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -135,20 +134,14 @@ def test_a_version(copy: Path) -> None:
     recorded = copy / "src/tokenyard/deploy/vllm_serve/recorded"
     flags = json.loads((recorded / "0.33.json").read_text(encoding="utf-8"))
     (recorded / "0.34.json").write_text(json.dumps({**flags, "vllm": "0.34.0"}), encoding="utf-8")
-    parity = copy / "tests" / "parity"
-    _vectors(ROOT / "tests/parity/vectors", parity / "vectors", "fcfs", "0.22.1")
-    _vectors(ROOT / "tests/parity/vectors-0.33", parity / "vectors-0.34", "prefixes", "0.34.0")
-    shutil.copy(ROOT / "tests/parity/test_golden.py", parity)
+    vectors = copy / "conformance" / "vectors"
+    shutil.copytree(ROOT / "conformance" / "vectors", vectors, dirs_exist_ok=True)
+    (vectors / "0.34").mkdir()
+    manifest = json.loads((vectors / "0.33" / "manifest.json").read_text(encoding="utf-8"))
+    made = {"vllm": "0.34.0", "before": "0.33", "steps": {"prefixes": manifest["steps"]["prefixes"]}}
+    (vectors / "0.34" / "manifest.json").write_text(json.dumps(made), encoding="utf-8")
+    (copy / "tests" / "parity").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "tests/parity/test_golden.py", copy / "tests" / "parity")
     result = _perform("A version of vLLM: 1", copy)
     _check_count("A version of vLLM: 1", result)
     assert "vLLM 0.34" in result.said
-
-
-def _vectors(source: Path, folder: Path, name: str, version: str) -> None:
-    """A folder with one recording, of that version as far as its header says."""
-    folder.mkdir(parents=True)
-    head, *ticks = gzip.decompress((source / f"{name}.jsonl.gz").read_bytes()).splitlines(keepends=True)
-    header = json.dumps({**json.loads(head), "vllm": version}).encode() + b"\n"
-    (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"".join([header, *ticks])))
-    steps = json.loads((source / "manifest.json").read_text(encoding="utf-8"))[name]
-    (folder / "manifest.json").write_text(json.dumps({name: steps}), encoding="utf-8")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from tests.integration.command import Outcome, call
+from tests.integration.command import Outcome, call, environment
+from tests.unit.server.web_client import client_of
 
+from tokenyard import Deployment, study
 from tokenyard.cli.support.flags import COMMANDS
 
 PLANTED = "PLANTED"
@@ -236,6 +244,18 @@ EVERYTHING = (
 )
 
 
+ASKED_HERE = {"compare", "convert", "export", "plan", "query", "report", "run", "split", "sweep", "whatif", "why"}
+"""Commands that the next test calls with what is pasted, or with a trace of it."""
+ASKED_ELSEWHERE = {"emulate", "headroom", "import", "upgrade", "view"}
+"""In the tests behind it, and in the one about a log's users."""
+NEVER_TOLD = {"accuracy", "demo", "describe", "parity", "serve", "watch", "workloads"}
+"""Commands that take no text of a deployment and no log; mistyped flags and places of theirs are tested above."""
+
+
+def test_every_command_is_somewhere() -> None:
+    assert set(COMMANDS.values()) == ASKED_HERE | ASKED_ELSEWHERE | NEVER_TOLD
+
+
 def test_every_command_holds_none(tmp_path: Path) -> None:
     serve = (*SMALL, "--serve", EVERYTHING)
     said = clean(call("run", "chat", *serve, "--trace", "t", cwd=tmp_path))
@@ -260,3 +280,60 @@ def test_every_command_holds_none(tmp_path: Path) -> None:
     found = list(contents(tmp_path))
     assert len(found) > 8
     assert not any(PLANTED in each for each in found)
+
+
+def test_an_upgrade_and_a_study_hold_none(tmp_path: Path) -> None:
+    upgrade = ("upgrade", "chat", *SMALL, "--from", "0.27", "--to", "0.33", "--serve", EVERYTHING)
+    clean(call(*upgrade, cwd=tmp_path))
+    clean(call(*upgrade, "--json", cwd=tmp_path))
+    headroom = ("headroom", f"{EVERYTHING} --max-model-len 8192", "--gpu", "l4", "--ignore-unmodelled")
+    clean(call(*headroom, cwd=tmp_path))
+    clean(call(*headroom, "--json", cwd=tmp_path))
+    one = Deployment(EVERYTHING, gpu="l4", max_model_len=8192, ignore_unmodelled=True)
+    asked = study("chat", one, output=tmp_path / "study", limit=4)
+    kept = list(contents(tmp_path))
+    assert len(kept) >= 1
+    assert not any(PLANTED in each for each in (*kept, repr(one), repr(asked), str(asked), str(asked.to_dict())))
+
+
+def test_an_emulated_server_tells_none(tmp_path: Path) -> None:
+    """Its start-up log, its answers and its trace, which is what the viewer reads, too."""
+    line = f"{EVERYTHING} --max-model-len 8192"
+    command = (sys.executable, "-u", "-m", "tokenyard.cli.main", "emulate", line, "--gpu", "l4", "--port", "0")
+    with subprocess.Popen(
+        [*command, "--ignore-unmodelled", "--trace", "t"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        said = []
+        for line in server.stdout:
+            said.append(line)
+            if found := re.search(r"ready at (http://\S+?)[, ]", line):
+                break
+        else:
+            pytest.fail("".join(said))
+        for path, key in (("/version", ""), ("/v1/models", ""), ("/v1/models", "Bearer other"), ("/metrics", "")):
+            request = urllib.request.Request(found[1].rstrip("/") + path, headers={"Authorization": key})
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    said.append(answer.read().decode())
+            except urllib.error.HTTPError as error:
+                said.append(error.read().decode())
+        server.send_signal(signal.SIGTERM)
+        rest = server.communicate(timeout=60)[0]
+    text = "".join([*said, rest, *contents(tmp_path)])
+    assert all(each in text for each in ("vllm:num_requests_running", "invalid_api_key", '"list"')), text
+    assert PLANTED not in text
+
+
+def test_the_viewer_s_server_tells_none(tmp_path: Path) -> None:
+    clean(call("run", "chat", *SMALL, "--serve", EVERYTHING, "--trace", "t", cwd=tmp_path))
+    client = client_of([tmp_path])
+    (trace,) = (tmp_path / "t").glob("*.jsonl")
+    answers = [client.get("/"), client.get("/api/traces"), client.file(trace)]
+    assert all(each.status_code == 200 for each in answers)
+    assert not any(PLANTED in each.text for each in answers)

@@ -17,7 +17,7 @@ from tokenyard.errors import ParityError
 from tokenyard.parity.replay import VectorResult, replay_vector
 
 Json = dict[str, Any]
-VECTORS = Path(__file__).resolve().parent / "vectors"
+VECTORS = Path(__file__).resolve().parents[2] / "conformance" / "vectors" / "0.22"
 SHORT = ("aborts_of_prefills", "async_short_answers", "pooling", "drafts_stops_in_the_middle")
 """Names of recordings that are replayed quickly: plain, two steps in flight, poolers, drafts."""
 

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 READING = run_path(str(ROOT / "docs" / "reading" / "scheduler.py"))
-VECTORS = ROOT / "tests" / "parity" / "vectors"
+VECTORS = ROOT / "conformance" / "vectors" / "0.22"
 SETTINGS = {
     "max_num_seqs",
     "max_num_batched_tokens",

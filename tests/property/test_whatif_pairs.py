@@ -35,8 +35,11 @@ FREE: dict[str, st.SearchStrategy[Any]] = {
     "max_num_seqs": st.sampled_from((4, 16, 64, 300)),
     "max_num_batched_tokens": st.sampled_from((512, 2048, 8192)),
     "max_cudagraph_capture_size": st.sampled_from((32, 256)),
-    "decode_context_parallel_size": st.sampled_from((1, 2)),
+    "decode_context_parallel_size": st.sampled_from((1, 2, 4)),
     "num_gpu_blocks_override": st.sampled_from((900, 4000)),
+    "pipeline_parallel_size": st.sampled_from((1, 2)),
+    "block_size": st.sampled_from((16, 32, 64)),
+    "long_prefill_token_threshold": st.sampled_from((256, 1024)),
     "async_scheduling": st.booleans(),
     "enable_chunked_prefill": st.just(True),
 }

@@ -29,7 +29,7 @@ class Memory:
 
     @property
     def index(self) -> PrefixIndex:
-        """Of the one KV-cache group."""
+        """The index of the one KV-cache group."""
         return self.kv.pool.indexes[0]
 
     @property

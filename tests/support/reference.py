@@ -37,7 +37,7 @@ class Ledger:
         self.forbids: frozenset[int] = frozenset()
         """Tokens that its grammar does not allow."""
         self.pieces: deque[SessionPiece | None] = deque()
-        """Of a session: input that has come and not been used; None ends it."""
+        """Input of a session that has come and not been used; None ends it."""
         self.awaits_input = False
 
     @property

@@ -112,7 +112,7 @@ class ToyEngine:
 
     @property
     def outcomes(self) -> StepOutcomes:
-        """Of the last step."""
+        """What came of the last step."""
         return self.watcher.outcomes
 
     @property

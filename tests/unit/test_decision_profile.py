@@ -12,7 +12,15 @@ import pytest
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard import ConfigError, SchedulerConfig, decision_profile
-from tokenyard.core.config import CacheConfig, GroupKind, HashAlgo, KVCacheGroup, MambaCacheMode
+from tokenyard.core.config import (
+    CacheConfig,
+    GroupKind,
+    HashAlgo,
+    KVCacheGroup,
+    MambaCacheMode,
+    SpeculativeConfig,
+    SpeculativeMethod,
+)
 from tokenyard.core.kv.block_pool import BlockPool, FreeQueue, append_freed, unhashed_first
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.core.kv.groups import Reachable, Retention, SlidingWindowManager
@@ -33,11 +41,13 @@ from tokenyard.core.profiles import (
 from tokenyard.core.releases import FACTS_SINCE, ReleaseFacts, release_facts, versions_with
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.features.encoder import EncoderInputs
 from tokenyard.core.sched.features.per_slot import StateAlignment
 from tokenyard.core.sched.queues import FCFSQueue, HoldersFirstQueues
 from tokenyard.core.sched.running import RunningBatch
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.core.sched.update import stop_status
+from tokenyard.core.table import RequestTable
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, known_version
 from tokenyard.serve import load_engine
 from tokenyard.sim import Fleet
@@ -96,7 +106,8 @@ def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> No
     assert turned_between("0.28", "0.26").keys() >= {"drafts_take_input_slots", "zeroes_all_attention"}
     assert "uncached_blocks_first" not in turned_between("0.26", "0.28"), "0.27 turned it off, 0.28 on again"
     assert turned_between("0.29", "0.30") == {"idle_admission_pads": "0.30"}
-    assert set(turned_between("0.22", "0.33")) == {each.name for each in SWITCHES}
+    turned_back = {"windows_free_unhashed_first", "encoder_lags_behind_head"}
+    assert set(turned_between("0.22", "0.33")) == {each.name for each in SWITCHES} - turned_back
 
 
 def test_facts_of_a_release_are_those_of_the_one_before_with_what_changed() -> None:
@@ -115,12 +126,13 @@ def test_what_a_profile_does_not_model_is_named() -> None:
     cache = CacheConfig(
         num_gpu_blocks=9, groups=(KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, block_size=16, window=32),)
     )
-    with_window = [
+    head = SpeculativeConfig(method=SpeculativeMethod.EAGLE, num_speculative_tokens=2)
+    with_head = [
         version
         for version, profile in PROFILES.items()
-        if "window_free_order" in outside_features(SchedulerConfig(profile=profile), cache, None)
+        if "eagle_windows" in outside_features(SchedulerConfig(profile=profile), cache, head)
     ]
-    assert with_window == ["0.23"]
+    assert with_head == list(PROFILES)[1:-1]
     text = outside_features(SchedulerConfig(profile=PROFILES["0.27"]), CacheConfig(num_gpu_blocks=9), None)
     assert text == {}
 
@@ -257,9 +269,10 @@ def test_whether_min_tokens_bar_an_end_of_sequence(*, bars: bool, status: Reques
     assert stop_status(request, 9, 3, 64, min_tokens_bar_stops=bars) is status
 
 
-@pytest.mark.parametrize(("make", "room"), [(EncoderCache, 8), (ItemEncoderCache, 4)])
-def test_an_image_that_is_shown_twice(make: type[EncoderCache], room: int) -> None:
-    cache = make(8)
+@pytest.mark.parametrize(("version", "room"), [("0.22", 8), ("0.28", 8), ("0.29", 4), ("0.33", 4)])
+def test_an_image_that_is_shown_twice(version: str, room: int) -> None:
+    profile = PROFILES[version]
+    cache = ItemEncoderCache(8, profile) if profile.encoder_refers_to_items else EncoderCache(8)
     items = [MultiModalItem(mm_hash="cat", offset=at, length=4) for at in (0, 10)]
     request = Request("r", [1] * 20, mm_features=items)
     cache.allocate(request, items[0])
@@ -268,6 +281,54 @@ def test_an_image_that_is_shown_twice(make: type[EncoderCache], room: int) -> No
     assert cache.num_reclaimable == room
     cache.release(request, items[1])
     assert cache.num_reclaimable == 8
+
+
+def _computed(version: str, *, placeholders: int = 0) -> tuple[ItemEncoderCache, Request]:
+    """A cache of one image that stands before a text, most of which is computed."""
+    cache = ItemEncoderCache(4, PROFILES[version], 1 if PROFILES[version].encoder_lags_behind_head else 0)
+    request = Request("r", [1] * 20, mm_features=[MultiModalItem(mm_hash="cat", offset=0, length=4)])
+    cache.allocate(request, request.mm_features[0])
+    request.num_computed_tokens, request.num_output_placeholders = 4 + placeholders, placeholders
+    return cache, request
+
+
+def test_when_an_image_has_been_passed() -> None:
+    for version, placeholders, passed in (("0.23", 0, 1), ("0.24", 0, 0), ("0.32", 0, 0), ("0.33", 0, 1)):
+        cache, request = _computed(version, placeholders=placeholders)
+        assert len(cache.passed_items(request)) == passed, version
+    for version, passed in (("0.23", 1), ("0.33", 1)):
+        cache, request = _computed(version, placeholders=2)
+        assert len(cache.passed_items(request)) == passed
+        request.num_output_placeholders = 3
+        assert len(cache.passed_items(request)) == (version == "0.23")
+
+
+@pytest.mark.parametrize(("version", "told"), [("0.27", ("cat",)), ("0.28", ())])
+def test_what_is_told_as_evicted(version: str, told: tuple[str, ...]) -> None:
+    cache, request = _computed(version)
+    cache.free(request)
+    assert cache.make_room(4)
+    cache.allocate(request, request.mm_features[0])
+    assert cache.take_evicted() == told
+
+
+@pytest.mark.parametrize(
+    ("version", "head", "num_new", "granted", "items"),
+    [
+        ("0.22", 1, 10, 10, ()),  # the head alone would read the image
+        ("0.28", 1, 10, 10, (0,)),
+        ("0.32", 1, 12, 9, ()),  # no room: the head looks one token ahead
+        ("0.33", 1, 12, 10, ()),
+    ],
+)
+def test_how_far_an_image_lets_a_prompt_go(
+    version: str, head: int, num_new: int, granted: int, items: tuple[int, ...]
+) -> None:
+    config = SchedulerConfig(profile=PROFILES[version], max_num_encoder_input_tokens=8, encoder_cache_size=8)
+    inputs = EncoderInputs(config, RequestTable(4, 16), shift=head)
+    request = Request("r", [1] * 30, mm_features=[MultiModalItem(mm_hash="cat", offset=10, length=4)])
+    grant = inputs.plan(request, 0, num_new, 8 if num_new == 10 else 0)
+    assert (grant.num_new_tokens, grant.items) == (granted, items)
 
 
 # ---- states

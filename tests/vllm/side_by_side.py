@@ -31,7 +31,7 @@ __all__ = ["Runs", "difference", "run_all"]
 
 
 class Runs(NamedTuple):
-    """Of one scenario."""
+    """The runs of one scenario."""
 
     own: list[dict[str, Any]]
     """What vLLM's class decided, tick by tick."""

@@ -32,7 +32,7 @@ sys.exit(differential_config.main(sys.argv[1:]))
 
 @pytest.fixture(params=INTERPRETERS)
 def python(request: pytest.FixtureRequest) -> Path:
-    """Of an environment with one of the two versions whose defaults are known."""
+    """The Python of an environment with one of the two versions whose defaults are known."""
     found = INTERPRETERS[request.param]
     if not found.exists():
         pytest.skip(f"no {found}: scripts/vllm_env.sh builds it")

@@ -75,7 +75,7 @@ def _outcome(step: Step) -> AdmissionOutcome:
 
 
 def _reasons(step: Step) -> list[str]:
-    """Of all who were left out in the step, by name or behind the head."""
+    """Reasons of all that were left out in the step, by name or behind the head."""
     if step.outcome is None:
         return []
     outcome = step.outcome

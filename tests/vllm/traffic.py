@@ -34,7 +34,7 @@ class Served(NamedTuple):
     lost_seconds: dict[str, float]
     """``tokenyard:lost_seconds_total`` by reason."""
     metrics: dict[str, float]
-    """Of vLLM's, at the end."""
+    """vLLM's metrics at the end."""
     exit_code: int
 
     @property

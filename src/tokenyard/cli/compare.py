@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from math import inf
-from pathlib import Path
 
 from tokenyard.cli.support.asking import scenario_of
-from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn
+from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn, write_text
 from tokenyard.cli.support.flags import CompareCommand
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
@@ -29,7 +28,7 @@ def execute(flags: CompareCommand) -> int:
         return 0
     comparison = _compare(flags)
     if flags.plot is not None:
-        _write(flags.plot, draw(comparison))
+        write_text("plot", flags.plot, draw(comparison))
     refused = comparison.cells[0].refused
     if refused:
         were = "requests were refused or came after refused ones" if refused > 1 else "request was refused"
@@ -66,10 +65,3 @@ def _loads(text: str) -> list[float]:
     if not loads or not all(0 < load < inf for load in loads):
         raise ConfigError("loads", text, "give numbers above 0 with commas between them, for example 0.5,1,2")
     return loads
-
-
-def _write(path: Path, drawing: str) -> None:
-    try:
-        path.write_text(drawing, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("plot", str(path), f"cannot be written: {error.strerror or error}") from None

@@ -83,8 +83,8 @@ def _next(console: Console, program: str, again: str, trace: Path) -> None:
 
 def _in_a_clone(program: str) -> Iterator[tuple[str, str]]:
     """What lies beside the code, and is no part of the package."""
-    if Path("tests/parity/vectors").is_dir():
-        yield "is it really vLLM's scheduler?", f"{program} parity tests/parity/vectors"
+    if Path("conformance/vectors").is_dir():
+        yield "is it really vLLM's scheduler?", f"{program} parity conformance/vectors/*"
     if Path("docs/getting-started.md").is_file():
         yield "everything else", "docs/getting-started.md"
 

@@ -13,6 +13,7 @@ nothing: what takes time to load is loaded where an interrupt is expected.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     make_printable()
+    gc.disable()  # until all is loaded: nothing of that is garbage
     typed: list[type] = []
     try:
         code = _run(arguments, typed)
@@ -48,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is None:
             silence(sys.stdout)
         return _fail(_refused_by_the_system(error))
+    finally:
+        gc.enable()
     return code
 
 
@@ -63,7 +67,9 @@ def _run(arguments: list[str], typed: list[type]) -> int:
     command = with_stdin(command)
     for sentence in import_module("tokenyard.cli.support.ignored_flags").ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")
-    return int(import_module(f"tokenyard.cli.{commands[type(command)]}").execute(command))
+    execute = import_module(f"tokenyard.cli.{commands[type(command)]}").execute
+    gc.enable()
+    return int(execute(command))
 
 
 def _in_flags(error: TokenyardError, typed: list[type]) -> str:

@@ -6,9 +6,8 @@ import re
 from io import StringIO
 from pathlib import Path
 
-from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.console import print_json, results, write_text
 from tokenyard.cli.support.flags import ReportCommand
-from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import report
 from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
@@ -36,8 +35,4 @@ def _draw(found: Report, path: Path, *, buckets: bool) -> None:
     """The report as a terminal of 100 columns would show it."""
     console = PlainConsole(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
     print_report(found, console, buckets=buckets)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_FONTS_FROM_AFAR.sub("", console.export_svg(title="tokenyard report")), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("svg", str(path), f"cannot be written: {error.strerror or error}") from None
+    write_text("svg", path, _FONTS_FROM_AFAR.sub("", console.export_svg(title="tokenyard report")))

@@ -21,10 +21,8 @@ class Outside(NamedTuple):
 
 
 OUTSIDE = {
-    "encoder_inputs": Outside("0.23", "0.32", "which images are planned, kept and released: as in 0.22"),
     "mamba_prefix_caching": Outside("0.23", "0.32", "where prompts of models with states are cut, and hit: as in 0.22"),
     "eagle_windows": Outside("0.23", "0.32", "which blocks an EAGLE head finds beside windows: as in 0.22"),
-    "window_free_order": Outside("0.23", "0.23", "the order in which windows and states give blocks back: as in 0.22"),
 }
 """By the name of the feature."""
 
@@ -51,9 +49,7 @@ def outside_features(
     has_windows = bool(kinds & {GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL})
     has_head = speculative is not None and speculative.method is SpeculativeMethod.EAGLE
     uses = {
-        "encoder_inputs": scheduler.max_num_encoder_input_tokens > 0,
         "mamba_prefix_caching": GroupKind.MAMBA in kinds and cache.enable_prefix_caching,
         "eagle_windows": has_windows and has_head and cache.enable_prefix_caching,
-        "window_free_order": has_windows or GroupKind.MAMBA in kinds,
     }
     return {feature: what for feature, what in found.items() if uses[feature]}

@@ -26,6 +26,9 @@ class DecisionProfile:
     """Freed blocks without cached content go to the front of the free queue: they are used again next."""
     uncached_blocks_first: bool = False
     """So do all freed blocks where prefix caching is off."""
+    windows_free_unhashed_first: bool = False
+    """Of what sliding windows give back, and windows and states leave behind, blocks without cached content go to the
+    front of the free queue."""
     lookups_count_at_admission: bool = False
     """Statistics count a prefix lookup when its request is admitted, not whenever it is made."""
 
@@ -77,9 +80,25 @@ class DecisionProfile:
     """A waiting request that can have no token because of its encoder inputs ends the admission pass; else the next
     one is tried."""
 
+    # ---- encoder inputs
+
     encoder_refers_to_items: bool = False
-    """A request refers to items in the encoder cache, not to contents, until their tokens are surely computed; it may
-    be computed right up to an item that cannot be had."""
+    """A request refers to items in the encoder cache that it was given, not to all contents that it shows."""
+    encoder_waits_for_tokens: bool = False
+    """It lets go of an item when the tokens behind it are surely computed, not when they are scheduled."""
+    encoder_lags_behind_head: bool = False
+    """With an EAGLE head it lets go of an item one token later."""
+    encoder_counts_head: bool = False
+    """An item is computed as well where only an EAGLE head would read its first embedding in the step."""
+    encoder_tells_lost_only: bool = False
+    """Outputs that were evicted and are computed again since are not told as evicted: workers keep them."""
+    encoder_holds_repeated: bool = False
+    """A request that shows an image twice keeps it until it has passed both."""
+    encoder_takes_repeated: bool = False
+    """Where an image stands twice in a step the request refers to both; whether a step would cut it is asked first."""
+    encoder_runs_up_to_items: bool = False
+    """A request is computed right up to an item that cannot be had, whatever an EAGLE head would read there; an item
+    that must be computed whole is, also where a step begins with it."""
 
     # ---- drafts
 
@@ -144,8 +163,20 @@ class DecisionProfile:
 
 SINCE: dict[str, dict[str, Any]] = {
     "0.22": {},
-    "0.23": {"admission_reserves_lookahead": True, "decodes_go_round_stages": True, "fills_queue_first": True},
-    "0.24": {"unhashed_blocks_first": True, "uncached_blocks_first": True},
+    "0.23": {
+        "admission_reserves_lookahead": True,
+        "decodes_go_round_stages": True,
+        "fills_queue_first": True,
+        "encoder_refers_to_items": True,
+        "windows_free_unhashed_first": True,
+    },
+    "0.24": {
+        "windows_free_unhashed_first": False,
+        "unhashed_blocks_first": True,
+        "uncached_blocks_first": True,
+        "encoder_waits_for_tokens": True,
+        "encoder_lags_behind_head": True,
+    },
     "0.25": {
         "admission_pads_decodes": True,
         "paused_sessions_hold_slots": True,
@@ -163,22 +194,35 @@ SINCE: dict[str, dict[str, Any]] = {
         "zeroes_all_attention": True,
         "running_index_drifts": False,
         "drafts_take_input_slots": True,
+        "encoder_counts_head": True,
+        "encoder_tells_lost_only": True,
     },
-    "0.29": {"prefix_cache_retention_interval": 0, "padding_leaves_room": True, "min_tokens_bar_stops": False},
+    "0.29": {
+        "prefix_cache_retention_interval": 0,
+        "padding_leaves_room": True,
+        "min_tokens_bar_stops": False,
+        "encoder_holds_repeated": True,
+    },
     "0.30": {"idle_admission_pads": True},
     "0.31": {
         "output_blocks_hash_last_image": False,
         "lone_request_prefills_whole": True,
         "requests_with_blocks_first": True,
     },
-    "0.32": {"mamba_mode_all": False, "pauses_spare_blocks": True, "reports_common_prefix": False},
+    "0.32": {
+        "mamba_mode_all": False,
+        "pauses_spare_blocks": True,
+        "reports_common_prefix": False,
+        "encoder_takes_repeated": True,
+    },
     "0.33": {
         "hashes_look_ahead": True,
         "chunks_end_at_states": True,
         "self_preemption_ends_pass": False,
         "adapters_of_all_running": True,
         "encoder_refusal_ends_pass": False,
-        "encoder_refers_to_items": True,
+        "encoder_lags_behind_head": False,
+        "encoder_runs_up_to_items": True,
         "accepted_drafts_publish_at_once": True,
         "stops_take_back_rest": True,
     },

@@ -71,8 +71,10 @@ class ReleaseFacts:
     plan_reserves_null_block: bool = False
     """The block that is never handed out counts when it is seen whether a request fits."""
     graphs_to_1024_on_blackwell: bool = False
+    graphs_of_decodes_with_drafts: bool = False
+    """CUDA graphs are captured for steps of decodes of every number of requests, where each has drafts."""
     graphs_of_all_decodes: bool = False
-    """CUDA graphs are captured for steps of decodes of every number of requests."""
+    """And without drafts for the step in which as many requests as can run decode."""
 
     # ---- front ends
 
@@ -87,13 +89,10 @@ class ReleaseFacts:
 FACTS_SINCE: dict[str, dict[str, Any]] = {
     "0.24": {"has_bamba": False},
     "0.25": {"front_ends_rotate": True, "starcoder2_takes_adapters": True},
-    "0.26": {
-        "hybrid_models_cache_prefixes": True,
-        "steps_in_flight_hold_windows": True,
-        "mamba_keeps_all_states": False,
-    },
+    "0.26": {"steps_in_flight_hold_windows": True, "mamba_keeps_all_states": False},
     "0.27": {"encoder_thresholds_are_checked": True, "latent_pages_align": True, "front_ends_count_own": True},
     "0.28": {
+        "hybrid_models_cache_prefixes": True,
         "largest_budget_on_160_gib": True,
         "draft_models_schedule_ahead": True,
         "drafts_need_room": True,
@@ -102,9 +101,9 @@ FACTS_SINCE: dict[str, dict[str, Any]] = {
         "has_bitsandbytes": False,
         "graphs_to_1024_on_blackwell": True,
     },
-    "0.29": {"plan_reserves_null_block": True, "graphs_of_all_decodes": True},
+    "0.29": {"plan_reserves_null_block": True, "graphs_of_decodes_with_drafts": True},
     "0.30": {"yarn_counts_factor": False, "images_split_backends_on_blackwell": True},
-    "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True},
+    "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True, "graphs_of_all_decodes": True},
     "0.32": {"gpt_neox_takes_adapters": True},
     "0.33": {
         "all_drafts_schedule_ahead": True,

@@ -183,7 +183,8 @@ class ParallelSettings(Settings):
     api_server_count: Annotated[int | None, Help(metavar="N", otherwise="as many as engines")] = None
     """API server processes, each of which balances by itself; changes a replay only with --router vllm."""
     router: Annotated[str, Help(metavar="NAME")] = "vllm"
-    """Router of requests: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""
+    """Router of requests: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, llm-d, dynamo,
+    cache-aware, session-affinity, or FILE.py:CLASS."""
     replicas: Annotated[str | None, Help(metavar="N|MIN..MAX", otherwise="one deployment")] = None
     """Identical deployments behind a router: a number (4), or a range to autoscale in (1..8); docs/plan.md."""
     startup: Annotated[str, Help(metavar="TIME")] = "120s"

@@ -61,7 +61,7 @@ def capture_sizes(
             else MOST_CAPTURED
         )
         limit = min(max_num_seqs * query * 2, ceiling)
-        if facts.graphs_of_all_decodes:
+        if facts.graphs_of_decodes_with_drafts if query > 1 else facts.graphs_of_all_decodes:
             decodes = [size for size in _of_decodes(max_num_seqs, query, ceiling) if size <= limit]
     limit = min(limit, max_num_batched_tokens)
     sizes = {*sizes_up_to(limit, every_below=_INTERACTIVE if interactive else 0)}
@@ -167,7 +167,7 @@ def activation_bytes(
 
 
 def _token_bytes(model: ModelSpec, tensor_parallel_size: int) -> int:
-    """Of one token of a step, in the widest moment of a layer."""
+    """Bytes of one token of a step, in the widest moment of a layer."""
     width, chosen = max(model.intermediate_size, model.shared_intermediate_size), model.num_experts_per_tok
     widest = 3 * max(width, chosen * model.moe_intermediate_size) // tensor_parallel_size
     return ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)

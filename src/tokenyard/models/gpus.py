@@ -11,12 +11,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError, FileError, near_names
-from tokenyard.files import MIB, read_input
+from tokenyard.files import MIB, packaged, read_input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ _NUMBERS = ("memory", "bandwidth", "bfloat16", "pcie")
 _OPTIONAL = ("link", "network", "domain", "per_machine", *_FORMATS)
 _TEXTS = ("name", "generation", "capability", "source")
 _LISTS = ("devices", "instances", "mig")
-_DATA: Mapping[str, Any] = tomllib.loads(files("tokenyard.models").joinpath("gpus.toml").read_text("utf-8"))
+_DATA: Mapping[str, Any] = tomllib.loads(packaged("tokenyard.models", "gpus.toml").decode())
 
 
 def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:

@@ -6,10 +6,31 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import VectorResult, replay_vector
 
+MANIFEST = "manifest.json"
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a folder of vectors says of itself."""
+
+    vllm: str
+    """The version that decided."""
+    before: str | None
+    """The folder beside it that holds what is not here; None: all is here."""
+    steps: dict[str, int]
+    """Name of each scenario -> calls of ``schedule()`` that were recorded."""
+
+
+class Recording(NamedTuple):
+    """A file, and the later version that decided the same, where it is not the one that it was recorded from."""
+
+    path: Path
+    vllm: str | None
 
 
 class VectorComparison(NamedTuple):
@@ -59,6 +80,7 @@ class VectorComparison(NamedTuple):
             "results": [
                 {
                     "file": str(each.path),
+                    "vllm": each.vllm,
                     "name": each.name,
                     "steps": each.steps,
                     "equal": not each.unsupported and each.difference is None,
@@ -71,34 +93,63 @@ class VectorComparison(NamedTuple):
 
 
 def compare_vectors(
-    paths: Sequence[Path], track: Callable[[Iterable[Path]], Iterable[Path]] = iter
+    paths: Sequence[Path], track: Callable[[Iterable[Recording]], Iterable[Recording]] = iter
 ) -> VectorComparison:
     """Replay the vectors of some files and directories; ``track`` passes the files on, and may show how far it is.
 
     Raises ParityError where none is named, or a directory holds none.
     """
     comparison = VectorComparison([], [], [])
-    for path in track(_expand(paths)):
-        if not path.exists():
-            comparison.missing.append(path)
+    for recording in track(_expand(paths)):
+        if not recording.path.exists():
+            comparison.missing.append(recording.path)
             continue
         try:
-            comparison.results.append(replay_vector(path))
+            comparison.results.append(replay_vector(recording.path, recording.vllm))
         except ParityError as error:
             comparison.damaged.append(str(error))
     return comparison
 
 
-def _expand(paths: Sequence[Path]) -> list[Path]:
+def recordings(folder: Path) -> list[Recording]:
+    """The vectors of a folder: its own files, and those of the version before it that its version decided the same.
+
+    The folder's manifest tells both; without one there are only files. Raises ParityError for a manifest that is none.
+    """
+    try:
+        manifest = _read(folder)
+        lacking = set() if manifest is None else set(manifest.steps)
+        own = sorted(file for pattern in _PATTERNS for file in folder.glob(pattern))
+        found = [Recording(file, None) for file in own]
+        at = folder
+        lacking -= {file.name.partition(".jsonl")[0] for file in own}
+        while lacking and (described := _read(at)) is not None and described.before is not None:
+            at = at.parent / described.before
+            there = {name: file for name in lacking if (file := at / f"{name}.jsonl.gz").exists()}
+            assert manifest is not None
+            found += [Recording(file, manifest.vllm) for file in there.values()]
+            lacking -= there.keys()
+    except (msgspec.MsgspecError, OSError) as problem:
+        raise ParityError(f"{folder / MANIFEST}: not a manifest of golden vectors: {problem}") from None
+    found += [Recording(folder / f"{name}.jsonl.gz", None) for name in lacking]
+    return sorted(found, key=lambda recording: recording.path.name)
+
+
+def _read(folder: Path) -> Manifest | None:
+    path = folder / MANIFEST
+    return msgspec.json.decode(path.read_bytes(), type=Manifest) if path.exists() else None
+
+
+def _expand(paths: Sequence[Path]) -> list[Recording]:
     """The files named, and those in the directories named."""
     if not paths:
         raise ParityError("name at least one golden vector (*.jsonl or *.jsonl.gz) or a directory with some")
-    files: list[Path] = []
+    files: list[Recording] = []
     for path in paths:
         if not path.is_dir():
-            files.append(path)
+            files.append(Recording(path, None))
             continue
-        found = sorted(file for pattern in _PATTERNS for file in path.glob(pattern))
+        found = recordings(path)
         if not found:
             raise ParityError(f"{path}: no *.jsonl or *.jsonl.gz in this directory")
         files += found

@@ -148,6 +148,8 @@ class VectorResult(NamedTuple):
     unsupported: list[str]
     """Features we lack; if any, nothing was compared."""
     difference: Difference | None
+    vllm: str = ""
+    """The version whose decisions were compared."""
 
 
 _INPUTS = {"n", "of", "sampled", "drafts", "rolled_back", "known", "pooled"}
@@ -160,14 +162,14 @@ class _DiffersError(Exception):
         self.difference = difference
 
 
-def replay_vector(path: Path) -> VectorResult:
-    """Replay one file; ParityError if it is damaged or cut short."""
-    vector = GoldenVector(path)
-    missing = unsupported_features(vector.header)
-    if missing:
-        return VectorResult(path, vector.header.name, 0, missing, None)
-    difference = None
+def replay_vector(path: Path, vllm: str | None = None) -> VectorResult:
+    """Replay one file, as of a later version ``vllm`` that decided the same; ParityError if it is damaged."""
+    vector = GoldenVector(path, vllm)
+    header, difference = vector.header, None
     try:
+        missing = unsupported_features(header)
+        if missing:
+            return VectorResult(path, header.name, 0, missing, None, header.vllm)
         replay = VectorReplay(vector)
     except ConfigError as refused:
         raise ParityError(f"{path}:1: {refused}") from None
@@ -183,7 +185,7 @@ def replay_vector(path: Path) -> VectorResult:
         difference = differs.difference
     if difference is None and not replay.steps:
         raise ParityError(f"{path}: no step was recorded")
-    return VectorResult(path, vector.header.name, replay.steps, [], difference)
+    return VectorResult(path, header.name, replay.steps, [], difference, header.vllm)
 
 
 class VectorReplay:
@@ -209,14 +211,14 @@ class VectorReplay:
         if self.is_overdue:
             self._compare("takes_in", ours=True, theirs=False)
         self.now = tick["t"]
-        self._events(tick.get("ev_pre", []))
+        self.events(tick.get("ev_pre", []))
         for request_id in tick.get("add", []):
             if request_id not in self.specs:
                 raise self._damaged(f"adds {request_id!r}, which the header does not describe")
             self.scheduler.add_request(make_request(self.specs[request_id], encoder_decoder=self.encoder_decoder))
         self._compare("has_requests", self.scheduler.has_requests(), "s" in tick)
         is_due = self._schedule(tick["s"]) if "s" in tick else bool(self.in_flight)
-        self._events(tick.get("ev_mid", []))
+        self.events(tick.get("ev_mid", []))
         # The loop is vLLM's, too: which ticks take an output in. After the last tick it is the record that lacks one.
         self.is_overdue = is_due and "u" not in tick
         if "u" in tick:
@@ -244,7 +246,8 @@ class VectorReplay:
         for key in [*ours, *(key for key in theirs if key not in ours and key not in _INPUTS)]:
             self._compare(f"{part}.{key}", ours.get(key), theirs.get(key))
 
-    def _events(self, events: list[Json]) -> None:
+    def events(self, events: list[Json]) -> None:
+        """What happens from outside."""
         for event in events:
             if event["op"] == "abort":
                 status = RequestStatus[event.get("status", "FINISHED_ABORTED")]

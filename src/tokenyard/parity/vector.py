@@ -23,6 +23,7 @@ from tokenyard.core.config import (
     SpeculativeMethod,
     settings_for,
 )
+from tokenyard.core.outside import outside_features
 from tokenyard.core.params import PoolingParams, RepetitionDetectionParams
 from tokenyard.core.profiles import PROFILES
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams
@@ -143,14 +144,15 @@ class _Tick(TypedDict, total=False):
 
 
 class GoldenVector:
-    """Reads one ``*.jsonl`` or ``*.jsonl.gz`` vector."""
+    """Reads one ``*.jsonl`` or ``*.jsonl.gz`` vector; ``vllm`` is a later version that decided the same."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, vllm: str | None = None) -> None:
         self.path = path
         self._lines = self._read_lines()
         try:
             first = next(self._lines)
-            self.header = msgspec.json.decode(first, type=VectorHeader)
+            header = msgspec.json.decode(first, type=VectorHeader)
+            self.header = header if vllm is None else msgspec.structs.replace(header, vllm=vllm)
         except StopIteration:
             raise ParityError(f"{path}: empty file, not a golden vector") from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -221,7 +223,10 @@ _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
 
 
 def unsupported_features(header: VectorHeader) -> list[str]:
-    """Names of the features that the scenario needs and this scheduler lacks; empty if it can be replayed."""
+    """Names of the features that the scenario needs and this scheduler lacks; empty if it can be replayed.
+
+    Raises ConfigError for settings that cannot be.
+    """
     config = header.config
     found = []
     unknown = {str(group["kind"]) for group in _groups(config)} - _GROUP_KINDS.keys()
@@ -232,7 +237,9 @@ def unsupported_features(header: VectorHeader) -> list[str]:
     ours = {field.name for each in _CONFIGS for field in fields(each)}
     known = {*ours, *_RENAMED, *_DRIVING, *_IGNORED}
     found += [f"setting {key}" for key in sorted(config) if key not in known and config[key] is not None]
-    return found
+    if found:
+        return found
+    return [f"{feature} of vLLM {_version(header)}" for feature in outside_features(*_settings(header))]
 
 
 def _version(header: VectorHeader) -> str:
@@ -261,8 +268,8 @@ def _member(kind: type[_Enum], field: str, value: object) -> _Enum:
         raise ConfigError(field, value, f"use one of: {', '.join(kind)}") from None
 
 
-def make_scheduler(header: VectorHeader) -> Scheduler:
-    """A scheduler with the scenario's configuration, where absent fields take the recorder's defaults."""
+def _settings(header: VectorHeader) -> tuple[SchedulerConfig, CacheConfig, SpeculativeConfig | None]:
+    """The scenario's configuration, where absent fields take the recorder's defaults."""
     recorded = {key: value for key, value in header.config.items() if value is not None}
     given: dict[str, Any] = _DEFAULTS | recorded
     given.setdefault("max_model_len", given["max_num_batched_tokens"])
@@ -274,12 +281,18 @@ def make_scheduler(header: VectorHeader) -> Scheduler:
     given["mamba_cache_mode"] = _member(MambaCacheMode, "mamba_cache_mode", given.get("mamba_cache_mode", "none"))
     given["method"] = _member(SpeculativeMethod, "spec_method", given.get("method", "ngram"))
     has_drafts = bool(given.get("num_speculative_tokens"))
-    return Scheduler(
+    return (
         SchedulerConfig(**settings_for(SchedulerConfig, given)),
         CacheConfig(**settings_for(CacheConfig, given)),
-        speculative_config=SpeculativeConfig(**settings_for(SpeculativeConfig, given)) if has_drafts else None,
-        log_stats=bool(given.get("record_events")),
+        SpeculativeConfig(**settings_for(SpeculativeConfig, given)) if has_drafts else None,
     )
+
+
+def make_scheduler(header: VectorHeader) -> Scheduler:
+    """A scheduler with the scenario's configuration."""
+    scheduler, cache, speculative = _settings(header)
+    log_stats = bool(header.config.get("record_events"))
+    return Scheduler(scheduler, cache, speculative_config=speculative, log_stats=log_stats)
 
 
 class RecordedGrammar:

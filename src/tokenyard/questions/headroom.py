@@ -92,7 +92,7 @@ class HeadRoom(Answer, msgspec.Struct, frozen=True, kw_only=True):
     outside: int
     """Bytes outside the budget."""
     left_likely: int
-    """Of these, what context and fragmentation leave."""
+    """What context and fragmentation leave of these."""
     left_least: int
     steps: list[RiskyStep]
     """The most dangerous first."""

@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import inf, sqrt
 from operator import itemgetter
@@ -65,6 +65,8 @@ class ServedHour(Answer, msgspec.Struct, frozen=True, kw_only=True):
     waiting_share: float
     """Share of the moments at which a request waited."""
     preemptions: int
+    acceptance_rates: list[float]
+    """Of each draft position, the share accepted where those before it were; empty without drafts."""
     ttft_mean_s: float | None
     queue_mean_s: float | None
     tpot_mean_s: float | None
@@ -261,6 +263,7 @@ def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
         waiting_max=float(waiting.max()),
         waiting_share=float((waiting > 0).mean()),
         preemptions=int(scrapes.rise("vllm:num_preemptions_total").sum()),
+        acceptance_rates=list(_acceptance(scrapes)),
         ttft_mean_s=scrapes.mean("vllm:time_to_first_token_seconds"),
         queue_mean_s=scrapes.mean("vllm:request_queue_time_seconds"),
         tpot_mean_s=scrapes.mean("vllm:request_time_per_output_token_seconds"),
@@ -268,6 +271,18 @@ def _hour(scrapes: Scrapes, workload: Workload) -> ServedHour:
         findings=_findings(scrapes, running, waiting, kv),
         unknown=list(_UNKNOWN),
     )
+
+
+def _acceptance(scrapes: Scrapes) -> Iterator[float]:
+    """As ``--acceptance-rates`` takes them: each position's drafts over those of the one before that were accepted."""
+    before = float(scrapes.rise("vllm:spec_decode_num_drafts_total").sum())
+    by_position = scrapes.parts("vllm:spec_decode_num_accepted_tokens_per_pos_total")
+    for position in sorted(filter(str.isdigit, by_position), key=int):
+        accepted = float(by_position[position].sum())
+        if not before:
+            return
+        yield min(accepted / before, 1.0)
+        before = accepted
 
 
 def _findings(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers) -> list[Finding]:

@@ -161,7 +161,7 @@ _FEW = tuple(b":%d" % count for count in range(64))
 class QueueIds:
     """The ids and jobs of one queue, or of its first ``limit`` requests."""
 
-    __slots__ = ("_limit", "_names", "_one_each", "_ones", "ids", "jobs", "names", "omitted", "total")
+    __slots__ = ("_alike", "_limit", "_names", "_one_each", "ids", "jobs", "names", "omitted", "total")
 
     def __init__(self, names: Names, limit: int | None) -> None:
         self._names = names
@@ -185,16 +185,22 @@ class QueueIds:
         self.names = [ids[request_id] for request_id in req_ids]
         self.ids = json_list(self.names)
         self.omitted = total - len(req_ids)
-        self._ones: list[bytes] | None = None
+        self._alike: dict[int, list[bytes]] = {}
+        """Count -> ``id:count`` for every named request."""
         self._one_each: bytes | None = None
 
     def items(self, tokens: IntArray) -> list[bytes]:
         """``id:count`` for every named request; ``tokens[i]`` belongs to the i-th."""
-        if self._ones is None:
-            self._ones = [name + b":1" for name in self.names]
-        items, names = self._ones.copy(), self.names
-        counted = tokens[: len(items)]
-        rows = np.flatnonzero(counted != 1)
+        names = self.names
+        counted = tokens[: len(names)]
+        usual = 1
+        if len(counted) and counted[0] == counted[-1] < len(_FEW):  # as many drafts each, mostly
+            usual = int(counted[0])
+        alike = self._alike.get(usual)
+        if alike is None:
+            alike = self._alike[usual] = [name + _FEW[usual] for name in names]
+        items = alike.copy()
+        rows = np.flatnonzero(counted != usual)
         for i, count in zip(rows.tolist(), counted[rows].tolist(), strict=True):
             items[i] = names[i] + (_FEW[count] if count < len(_FEW) else b":%d" % count)
         return items
@@ -202,7 +208,7 @@ class QueueIds:
     def one_each(self) -> bytes:
         """The map of a step in which every named request gets one token."""
         if self._one_each is None:
-            self._one_each = json_map([name + b":1" for name in self.names])
+            self._one_each = json_map(self.items(np.ones(len(self.names), np.int64)))
         return self._one_each
 
 

@@ -119,11 +119,8 @@ class SymbolicHasher:
         if at < begun.first:  # the end of the prompt is in it
             end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
             return self._begin((end, "mixed", prompt, request.output_seed), 1)
-        numbers = begun.numbers
-        while at - begun.first >= len(numbers):
-            numbers.append(self._next)
-            self._next += 1
-        return numbers[at - begun.first]
+        at -= begun.first
+        return self._grown(begun.numbers, at + 1)[at]
 
     def _begin_output(self, request: Request, known: Sequence[BlockHash]) -> _Output:
         """Where a request's output goes on, which may be in the blocks of another's."""
@@ -144,7 +141,10 @@ class SymbolicHasher:
 
     def _stretch(self, before: int, seed: int, num_blocks: int) -> list[int]:
         """The same with all that are known behind them; not to be changed."""
-        numbers = self._streams.setdefault((before, seed), [])
+        return self._grown(self._streams.setdefault((before, seed), []), num_blocks)
+
+    def _grown(self, numbers: list[int], num_blocks: int) -> list[int]:
+        """Numbers of a sequence, with further ones where it has fewer."""
         missing = num_blocks - len(numbers)
         if missing > 0:
             numbers += range(self._next, self._next + missing)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.profiles import NEWEST
@@ -13,6 +14,9 @@ from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import class_from_file
 from tokenyard.vocabulary import file_and_class
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The seam: a router is asked for every request that arrives, and told what the engines tell.
@@ -94,7 +98,7 @@ class LeastLoaded(Router):
     """Who has the fewest requests; of several, who has the most free KV, then the first."""
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
-        return min(range(len(engines)), key=lambda i: _load(engines[i]))
+        return min(range(len(engines)), key=lambda i: load_of(engines[i]))
 
 
 class PrefixAffinity(Router):
@@ -107,16 +111,17 @@ class PrefixAffinity(Router):
         self._most_ahead = most_ahead
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
-        fewest = min(_load(each)[0] for each in engines)
+        fewest = min(load_of(each)[0] for each in engines)
         among = [
             i
             for i, each in enumerate(engines)
-            if self._most_ahead is None or _load(each)[0] < fewest + self._most_ahead
+            if self._most_ahead is None or load_of(each)[0] < fewest + self._most_ahead
         ]
-        return min(among, key=lambda i: (-engines[i].num_cached_tokens(request), *_load(engines[i])))
+        return min(among, key=lambda i: (-engines[i].num_cached_tokens(request), *load_of(engines[i])))
 
 
-def _load(engine: EngineState) -> tuple[int, float, int]:
+def load_of(engine: EngineState) -> tuple[int, float, int]:
+    """Requests that it has, KV in use, number: the least loaded has the least."""
     return engine.num_waiting + engine.num_running, engine.kv_usage, engine.rank
 
 
@@ -296,18 +301,53 @@ ROUTERS: dict[str, RouterMaker] = {
     "least-loaded": lambda _: LeastLoaded(),
     "prefix-affinity": lambda _: PrefixAffinity(),
 }
-"""Those that are shipped, by name."""
+_BY_RULES = {"llm-d": "LLMD", "dynamo": "DynamoKV", "cache-aware": "CacheAware", "session-affinity": "SessionAffinity"}
+"""Name -> class of :mod:`tokenyard.sim.kv_routers`."""
+ENTRY_POINTS = "tokenyard.routers"
+"""Group under which other packages register routers: classes, or functions that make one without arguments."""
+
+
+def router_names() -> list[str]:
+    """Of those that are shipped and installed."""
+    return [*ROUTERS, *_BY_RULES, *(point.name for point in _installed())]
+
+
+def _installed() -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it loads zip files and e-mail, and few ask
+
+    return list(entry_points(group=ENTRY_POINTS))
 
 
 def router_maker(spec: str) -> RouterMaker:
     """Makes the router that ``spec`` names; a file is run now, and one router made to see that it can be.
 
-    Raises ConfigError if the name is not known or the file does not hold such a router.
+    Raises ConfigError if the name is not known, or what it names makes no router.
     """
     file, _ = file_and_class(spec)
-    if not file:
-        if spec not in ROUTERS:
-            raise ConfigError("router", spec, f"use one of: {', '.join(ROUTERS)}; or FILE.py:CLASS for one of your own")
+    if file:
+        of_file = class_from_file(spec, Router, "router", "tokenyard.sim.Router")
+        return lambda _: of_file()
+    if spec in ROUTERS:
         return ROUTERS[spec]
-    make = class_from_file(spec, Router, "router", "tokenyard.sim.Router")
+    if spec in _BY_RULES:
+        make = getattr(import_module("tokenyard.sim.kv_routers"), _BY_RULES[spec])
+        return lambda _: make()
+    for point in _installed():
+        if point.name == spec:
+            return _of_entry_point(point)
+    known = ", ".join(router_names())
+    raise ConfigError("router", spec, f"use one of: {known}; or FILE.py:CLASS for one of your own")
+
+
+def _of_entry_point(point: EntryPoint) -> RouterMaker:
+    """What another package registered: whatever is wrong with it is its author's to mend."""
+    try:
+        make = point.load()
+        made = make()
+    except Exception as error:
+        problem = f"its entry point {point.value} cannot be used: {type(error).__name__}: {error}"
+        raise ConfigError("router", point.name, problem) from error
+    if not isinstance(made, Router):
+        problem = f"its entry point {point.value} makes a {type(made).__name__}: derive it from tokenyard.sim.Router"
+        raise ConfigError("router", point.name, problem)
     return lambda _: make()

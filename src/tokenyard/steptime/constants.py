@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.resources import files
 from typing import Any
 
 import msgspec
 
+from tokenyard.files import packaged
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.formula import generation, has_nvlink, storage_kind
@@ -167,8 +167,7 @@ class Constants:
 @cache
 def shipped_constants() -> Constants:
     """The ones of this version of the package."""
-    text = files("tokenyard.steptime").joinpath("constants.json").read_text()
-    return Constants(json.loads(text))
+    return Constants(json.loads(packaged("tokenyard.steptime", "constants.json")))
 
 
 def minor_version(version: str) -> int | None:

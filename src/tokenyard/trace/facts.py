@@ -194,8 +194,10 @@ def running_consumed(tokens: Sequence[int] | IntArray, block_size: int) -> int:
 
     ``tokens`` are those scheduled per running request; one token is decode and does not count.
     """
-    prefill = tokens[tokens > 1].tolist() if isinstance(tokens, np.ndarray) else [n for n in tokens if n > 1]
-    return sum([blocks_for(count, block_size) for count in prefill])
+    if isinstance(tokens, np.ndarray):
+        prefill = tokens[tokens > 1]
+        return int(((prefill + (block_size - 1)) // block_size).sum())
+    return sum([blocks_for(count, block_size) for count in tokens if count > 1])
 
 
 class StepFacts(msgspec.Struct, kw_only=True, gc=False):

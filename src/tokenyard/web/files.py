@@ -6,7 +6,8 @@ import asyncio
 import gzip
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -72,14 +73,14 @@ class OpenFileResponse(FileResponse):
 
 
 class _UnpackedResponse(StreamingResponse):
-    """A stream made from an open file, which is closed in the end, whatever becomes of the client."""
+    """A stream made from an open file; both are closed in the end, whatever becomes of the client."""
 
-    def __init__(self, file: BinaryIO, chunks: Iterator[bytes], **options: Any) -> None:
+    def __init__(self, file: BinaryIO, chunks: Generator[bytes, None, None], **options: Any) -> None:
         super().__init__(chunks, **options)
-        self._file = file
+        self._file, self._chunks = file, chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._file:
+        with self._file, closing(self._chunks):
             if scope["method"] == "HEAD":
                 self.body_iterator = _nothing()
             await super().__call__(scope, receive, send)
@@ -107,7 +108,7 @@ def _tag_of(file: BinaryIO) -> str:
     return f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
 
 
-def _with_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _with_damage(chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
     """What a packed file holds. Where it is damaged, a line that is no JSON says so: readers count and show it."""
     try:
         yield from chunks

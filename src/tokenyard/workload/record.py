@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
@@ -406,7 +407,7 @@ class WorkloadRequest:
         return Request(
             self.request_id,
             self.prompt.tokens() if tokens is None else tokens,
-            SamplingParams(max_tokens=self.max_tokens, ignore_eos=True),
+            _ends_after(self.max_tokens),
             arrival_time=arrival_time,
             priority=self.priority,
             job_id=self.job_id,
@@ -419,6 +420,12 @@ class WorkloadRequest:
             predicted_output_tokens=self.predicted_output_tokens,
             meta=self.meta,
         )
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _ends_after(max_tokens: int) -> SamplingParams:
+    """What a recorded request asks for: so many tokens. Checking it anew for each takes as long as all else of it."""
+    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
 
 
 def _listed(request_id: str, prompt: object) -> TokenSource:

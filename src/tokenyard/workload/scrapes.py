@@ -20,7 +20,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 Numbers = npt.NDArray[np.float64]
 
 MOST_BYTES = 256 << 20
-"""Of a file, or of an answer."""
+"""Largest size of a file, or of an answer."""
 _MOST_SERIES = 100_000
 _SAMPLE = re.compile(r"(vllm:\w{1,100})(?:\{([^}]{0,4000})\})?[ \t]+(\S{1,40})(?:[ \t]+(-?[0-9]{1,16}))?[ \t]*")
 _LABEL = re.compile(r'(\w{1,60})="((?:[^"\\]|\\.){0,400})"')
@@ -41,7 +41,7 @@ class Histogram(NamedTuple):
     counts: Numbers
     """In each bucket and interval; shape ``[b, n - 1]``."""
     sums: Numbers
-    """Of what was counted, in each interval; shape ``[n - 1]``."""
+    """Sums of what was counted, in each interval; shape ``[n - 1]``."""
 
 
 class Scrapes:
@@ -70,7 +70,7 @@ class Scrapes:
         return max(len({engine for _, engine in self._series.get("vllm:num_requests_running", ())}), 1)
 
     def gauge(self, name: str, how: Callable[..., Any] = np.nansum) -> Numbers:
-        """Of all engines: their sum, or their mean with ``how=np.nanmean``; shape ``[n]``, 0 where nothing is known."""
+        """All engines: their sum, or their mean with ``how=np.nanmean``; shape ``[n]``, 0 where nothing is known."""
         columns = [_filled(column) for column in self._series.get(name, {}).values()]
         return np.nan_to_num(how(np.stack(columns), axis=0)) if columns else np.zeros(len(self.times))
 
@@ -100,7 +100,7 @@ class Scrapes:
         return Histogram(bounds, np.diff(at_most, axis=0, prepend=0.0).clip(0), self.rise(f"{name}_sum"))
 
     def mean(self, name: str) -> float | None:
-        """Of a histogram over all of the time; None if nothing was counted."""
+        """The mean of a histogram over all of the time; None if nothing was counted."""
         count = float(self.rise(f"{name}_count").sum())
         return float(self.rise(f"{name}_sum").sum()) / count if count else None
 
@@ -195,7 +195,7 @@ def _of_answers(text: str, source: str) -> Iterator[_Sample]:
 
 
 def _results(text: str, source: str) -> Iterator[Any]:
-    """Of one answer, of a list of them, or of one in each line."""
+    """The results of one answer, of a list of them, or of one in each line."""
     try:
         answers: Iterable[Any] = [msgspec.json.decode(text)]
     except msgspec.DecodeError:

@@ -197,7 +197,7 @@ def test_policies_of_whatif_are_named_as_those_of_compare(words: str) -> None:
 
 
 def test_a_setting_that_is_varied_is_the_flag_of_its_name() -> None:
-    """Of all flags that `run` has: `--set replicas=4` is what `--replicas 4` is, and not another flag."""
+    """For all flags that `run` has, `--set replicas=4` is what `--replicas 4` is, and not another flag."""
     varied = {}
     for name in setting_names(RunCommand):
         try:
@@ -210,7 +210,7 @@ def test_a_setting_that_is_varied_is_the_flag_of_its_name() -> None:
 
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_flag_of_ours_may_be_written_as_far_as_it_is_unlike_others(command: type) -> None:
-    """Of each command: what an abbreviation is written out as, is the flag that it is the only beginning of."""
+    """What an abbreviation is written out as, is the flag that it is the only beginning of."""
     own = spellings(command)
     assert set(own.values()) == setting_names(command)
     theirs = flag_table().long_names if COMMANDS[command] in REPLAYS else {}

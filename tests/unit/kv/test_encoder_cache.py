@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from tests.support.toy_engine import make_request
 
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
+from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.core.request import MultiModalItem, Request
 from tokenyard.core.sched.features.encoder import EncoderReleases
 
@@ -100,9 +102,9 @@ def test_outputs_that_the_tokens_have_passed_are_released(cache: EncoderCache) -
         assert (cache.num_free, cache.num_reclaimable) == (2, reclaimable)
 
 
-@pytest.mark.parametrize("make", [EncoderCache, ItemEncoderCache])
+@pytest.mark.parametrize("make", [EncoderCache, lambda size: ItemEncoderCache(size, VLLM_0_33)])
 @pytest.mark.parametrize("ended", [ended for n in range(4) for ended in itertools.combinations(range(3), n)])
-def test_rows_let_go_one_after_another(make: type[EncoderCache], ended: tuple[int, ...]) -> None:
+def test_rows_let_go_one_after_another(make: Callable[[int], EncoderCache], ended: tuple[int, ...]) -> None:
     """A row that ends lets go of everything before the next row lets go of what it has passed: it is evicted first."""
     cache = make(12)
     rows = [_request(str(i), image(f"passed {i}", 2), image(f"later {i}", 2, offset=8)) for i in range(3)]

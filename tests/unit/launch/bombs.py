@@ -18,7 +18,7 @@ SIZE = 60_000
 MEMORY = 1 << 29
 """Bytes beyond what the process has when it starts."""
 SECONDS = 8
-"""Of the processor, for one text; the slowest takes about one."""
+"""Seconds of the processor, for one text; the slowest takes about one."""
 _BEGINNINGS = ("", "vllm serve m ", "args:\n- ")
 _PARTS = (
     " ", "\t", "\n", "a", "-", "-a", ".a", "'", '"', '"\\', "\\", "\\\n", "$", "${", "${B:-", "$A", "$(", "`", "(", "{",

@@ -71,7 +71,7 @@ def test_a_pattern_that_python_never_ends(tmp_path: Path) -> None:
 
 
 def configuration(ignore: list[str]) -> str:
-    """Of a model whose quantisation leaves some modules alone."""
+    """The configuration of a model whose quantisation leaves some modules alone."""
     weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
     quantised = {
         "quant_method": "compressed-tensors",

@@ -22,7 +22,7 @@ from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.parity.replay import replay_vector
 from tokenyard.questions.scenario import replay_spec
 
-VECTORS = Path(__file__).resolve().parents[2] / "parity" / "vectors-0.33"
+VECTORS = Path(__file__).resolve().parents[3] / "conformance" / "vectors" / "0.33"
 NAMED = re.compile("`([^`]*)`")
 DRAFTS = {"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}
 

@@ -349,7 +349,7 @@ def machines(made: ReplaySpec) -> dict[str, str]:
 
 
 def test_engines_elsewhere() -> None:
-    """Of engines that share experts, those on other machines are reached over a network; others share nothing."""
+    """If engines share experts, those on other machines are reached over a network; others share nothing."""
     assert machines(setup("vllm serve llama-3.1-8b -dp 4 -dpl 2")) == {}
     assert machines(setup("vllm serve qwen3-30b-a3b -dp 4")) == {}
     spread = setup("vllm serve qwen3-30b-a3b -tp 2 -dp 4 -dpl 2 --enable-expert-parallel")

@@ -157,6 +157,18 @@ def test_counters_may_begin_again_and_engines_are_added() -> None:
     assert scrapes.gauge("vllm:num_requests_running").tolist() == [6.0, 10.0, 6.0]
 
 
+def test_acceptance_is_that_of_the_server(tmp_path: Path) -> None:
+    watching = Scraped(tmp_path / "m.prom")
+    observer = MetricsObserver(model_name="m", max_model_len=16384, num_speculative_tokens=2)
+    watching.registry = observer.registry
+    drafting = DEPLOYMENT.with_(num_speculative_tokens=2, acceptance_rates="0.8,0.5")
+    run = ty.run(load(60, 4.0), drafting, observer=[observer, watching], rows=False)
+    watching.scrape()
+    rates = read_metrics(tmp_path / "m.prom")[1].acceptance_rates
+    assert rates == pytest.approx([0.8, 0.5], abs=0.05)
+    assert run.report.speculation is not None
+
+
 def test_a_server_is_scraped_and_prometheus_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served(tmp_path / "m.prom", load(30, 5.0))
     text = (tmp_path / "m.prom").read_bytes()

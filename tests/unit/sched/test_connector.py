@@ -204,7 +204,7 @@ LAYOUTS = {
 def test_whichever_block_of_whichever_group_fails_nothing_goes_on_from_it(
     layout: str, version: str, *, is_async: bool
 ) -> None:
-    """Of every loaded block: what lies behind its beginning is computed again, and the request ends."""
+    """Whichever loaded block it is, what lies behind its beginning is computed again, and the request ends."""
     places, place = 1, 0
     while place < places:
         site = Site(Remote(Match(24, is_async=is_async)), "recompute", groups=LAYOUTS[layout], version=version)

@@ -279,3 +279,31 @@ def test_who_goes_away_has_nothing_more_read(folder: Path, steps: Path, monkeypa
         reader.close()
         time.sleep(1)  # more than the rest of the file would take
     assert 0 < read < steps.stat().st_size / 2
+
+
+def decoders() -> set[int]:
+    """Processes of this one that decode a Parquet trace."""
+    lines = (task.read_text() for task in Path("/proc/self/task").glob("*/children"))
+    children = {int(pid) for line in lines for pid in line.split()}
+    return {pid for pid in children if b"columnar.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system does not tell of processes")
+def test_who_goes_away_ends_the_process_that_decodes(folder: Path, steps: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+    line = b'{"event":"step_snapshot","step":%d,"policy":"%b"}\n'
+    steps.write_bytes(b"".join(line % (step, os.urandom(20_000).hex().encode()) for step in range(500)))
+    twin = steps.with_name("b.steps.parquet")
+    convert(steps, twin, "steps")
+    with serving(folder) as port, ExitStack() as stack:
+        question = f"GET /api/file?path={twin}&decode=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        reader = connected(stack, port, question.encode())
+        assert reader.recv(64)
+        end = time.monotonic() + 30
+        while not (there := decoders()) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert len(there) == 1
+        reader.close()
+        while decoders() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not decoders()

@@ -24,7 +24,7 @@ def shape(decodes: int, context: int, chunk: int = 0) -> StepShape:
 
 
 def small_steps(machine: LatencyModel, scale: float, count: int = 400) -> list[MeasuredStep]:
-    """Of at most four decodes and prefills of at most 100 tokens, each a little off."""
+    """Steps of at most four decodes and prefills of at most 100 tokens, each a little off."""
     rng = np.random.default_rng(7)
     steps = []
     for number in range(count):

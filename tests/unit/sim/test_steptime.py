@@ -30,7 +30,7 @@ def step(decodes: int = 0, context: int = 1000, prompt: int = 0, before: int = 0
 
 
 def seconds(spec: ModelSpec, shape: StepShape, *, gpu: str = "h100", **split: object) -> float:
-    """Of a step, with the constants common to all, so that factors do not blur what is compared."""
+    """Seconds of a step, with the constants common to all, so that factors do not blur what is compared."""
     plain = Constants({**shipped_constants().data, "gpus": {}, "models": {}, "versions": {}})
     parallel = Parallelism(**split)  # type: ignore[arg-type]
     return CalibratedLatency(spec, named_gpu(gpu), parallel=parallel, constants=plain).step_seconds(shape)

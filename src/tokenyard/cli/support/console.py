@@ -7,11 +7,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tokenyard.cli.support.streams import say
+from tokenyard.errors import ConfigError
 from tokenyard.redaction import with_valid_text
 from tokenyard.sim.replay import Progress as Replayed
 from tokenyard.workload.record import Workload
@@ -86,6 +88,15 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
+def write_text(flag: str, path: Path, text: str) -> None:
+    """Write the file that ``flag`` names. Raises ConfigError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(flag, str(path), f"cannot be written: {error.strerror or error}") from None
+
+
 def _escaped(found: re.Match[str]) -> str:
     """A character as JSON escapes it, in two halves if it is far out."""
     units = found[0].encode("utf-16-be")
@@ -134,6 +145,27 @@ def replay_bar(total: int, what: str = "") -> Iterator[Callable[[Replayed], None
             )
 
         yield show
+
+
+@contextmanager
+def variants_bar(total: int, done: int = 0) -> Iterator[Callable[[], None]]:
+    """What to call with every variant that is finished; a bar with the time left where standard error is a terminal."""
+    if _is_for_machines() or not (console := errors()).is_terminal:
+        yield lambda: None
+        return
+    from rich import progress as rich  # noqa: PLC0415
+
+    columns = (
+        rich.BarColumn(bar_width=None),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("variants"),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("left"),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=console, transient=True, expand=True) as progress:
+        task = progress.add_task("", total=total, completed=done)
+        yield lambda: progress.advance(task)
 
 
 def _clock(seconds: float) -> str:

@@ -77,7 +77,7 @@ cdef class BlockPool:
     cpdef touch(self, blocks)
 
     @cython.locals(ref=int[::1], freed=list, left=int)
-    cpdef release(self, ordered)
+    cpdef release(self, ordered, put_back=*)
 
     @cython.locals(hash_of=list, index_of=list, index=PrefixIndex, i=Py_ssize_t)
     cpdef publish(self, list blocks, list hashes, Py_ssize_t group_id=*)

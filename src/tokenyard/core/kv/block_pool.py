@@ -270,7 +270,7 @@ class PrefixIndex:
 class NumberedIndex(PrefixIndex):
     """The same where hashes are consecutive numbers, as a replay's are: a column in place of the dictionary.
 
-    (Per block that is published and forgotten: compiled 20 ns in place of 150, interpreted 20 ns more.)
+    (Per block that is published and forgotten, compiled: 50 ns less; interpreted, where it is not used, 40 ns more.)
     """
 
     __slots__ = ("_count", "_oldest")
@@ -522,8 +522,11 @@ class BlockPool:
                     free.append(block)
         self.free_queue.remove_n(free)
 
-    def release(self, ordered: Iterable[int]) -> None:
-        """Drop one reference each; those without any left join the queue, the first to be evicted given first."""
+    def release(self, ordered: Iterable[int], put_back: PutBack | None = None) -> None:
+        """Drop one reference each; those without any left join the queue, the first to be evicted given first.
+
+        ``put_back`` gives them other places than the pool's own rule.
+        """
         ref = self.ref
         freed: list[int] = []
         for block in ordered:
@@ -532,7 +535,7 @@ class BlockPool:
                 ref[block] = left
                 if not left:
                     freed.append(block)
-        self._put_back(self.free_queue, freed, self.hash_of, self.prompt_tails)
+        (put_back or self._put_back)(self.free_queue, freed, self.hash_of, self.prompt_tails)
 
     def publish(self, blocks: list[int], hashes: list[BlockHash], group_id: int = 0) -> None:
         """Make full blocks of a group findable by their hashes, one each."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import MultiModalItem, Request
 
 
@@ -108,11 +109,11 @@ class EncoderCache:
 
         Their content is in the KV cache now.
         """
-        computed = self._surely_computed(request)
-        return [item for item in self._cached_items(request) if item.end <= computed]
+        passed = self._passed_tokens(request)
+        return [item for item in self._cached_items(request) if item.end <= passed]
 
-    def _surely_computed(self, request: Request) -> int:
-        """Computed tokens, by the count that says what has been passed."""
+    def _passed_tokens(self, request: Request) -> int:
+        """Tokens up to which items are let go of."""
         return request.num_computed_tokens
 
     def take_evicted(self) -> tuple[str, ...]:
@@ -139,14 +140,15 @@ class EncoderCache:
 
 
 class ItemEncoderCache(EncoderCache):
-    """Since vLLM 0.29: a request refers to items, not to contents.
+    """A request refers to items, not to contents: to those only that it was given (``encoder_refers_to_items``).
 
-    One that shows the same image twice keeps it until it has passed both. Only what is surely computed counts as passed
-    (0.33).
+    ``profile`` has the switches that say when it lets go of one; with ``lag`` it is so many tokens later.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, profile: DecisionProfile, lag: int = 0) -> None:
         super().__init__(size)
+        self._profile = profile
+        self._lag = lag
         self._items: dict[str, set[int]] = {}
         """Request id -> numbers of the items it refers to."""
 
@@ -168,7 +170,8 @@ class ItemEncoderCache(EncoderCache):
         others.discard(request.mm_features.index(item))
         if not others:
             self._items.pop(request.request_id, None)
-        if all(request.mm_features[i].mm_hash != item.mm_hash for i in others):
+        is_held = any(request.mm_features[i].mm_hash == item.mm_hash for i in others)
+        if not (is_held and self._profile.encoder_holds_repeated):
             super().release(request, item)
 
     def forget(self, request: Request, item: MultiModalItem) -> None:
@@ -178,12 +181,15 @@ class ItemEncoderCache(EncoderCache):
     def _cached_items(self, request: Request) -> list[MultiModalItem]:
         return [request.mm_features[i] for i in self._items.get(request.request_id, ())]
 
-    def _surely_computed(self, request: Request) -> int:
-        return request.num_computed_tokens - request.num_output_placeholders
+    def _passed_tokens(self, request: Request) -> int:
+        unsure = request.num_output_placeholders if self._profile.encoder_waits_for_tokens else 0
+        return request.num_computed_tokens - unsure - self._lag
 
     def take_evicted(self) -> tuple[str, ...]:
-        """Evicted hashes but for those that have been computed again since: workers keep their tensors."""
-        return tuple([mm_hash for mm_hash in super().take_evicted() if mm_hash not in self._users])
+        evicted = super().take_evicted()
+        if not self._profile.encoder_tells_lost_only:
+            return evicted
+        return tuple([mm_hash for mm_hash in evicted if mm_hash not in self._users])
 
     def reset(self) -> None:
         super().reset()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PutBack
 from tokenyard.core.request import BlockHash, Request
 
 __all__ = [
@@ -79,7 +79,17 @@ class Need(NamedTuple):
 class SingleTypeManager:
     """Block lists by slot: positions never move while a request holds them."""
 
-    __slots__ = ("block_size", "group_id", "hash_stride", "held", "new_blocks", "num_cached", "pool")
+    __slots__ = (
+        "block_size",
+        "group_id",
+        "hash_stride",
+        "held",
+        "new_blocks",
+        "num_cached",
+        "pool",
+        "put_back_dropped",
+        "put_back_freed",
+    )
 
     def __init__(
         self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1, *, is_zeroed: bool = False
@@ -97,6 +107,10 @@ class SingleTypeManager:
         """Slot -> leading blocks that were offered to the prefix index."""
         self.new_blocks: list[int] | None = [] if is_zeroed else None
         """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
+        self.put_back_dropped: PutBack | None = None
+        """Where blocks that no later token reads go in the free queue; None: as the pool has it."""
+        self.put_back_freed: PutBack | None = None
+        """The same of blocks of a request that gives all of them back."""
 
     # ---- what a type decides
 
@@ -241,7 +255,7 @@ class SingleTypeManager:
                 break
             dropped.append(held[i])
             held[i] = NULL_BLOCK
-        self.pool.release(dropped)
+        self.pool.release(dropped, self.put_back_dropped)
 
     def publish_run(
         self,
@@ -289,7 +303,7 @@ class SingleTypeManager:
 
     def free(self, slot: int) -> None:
         """Give all blocks back, tail first, so that the end of a sequence is evicted before its beginning."""
-        self.pool.release(reversed(self.held.pop(slot)))
+        self.pool.release(reversed(self.held.pop(slot)), self.put_back_freed)
         del self.num_cached[slot]
 
 

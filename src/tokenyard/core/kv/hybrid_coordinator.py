@@ -16,7 +16,7 @@ import numpy as np
 from tokenyard.core.basics import IntArray
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.core.kv.allocation import Blocks, NewBlocks
-from tokenyard.core.kv.block_pool import BlockPool
+from tokenyard.core.kv.block_pool import BlockPool, unhashed_first
 from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.kv.groups import (
     ChunkedLocalManager,
@@ -127,6 +127,9 @@ class HybridCoordinator:
         self.managers = [
             _make_manager(pool, group, i, config, limits, profile) for i, group in enumerate(config.groups)
         ]
+        for manager in self.managers if profile.windows_free_unhashed_first else ():
+            manager.put_back_dropped = unhashed_first
+            manager.put_back_freed = unhashed_first if isinstance(manager, SlidingWindowManager) else None
         self._types = self._attention_types(config, sizes, use_eagle=use_eagle)
         self._alignment = lcm(*sizes)
         self._hash_block_size = hash_block_size(config)

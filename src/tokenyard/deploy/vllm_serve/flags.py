@@ -7,7 +7,6 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, cached_property
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import msgspec
 
 from tokenyard.core.profiles import PROFILES
 from tokenyard.errors import ConfigError
+from tokenyard.files import packaged
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A flag of ``vllm serve``: how it is written, and what it means to a replay.
@@ -342,14 +342,14 @@ def recorded_flags(version: str) -> dict[str, RecordedFlag]:
     """The flags of one version, by name; KeyError if it is none of those recorded."""
     if version not in VERSIONS:
         raise KeyError(version)
-    text = files(__package__).joinpath("recorded", f"{version}.json").read_bytes()
+    text = packaged(__package__, f"recorded/{version}.json")
     return {flag.name: flag for flag in msgspec.json.decode(text, type=_Recorded).flags}
 
 
 @cache
 def flag_table() -> FlagTable:
     """Everything that is known; read once."""
-    said = msgspec.toml.decode(files(__package__).joinpath("flags.toml").read_bytes(), type=_Said)
+    said = msgspec.toml.decode(packaged(__package__, "flags.toml"), type=_Said)
     recorded: dict[str, RecordedFlag] = {}
     versions: dict[str, tuple[str, ...]] = {}
     for version in VERSIONS:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from tokenyard.explain.held_back import Verdict
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, free_share
+from tokenyard.files import packaged
 from tokenyard.trace.facts import RepeatedFacts, StepFacts, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import STEP_REASONS, Reason
@@ -200,7 +200,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def rule_book() -> RuleBook:
     """All rules, and what they are written with; read once."""
-    text = files(__package__).joinpath("rules.toml").read_text(encoding="utf-8")
+    text = packaged(__package__, "rules.toml").decode()
     return msgspec.toml.decode(text, type=RuleBook)
 
 

@@ -31,6 +31,10 @@ def print_metrics(told: ServedHour, console: Console) -> None:
         ("E2E, mean", _seconds(told.e2e_mean_s)),
     ):
         table.add_row(name, value)
+    if told.acceptance_rates:
+        table.add_row(
+            "drafts accepted", f"--acceptance-rates {','.join(f'{rate:.3g}' for rate in told.acceptance_rates)}"
+        )
     engines = f", {told.engines} engines" if told.engines > 1 else ""
     print_section(console, f"{plain(told.source)}: {told.scrapes:,} scrapes{engines}", table)
     print_section(console, "What metrics cannot tell", *(Text(each) for each in told.unknown))

@@ -202,7 +202,7 @@ def _label(label: str, x: float) -> Iterator[str]:
     words = label.split("_")
     half = -(-len(words) // 2)
     lines = (
-        [label] if len(label) <= 14 else ["_".join(words[:half]) + "_" * (half < len(words)), "_".join(words[half:])]
+        [label] if len(label) <= _LONG else ["_".join(words[:half]) + "_" * (half < len(words)), "_".join(words[half:])]
     )
     for i, line in enumerate(each for each in lines if each):
         yield f'<text class="name" x="{x:.1f}" y="{_TOP - 32 + 14 * i}">{escape(line)}</text>'

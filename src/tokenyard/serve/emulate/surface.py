@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -39,6 +40,8 @@ from tokenyard.serve.recorded_surface import surface_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
 _MOST_BYTES = 64 * 2**20
+_GUARDED = ("/v1", "/v2", "/inference", "/cohere")
+"""Beginnings of paths that ask for a key, as in vLLM 0.33."""
 
 
 def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults: Faults) -> Starlette:
@@ -86,7 +89,7 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     middleware = [Middleware(_Told, headers=told, clock=engines.wall)]
     middleware += [Middleware(FaultyNetwork, faults=faults), Middleware(Ending)]
     if keys:
-        middleware.append(Middleware(ApiKeys, keys=[keys] if isinstance(keys, str) else list(keys)))  # type: ignore[call-overload]
+        middleware.append(Middleware(_AnyKey, keys=["any"]))
     kinds = (ApiError, RefusedError, TokenyardError, 404, 405, 500)
     handlers: dict[Any, Callable[[Request, Exception], Response]] = dict.fromkeys(kinds, on_error)
     handlers |= {GoneError: on_gone, ClientDisconnect: on_gone}
@@ -99,6 +102,17 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=life)
     app.state.context = context
     return app
+
+
+class _AnyKey(ApiKeys):
+    """Asks for a key where vLLM does, and takes any: the true one is replaced as the line is read."""
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["method"] == "OPTIONS" or not scope["path"].startswith(_GUARDED)
+
+    def _is_known(self, headers: Headers) -> bool:
+        kind, _, key = headers.get("authorization", "").partition(" ")
+        return kind.lower() == "bearer" and bool(key.strip())
 
 
 def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: Forms) -> ServerContext:

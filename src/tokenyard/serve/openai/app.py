@@ -56,7 +56,7 @@ class ApiKeys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on."""
-        if scope["type"] != "http" or scope["path"] in _OPEN or self._is_known(Headers(scope=scope)):
+        if scope["type"] != "http" or self._is_open(scope) or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -66,6 +66,9 @@ class ApiKeys:
             headers={"WWW-Authenticate": "Bearer"},
         )
         await error.response()(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope["path"] in _OPEN
 
     def _is_known(self, headers: Headers) -> bool:
         kind, _, key = headers.get("authorization", "").partition(" ")

@@ -47,7 +47,7 @@ _TOWERS = re.compile(
 _COLUMNS = 32
 """Widths are multiples of it."""
 _LARGEST_DIFFERENCE = 0.012
-"""Of weights, as in docs/models.md."""
+"""Share of the weights, as in docs/models.md."""
 
 
 @dataclass(frozen=True, kw_only=True)

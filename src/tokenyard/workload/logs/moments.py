@@ -60,6 +60,8 @@ _IN_A_NAME = re.compile(
     r"|(?:^|[\W_])(?P<us>us(?:ecs?)?|micros(?:econds)?)\W*$|(?:^|[\W_])(?P<ns>ns(?:ecs?)?|nanos?(?:econds)?)\W*$",
     re.IGNORECASE,
 )
+_RATE = re.compile(r"(?:/|(?:^|[\W_])per[\W_]*)\s*(?:s|secs?|seconds?|ms|min|minutes?)\W*$", re.IGNORECASE)
+"""How the name of a rate ends, which is no duration: ``tokens/s``."""
 _LONG_FRACTION = re.compile(r"([.,]\d{6})\d+")
 _JAVASCRIPT = re.compile(r" GMT([+-]\d{4})(?: \([^)]*\))?$")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\s*(?:[AaPp][Mm])?")
@@ -98,13 +100,13 @@ class RoundedTimeError(ValueError):
 
 def unit_in_name(name: str) -> TimeUnit | None:
     """The unit that the name of a column of times ends with (``latency_ms``, ``time (s)``); None if it says none."""
-    found = _IN_A_NAME.search(name)
+    found = None if _RATE.search(name) else _IN_A_NAME.search(name)
     return TimeUnit(found.lastgroup) if found is not None and found.lastgroup is not None else None
 
 
 def without_unit(name: str) -> str | None:
-    """The name without the unit that it ends with; None if it says none."""
-    found = _IN_A_NAME.search(name)
+    """The name without the unit that it ends with; None if it says none, as that of a rate."""
+    found = None if _RATE.search(name) else _IN_A_NAME.search(name)
     return None if found is None else name[: found.start()]
 
 

@@ -103,10 +103,6 @@ class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     meta: dict[str, Any] = {}
 
 
-PLAIN_FIELDS = frozenset(field.encode_name for field in msgspec.structs.fields(_PlainRow))
-"""What the fields of a line are called."""
-
-
 class About(NamedTuple):
     """What the first line says of the whole workload."""
 

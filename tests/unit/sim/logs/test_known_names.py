@@ -122,6 +122,13 @@ def test_records_of_azure_are_made_at_the_end(tmp_path: Path) -> None:
     assert not any("record was made" in note for note in named.notes)
 
 
+def test_rates_are_no_lengths(tmp_path: Path) -> None:
+    """As a dashboard exports them: tokens a second are not those of a request."""
+    rows = "Time,Prompt tokens/s,Completion tokens/s\n2026-11-20 14:00:00,500,100\n2026-11-20 14:00:15,400,90\n"
+    with pytest.raises(WorkloadError, match=r"says nothing of|is of no known format|holds no request"):
+        _read(tmp_path, rows)
+
+
 def test_times_of_lines_are_said_to_be_taken_as_arrivals(tmp_path: Path) -> None:
     record = {"@timestamp": "2026-11-20T14:00:00Z", "prompt_tokens": 5, "completion_tokens": 2}
     assert any("@timestamp is when a line was written" in note for note in _read(tmp_path, _lines(record)).notes)

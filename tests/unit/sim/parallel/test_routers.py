@@ -9,6 +9,7 @@ import pytest
 
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
+from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, SessionAffinity
 from tokenyard.sim.routers import (
     ROUTERS,
     DPCoordinator,
@@ -157,3 +158,73 @@ def test_routers_by_name_and_from_a_file(tmp_path: Path) -> None:
         router_maker(f"{file}:Other")
     with pytest.raises(ConfigError, match="there is no file"):
         router_maker(f"{tmp_path}/none.py:X")
+
+
+def long(name: str = "a", job: str | None = None) -> Request:
+    return Request(name, list(range(320)), SamplingParams(max_tokens=1), job_id=job)
+
+
+def test_llm_d_adds_three_scores() -> None:
+    """3 x cached + 2 x emptiness of the queue + 2 x free KV."""
+    half = {"a": 160}
+    assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, cached=half)]) == 1
+    # 1.5 + 0 + 2 against 0 + 2 + 2
+    assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, num_waiting=4, cached=half)]) == 0
+    # 3 + 0 + 2 against 0 + 2 + 2
+    assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, num_waiting=4, cached={"a": 320})]) == 1
+    # 1.5 + 2 + 0.2 against 0 + 2 + 2
+    assert LLMD().choose(0.0, long(), [Engine(0), Engine(1, kv_usage=0.9, cached=half)]) == 0
+    assert LLMD().choose(0.0, long(), [Engine(0, num_running=3), Engine(1, num_running=2)]) == 1
+
+
+def test_dynamo_counts_blocks_to_compute_and_under_way() -> None:
+    router = DynamoKV()
+    engines = [Engine(0, cached={"b": 320, "c": 160}), Engine(1)]
+    assert router.choose(0.0, long("a"), engines) == 0
+    assert router.choose(0.0, long("b"), engines) == 0  # 0 + 20 against 20 + 0: the first
+    assert router.choose(0.0, long("c"), engines) == 1  # 10 + 40 against 20 + 0
+    router.request_ended(1.0, "a", 0)
+    router.request_ended(1.0, "b", 0)
+    assert router.choose(1.0, long("c"), engines) == 0
+
+
+def test_cache_aware_needs_a_share_of_the_prompt_and_some_balance() -> None:
+    router = CacheAware()
+    assert router.choose(0.0, long(), [Engine(0), Engine(1, num_running=9, cached={"a": 96})]) == 1
+    assert router.choose(0.0, long(), [Engine(0, kv_usage=0.2), Engine(1, kv_usage=0.3, cached={"a": 95})]) == 0
+    busy = Engine(1, num_running=66, cached={"a": 320})
+    assert router.choose(0.0, long(), [Engine(0, num_running=1), busy]) == 0
+    assert router.choose(0.0, long(), [Engine(0, num_running=2), busy]) == 1
+    assert CacheAware(most_ahead=8).choose(0.0, long(), [Engine(0, num_running=50), busy]) == 1
+
+
+def test_sessions_keep_their_engine_and_few_move() -> None:
+    router, four = SessionAffinity(), [Engine(i) for i in range(4)]
+    before = {job: router.choose(0.0, long(f"{job}-1", job), four) for job in map(str, range(200))}
+    assert all(router.choose(0.0, long(f"{job}-2", job), four) == rank for job, rank in before.items())
+    assert all(30 < list(before.values()).count(rank) < 70 for rank in range(4))
+    after = {job: router.choose(0.0, long(job, job), [*four, Engine(4)]) for job in before}
+    assert all(after[job] in (rank, 4) for job, rank in before.items())
+
+
+class Point:
+    """What importlib.metadata has of an entry point."""
+
+    def __init__(self, name: str, made: object) -> None:
+        self.name, self.value, self._made = name, f"package:{name}", made
+
+    def load(self) -> object:
+        if isinstance(self._made, Exception):
+            raise self._made
+        return self._made
+
+
+def test_packages_register_routers(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [Point("mine", RoundRobin), Point("broken", ImportError("gone")), Point("other", dict)]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == "tokenyard.routers" else [])
+    assert isinstance(router_maker("mine")(Fleet(2)), RoundRobin)
+    for name, problem in (("broken", "ImportError: gone"), ("other", "makes a dict")):
+        with pytest.raises(ConfigError, match=problem):
+            router_maker(name)
+    with pytest.raises(ConfigError, match="mine"):
+        router_maker("nothing")

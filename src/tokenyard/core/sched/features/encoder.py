@@ -72,22 +72,30 @@ class EncoderInputs:
 
     def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
         self._table = table
+        self._profile = profile = config.profile
         self.budget = config.max_num_encoder_input_tokens
         """Embeddings that one step may compute."""
-        self._use(EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens))
+        size = config.encoder_cache_size or config.max_num_encoder_input_tokens
+        self._lag = shift if profile.encoder_lags_behind_head else 0
+        by_items = profile.encoder_refers_to_items
+        self._use(ItemEncoderCache(size, profile, self._lag) if by_items else EncoderCache(size))
         self.whole_items = config.disable_chunked_mm_input
         """Items are computed in one step or not at all."""
         self._max_tokens = config.max_num_batched_tokens
         self._max_slice = min(self._max_tokens, config.long_prefill_token_threshold or self._max_tokens)
         """Most prompt tokens of one request in one step."""
-        self._shift = self._shift_needed = shift
+        self._shift = shift
         """An EAGLE head looks one position ahead."""
+        self._shift_needed = 0 if profile.encoder_runs_up_to_items else shift
+        """A position cannot be computed without the item that begins so far behind it."""
         self._unit = unit
         """Steps of a prompt end at multiples of this many tokens."""
         self._items: dict[str, list[MultiModalItem]] = {}
         """Request id -> items, of unfinished requests and of input that their sessions have yet to take."""
         self._wanted: dict[str, list[int]] = {}
         """Content hash -> embeddings, and how many of those items have it."""
+        self._repeated: tuple[Request | None, list[int]] = (None, [])
+        """Whom the last plan was for, and its items with the same content as one whose encoder runs."""
 
     # ---- items of one content have one size
 
@@ -130,13 +138,15 @@ class EncoderInputs:
     def never_whole(self, item: MultiModalItem) -> bool:
         """Whether the item has to be computed in one step and never can be.
 
-        A request that has come to the item itself may compute part of it after all; with an EAGLE head it stops one
-        position before, and needs that position as well.
+        A request that has come to the item itself may compute part of it after all; with ``encoder_runs_up_to_items``
+        never, unless it is alone in the engine. With an EAGLE head it stops one position before, and needs that
+        position as well.
         """
         if not self.whole_items:
             return False
-        stops_before = self._shift > 0 and item.offset > 0
-        return item.length > self._max_tokens or (stops_before and item.length + self._shift > self._max_slice)
+        before = self._shift if item.offset else 0
+        cannot_cut = bool(before) or self._profile.encoder_runs_up_to_items
+        return item.length > self._max_tokens or (cannot_cut and item.length + before > self._max_slice)
 
     @property
     def most_together(self) -> int:
@@ -153,7 +163,7 @@ class EncoderInputs:
         alive = {
             other.mm_hash: other.num_embeds
             for other in request.mm_features
-            if other.offset <= last and other.end > first
+            if other.offset <= last and other.end + self._lag > first
         }
         return sum(alive.values())
 
@@ -163,30 +173,42 @@ class EncoderInputs:
 
     def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
         """How many of ``num_new_tokens`` can be computed after ``num_computed``, and which items that takes."""
+        profile, end = self._profile, num_computed + num_new_tokens + self._shift
         chosen: list[int] = []
+        repeated: list[int] = []
         hashes: set[str] = set()
         planned = 0
-        for i, item in enumerate(request.mm_features):
-            if item.offset >= num_computed + num_new_tokens + self._shift:
-                break
-            if item.end <= num_computed or item.mm_hash in hashes or self.cache.refer(request, item):
+        for i, item in enumerate(request.mm_features) if num_new_tokens else ():
+            if item.end <= num_computed:
                 continue
-            if self._would_cut(item, num_computed, num_new_tokens):
+            if item.offset >= end:
+                break
+            would_cut = self._would_cut(item, num_computed, num_new_tokens)
+            if not (would_cut and profile.encoder_takes_repeated):
+                if item.mm_hash in hashes:
+                    repeated.append(i)
+                    continue
+                if self.cache.refer(request, item):
+                    continue
+            if would_cut:
                 num_new_tokens = max(0, item.offset - num_computed - self._shift)
                 break
             if item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
-                num_new_tokens = max(0, item.offset - num_computed - self._shift)
+                num_new_tokens = min(num_new_tokens, max(0, item.offset - num_computed - self._shift_needed))
                 break
-            if not item.has_embeds(num_computed - item.offset, num_computed + num_new_tokens - item.offset):
+            read = end if profile.encoder_counts_head else num_computed + num_new_tokens
+            if not item.has_embeds(num_computed - item.offset, read - item.offset):
                 continue
             planned += item.num_embeds
             budget -= item.num_embeds
             hashes.add(item.mm_hash)
             chosen.append(i)
+        self._repeated = (request, repeated if profile.encoder_takes_repeated else [])
         return EncoderGrant(num_new_tokens, tuple(chosen))
 
     def _would_cut(self, item: MultiModalItem, num_computed: int, num_new_tokens: int) -> bool:
-        return self.whole_items and num_computed < item.offset and num_computed + num_new_tokens < item.end
+        begins = num_computed == item.offset and self._profile.encoder_runs_up_to_items
+        return self.whole_items and (num_computed < item.offset or begins) and num_computed + num_new_tokens < item.end
 
     def commit(self, request: Request, items: tuple[int, ...], budget: StepBudget) -> None:
         """The request is granted: its items take room and budget."""
@@ -195,6 +217,9 @@ class EncoderInputs:
             budget.encoder -= request.mm_features[i].num_embeds
         if items:
             budget.encoder_items[request.request_id] = list(items)
+        planned_for, repeated = self._repeated
+        for i in repeated if items and planned_for is request else ():
+            self.cache.refer(request, request.mm_features[i])
 
     def roll_back(self, request: Request, budget: StepBudget, granted: Sequence[Request] | None = None) -> None:
         """The request was granted earlier in this step and is preempted now.
@@ -220,65 +245,6 @@ class EncoderInputs:
                     if own.mm_hash == item.mm_hash:
                         return other.request_id, i
         return None
-
-
-class LaterEncoderInputs(EncoderInputs):
-    """As vLLM 0.33 plans: up to an item that cannot be had, whatever a drafter would read there; and an item that must
-    be computed whole is, also where a step begins with it.
-    """
-
-    def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
-        super().__init__(config, table, shift=shift, unit=unit)
-        self._use(ItemEncoderCache(self.cache.size))
-        self._shift_needed = 0  # a position can be computed without the item behind it
-        self._repeated: tuple[Request | None, list[int]] = (None, [])
-        """Whom the last plan was for, and its items with the same content as one whose encoder runs."""
-
-    def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
-        chosen: list[int] = []
-        repeated: list[int] = []
-        hashes: set[str] = set()
-        planned, end = 0, num_computed + num_new_tokens + self._shift
-        for i, item in enumerate(request.mm_features) if num_new_tokens else ():
-            if item.end <= num_computed:
-                continue
-            if item.offset >= end:
-                break
-            if self._would_cut(item, num_computed, num_new_tokens):
-                num_new_tokens = max(0, item.offset - num_computed - self._shift)
-                break
-            if item.mm_hash in hashes:
-                repeated.append(i)
-                continue
-            if self.cache.refer(request, item):
-                continue
-            if item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
-                num_new_tokens = min(num_new_tokens, max(0, item.offset - num_computed))
-                break
-            if not item.has_embeds(num_computed - item.offset, end - item.offset):
-                continue
-            planned += item.num_embeds
-            budget -= item.num_embeds
-            hashes.add(item.mm_hash)
-            chosen.append(i)
-        self._repeated = (request, repeated)
-        return EncoderGrant(num_new_tokens, tuple(chosen))
-
-    def commit(self, request: Request, items: tuple[int, ...], budget: StepBudget) -> None:
-        super().commit(request, items, budget)
-        planned_for, repeated = self._repeated
-        for i in repeated if items and planned_for is request else ():
-            self.cache.refer(request, request.mm_features[i])
-
-    def never_whole(self, item: MultiModalItem) -> bool:
-        """Also at its own beginning the item needs a slice that holds it: vLLM 0.33 never goes on unless the request is
-        alone in the engine.
-        """
-        before = self._shift if item.offset else 0
-        return self.whole_items and item.length + before > self._max_slice
-
-    def _would_cut(self, item: MultiModalItem, num_computed: int, num_new_tokens: int) -> bool:
-        return self.whole_items and num_computed <= item.offset and num_computed + num_new_tokens < item.end
 
 
 class CrossEncoderInputs(EncoderInputs):

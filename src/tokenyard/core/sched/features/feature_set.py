@@ -10,7 +10,7 @@ from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.sched.candidate import StepHooks
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.ahead import DecodeRound, LateOutputs, Placeholders, ResetOutputs, Speculation
-from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInputs, LaterEncoderInputs
+from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.per_slot import BlockAlignment, RoutedExperts, StateAlignment
 from tokenyard.core.sched.features.transfers import Transfers
@@ -91,8 +91,7 @@ class Features:
             encoder = CrossEncoderInputs(config, table)
         elif config.max_num_encoder_input_tokens:
             unit = kv.config.block_size if splits else 1
-            make_inputs = LaterEncoderInputs if profile.encoder_refers_to_items else EncoderInputs
-            encoder = make_inputs(config, table, shift=int(use_eagle), unit=unit)
+            encoder = EncoderInputs(config, table, shift=int(use_eagle), unit=unit)
         return cls(
             speculation=speculation,
             placeholders=Placeholders(table, speculation, num_drafts, end_with_preemption=late) if is_async else None,

@@ -1,0 +1,105 @@
+"""Routers that look for KV, by the rules that their projects publish: llm-d, NVIDIA Dynamo, vLLM's router, sessions.
+
+What is published are rules and defaults; where a project keeps a record of what it has sent, in the place of the
+engine's cache, the engine's cache is taken (``num_cached_tokens``). A router sees queues and KV use as they are:
+metrics that a gateway scrapes are some 50 to 100 ms older.
+
+    llm-d             highest 3 x share of the prompt cached + 2 x emptiness of the queue + 2 x free share of KV
+                      (llm-d.ai, architecture of the endpoint picker; weights as documents of its distributions have
+                      them)
+    dynamo            lowest prompt blocks not cached + blocks in use (docs.nvidia.com/dynamo, KV router: overlap
+                      weight 1, temperature 0)
+    cache-aware       who holds most of the prompt, if it is 30 % of it; else who holds least. Once the busiest has 64
+                      requests more than the idlest, and 1.5 times as many: the idlest (vllm-router, sglang-gateway)
+    session-affinity  every session has its engine, by rendezvous hashing (sessions in the production stack and in Ray
+                      Serve, which hash consistently)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from tokenyard.core.request import Request
+from tokenyard.sim.routers import EngineState, Router, load_of
+
+
+class LLMD(Router):
+    """llm-d's endpoint picker: the highest sum of three scores, each from 0 to 1."""
+
+    def __init__(self, prefix: float = 3.0, queue: float = 2.0, kv: float = 2.0) -> None:
+        """Weights of the scores."""
+        self._prefix, self._queue, self._kv = prefix, queue, kv
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        waiting = [each.num_waiting for each in engines]
+        least, spread = min(waiting), max(waiting) - min(waiting)
+
+        def score(i: int) -> float:
+            engine = engines[i]
+            cached = engine.num_cached_tokens(request) / max(request.num_prompt_tokens, 1)
+            queue = 1.0 - (waiting[i] - least) / spread if spread else 1.0
+            return self._prefix * cached + self._queue * queue + self._kv * (1.0 - engine.kv_usage)
+
+        return max(range(len(engines)), key=lambda i: (score(i), -engines[i].num_running, -i))
+
+
+class DynamoKV(Router):
+    """NVIDIA Dynamo's KV router: the lowest cost of computing the prompt and of joining those who decode, in blocks."""
+
+    def __init__(self, overlap: float = 1.0, block_size: int = 16) -> None:
+        """``overlap``: credit for what is cached, from 0 to 1."""
+        self._overlap, self._block_size = overlap, block_size
+        self._sent: dict[str, tuple[int, int]] = {}
+        """Request under way -> its engine, and blocks of its prompt."""
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        blocks = -(-request.num_prompt_tokens // self._block_size)
+        active = [0] * len(engines)
+        for rank, held in self._sent.values():
+            if rank < len(active):
+                active[rank] += held
+
+        def cost(i: int) -> float:
+            cached = engines[i].num_cached_tokens(request) // self._block_size
+            return blocks - self._overlap * cached + active[i]
+
+        chosen = min(range(len(engines)), key=lambda i: (cost(i), i))
+        self._sent[request.request_id] = chosen, blocks
+        return chosen
+
+    def request_ended(self, now: float, request_id: str, rank: int) -> None:
+        self._sent.pop(request_id, None)
+
+
+class CacheAware(Router):
+    """``cache_aware`` of vllm-router and sglang-gateway: affinity above a share of the prompt, else emptiness."""
+
+    def __init__(self, threshold: float = 0.3, most_ahead: int = 64, most_times: float = 1.5) -> None:
+        """``threshold``: share of the prompt; ``most_ahead`` and ``most_times``: when load alone decides."""
+        self._threshold, self._most_ahead, self._most_times = threshold, most_ahead, most_times
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        loads = [load_of(each)[0] for each in engines]
+        busiest, idlest = max(loads), min(loads)
+        if busiest > idlest + self._most_ahead and busiest > self._most_times * idlest:
+            return min(range(len(engines)), key=lambda i: load_of(engines[i]))
+        cached = [each.num_cached_tokens(request) for each in engines]
+        if max(cached) >= self._threshold * request.num_prompt_tokens:
+            return min(range(len(engines)), key=lambda i: (-cached[i], *load_of(engines[i])))
+        return min(range(len(engines)), key=lambda i: (engines[i].kv_usage, *load_of(engines[i])))
+
+
+class SessionAffinity(Router):
+    """Every session has its engine: that with the highest hash of both, so that few move when engines come and go.
+
+    A request without a session (``job_id``) is one of its own.
+    """
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        session = request.job_id or request.request_id
+
+        def place(i: int) -> bytes:
+            return blake2b(f"{session}/{engines[i].rank}".encode(), digest_size=8).digest()
+
+        return max(range(len(engines)), key=place)
