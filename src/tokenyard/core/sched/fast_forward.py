@@ -50,7 +50,7 @@ class FastForward:
         self._is_possible = (
             context.kv.grows_in_steps and _has_plain_steps(context) and _stands_by(policy, "step_begins")
         )
-        asked = ("next_queue", "passes_over", "free_for_waiting")
+        asked = ("next_queue", "passes_over", "free_for_waiting", "admits")
         self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
         self._counts_lookups = not context.config.profile.lookups_count_at_admission
         self._ahead = int(context.features.placeholders is not None)
