@@ -100,7 +100,9 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   };
   const found: Found = {
     ...{ statistics: value?.found ?? null, advice: value?.advice ?? null },
-    ...{ pressure: picture, stretches, blame, sparks, requests },
+    ...{ pressure: picture, stretches, sparks, requests },
+    // Of another stretch, as while a trace is read, it would name the wrong ones.
+    blame: blame?.range.first === blamed.first && blame.range.last === blamed.last ? blame : null,
   };
   return (
     <div class="overview" data-picture="whole" aria-busy={busy || store.stage === "reading"}>
