@@ -50,7 +50,8 @@ NOTES = (
     "CPU time. A step is schedule() + update_from_output(), and taking in drafts where they are proposed after it; of a"
     " request's drafts 0, 1, 2 or 3 are right in turn. A request of the mix is made, hashed, queued and stepped to its"
     " end; ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its"
-    " token ids on. Records: all that vLLM hands out is made; ours derives it on demand. Trace: step records are"
+    " token ids on; ours finds it equal to the one before, and takes that one's hashes over. Records: all that vLLM"
+    " hands out is made; ours derives it on demand. Trace: step records are"
     " written, with at most {ids} ids in a list as `tokenyard run` does it, or with all; the cost is against ours"
     " without a trace, on the thread that steps alone and with the thread that writes."
 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from measure import writer_seconds
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.kv.hashing import BlockHasher
 from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
@@ -66,9 +67,9 @@ class OurEngine:
         return Request(spec.id, spec.prompt, params, arrival_time=spec.arrival_time)
 
     def hash(self, request: Request) -> None:
-        hasher = self.scheduler.kv.hasher
-        hasher.forget_beyond(request, 0)
-        hasher.extend(request)
+        self.scheduler.kv.hasher.forget_beyond(request, 0)
+        # One that knows no prompt: ours would take the hashes over.
+        BlockHasher(self.scheduler.cache_config.block_size).extend(request)
 
     def add(self, request: Request) -> None:
         self.scheduler.add_request(request)

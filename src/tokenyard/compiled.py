@@ -95,3 +95,8 @@ def column(value: int, count: int) -> MutableSequence[int]:
     from array import array  # noqa: PLC0415 - the interpreter needs none
 
     return array("i", [value]) * count
+
+
+def longer(values: MutableSequence[int], value: int, count: int) -> MutableSequence[int]:
+    """The numbers of a column, and ``value`` so many times behind them."""
+    return values + column(value, count)  # type: ignore[operator,no-any-return]  # both are lists, or both arrays

@@ -356,6 +356,14 @@ class Reason(StrEnum):
         clears=Clears.OTHERS,
         note="The adapter of this request is not among the `max_loras` of the step.",
     )
+    POLICY_REFUSED = ReasonEntry(
+        "policy_refused",
+        "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
+        Family.ORDER,
+        "What the policy asks for: its `detail` says what it waits for.",
+        ends=OutcomeKind.STOPPED,
+        note="Only policies that override `Policy.admits` say it; vLLM's never do.",
+    )
     CONNECTOR_UNDECIDED = ReasonEntry(
         "connector_undecided",
         "The KV connector could not say yet what it has.",

@@ -75,7 +75,8 @@ def memory_of(scheduler: Scheduler, *, tokens: bool) -> list[object]:
             columns = (table.capacity, table.seal_at, table.tail_shift, table.stop_at, table.placeholders)
             found.append((rows, [int(column[request.slot]) for column in columns]))
     for index in pool.indexes:
-        blocks = {key: index.all_blocks(key) for key in index.first}
+        keys = {key for key in pool.hash_of if key is not None}
+        blocks = {key: index.all_blocks(key) for key in keys if index.get(key) is not None}
         found.append(sorted((blocks[key], repr(named(key))) for key in blocks))
     return found
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
 from tokenyard.cli.support.flags import DemoCommand, RunCommand
+from tokenyard.compiled import core_is_compiled
 from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.questions.settings import TrafficSettings
@@ -69,6 +70,12 @@ def _next(console: Console, program: str, again: str, trace: Path) -> None:
         *_in_a_clone(program),
     ):
         console.print(f"  {what:<34} [cyan]{escape(command)}[/]", soft_wrap=True)
+    if not core_is_compiled():
+        how = "make compile" if Path("scripts/compile_core.py").is_file() else "a platform wheel"
+        console.print(
+            f"\nThe core runs interpreted, which costs about a fifth more CPU time; compiled by [cyan]{how}[/]",
+            soft_wrap=True,
+        )
     console.print(
         f"\nSee this very trace in the browser   [cyan]{escape(f'{program} view {trace}')}[/]", soft_wrap=True
     )

@@ -1,7 +1,11 @@
 # What the package offers, in the order of docs/api.md; the module beside it loads these names when they are asked for.
 # isort: skip_file
 
-from tokenyard.core.sched.policy import PolicyContext as PolicyContext
+from tokenyard.core.sched.policy import (
+    PolicyContext as PolicyContext,
+    AdmissionView as AdmissionView,
+    Refused as Refused,
+)
 from tokenyard.vocabulary import known_policies as known_policies
 from tokenyard.core.sched.queues import (
     WaitingQueues as WaitingQueues,

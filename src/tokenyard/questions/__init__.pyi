@@ -8,7 +8,18 @@ from tokenyard.questions.study import Study as Study, StudyCell as StudyCell
 from tokenyard.questions.sweep import SweepResult as SweepResult
 from tokenyard.questions.planning.answer import Plan as Plan
 from tokenyard.questions.sweeping.rows import Row as Row
-from tokenyard.questions.recorded.answer import SelfCheck as SelfCheck, VariantAnswer as VariantAnswer, WhatIf as WhatIf
+from tokenyard.questions.recorded.answer import (
+    SelfCheck as SelfCheck,
+    VariantAnswer as VariantAnswer,
+    ClassAnswer as ClassAnswer,
+    WhatIf as WhatIf,
+)
 from tokenyard.questions.upgrade import Upgrade as Upgrade
 from tokenyard.explain.report.classes import Classes as Classes, ClassFigures as ClassFigures
-from tokenyard.questions.metrics import read_metrics as read_metrics, ServedHour as ServedHour
+from tokenyard.questions.metrics import read_metrics as read_metrics, ServedHour as ServedHour, Finding as Finding
+from tokenyard.questions.headroom import (
+    HeadRoom as HeadRoom,
+    Part as Part,
+    RiskyStep as RiskyStep,
+    Limit as Limit,
+)

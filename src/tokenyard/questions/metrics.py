@@ -23,6 +23,7 @@ from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.files import read_input
 from tokenyard.redaction import hidden_users
+from tokenyard.vocabulary import Reason
 from tokenyard.workload.logs.logged import LoggedRequest
 from tokenyard.workload.logs.reading import requests_of
 from tokenyard.workload.record import Remark, Workload
@@ -315,15 +316,15 @@ def _shortage(scrapes: Scrapes, running: Numbers, waiting: Numbers, kv: Numbers)
         text = (
             f"{when}, while {heavy:.0%} of the steps had {largest / 2:,.0f} to {largest:,.0f} tokens: prompts fill them"
         )
-        return Finding(code="token_budget", text=f"{text} (max_num_batched_tokens)")
+        return Finding(code=Reason.TOKEN_BUDGET.value, text=f"{text} (max_num_batched_tokens)")
     if full >= _MUCH:
-        return Finding(code="kv_blocks", text=f"{when}, while {stood}: KV memory was full")
+        return Finding(code=Reason.KV_BLOCKS.value, text=f"{when}, while {stood}: KV memory was full")
     if _deferred(scrapes) > _MUCH:
         text = f"{when}, most of them deferred (a load, a grammar, an adapter), while {stood}"
         return Finding(code="deferred", text=text)
     if seats >= _MUCH:
         text = f"{when}, while {stood} and {most:,.0f} ran, never more: max_num_seqs"
-        return Finding(code="max_num_seqs", text=text)
+        return Finding(code=Reason.MAX_NUM_SEQS.value, text=text)
     text = (
         f"{when}, while {stood} and fewer ran than the {most:,.0f} of other times: none of the limits that metrics show"
     )

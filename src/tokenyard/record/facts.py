@@ -36,6 +36,7 @@ def outcome_record(
         record.num_requests = held
         record.kv = _numbers(ended.kv)
         record.smallest_need = ended.smallest_need
+        record.detail = ended.detail
         record.wanted_tokens = ended.wanted_tokens or None
         record.budget_left = ended.budget_left
     if outcomes.skipped:
@@ -77,6 +78,7 @@ def _refusals(refused: Sequence[Outcome], limit: int | None) -> list[Refusal]:
             wanted_tokens=each.wanted_tokens or None,
             budget_left=each.budget_left or None,
             kv=_numbers(each.kv),
+            detail=each.detail,
         )
         for each in refused[:limit]
     ]

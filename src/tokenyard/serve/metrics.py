@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.observer import SchedulerState, StepObserver
@@ -23,9 +23,6 @@ from tokenyard.errors import MissingExtraError
 from tokenyard.record.facts import outcome_record
 from tokenyard.serve.recorded_surface import Family, surface_of
 from tokenyard.trace.facts import held_by_reason
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
 
 _LONGEST = 131_072
 """Tokens of the longest request, where it is not said."""
@@ -50,7 +47,7 @@ class MetricsObserver(StepObserver):
 
     def __init__(
         self,
-        registry: CollectorRegistry | None = None,
+        registry: Any = None,
         *,
         model_name: str = "unknown",
         engine: int = 0,

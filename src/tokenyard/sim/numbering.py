@@ -13,6 +13,7 @@ An output block is named by the block before it and the stream that it comes fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,20 @@ from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, W
 _Key = tuple[object, ...]
 
 
+class _Output(NamedTuple):
+    """The blocks of a request's output: number ``first + i`` of its blocks has ``numbers[i]``."""
+
+    num_prompt: int
+    """Tokens of the prompt, which a session adds to."""
+    first: int
+    numbers: list[int]
+
+
 class SymbolicHasher:
     """A ``RequestHasher`` that numbers the blocks of a workload's requests; their token ids may be anything."""
+
+    gives_numbers = True
+    """Consecutive ones: the prefix index is a column."""
 
     def __init__(self, workload: Workload, block_size: int) -> None:
         """Made for a workload that :meth:`knows` accepts."""
@@ -38,10 +51,12 @@ class SymbolicHasher:
         """What stands for a stretch of blocks, with the number of the one before -> the number of its first block."""
         self._streams: dict[tuple[int, int], list[int]] = {}
         """The number before a sequence, and the seed of its stream -> numbers of its blocks so far."""
-        self._continued: dict[str, list[int] | None] = {}
-        """Request id -> numbers of the stream that both its prompt and its output are; None: they are not of one."""
         self._ends: dict[str, int] = {}
         """Request id -> the number of its prompt's last block, which may be full only in part."""
+        self._outputs: dict[str, _Output] = {}
+        """Request id -> where its output goes on."""
+        self._outputs_after: dict[tuple[BlockHash, int], list[int]] = {}
+        """The number before a request's output, and the seed of its stream -> numbers of its blocks so far."""
         self._next = 1
 
     @staticmethod
@@ -97,18 +112,28 @@ class SymbolicHasher:
 
     def _output(self, request: Request, known: Sequence[BlockHash]) -> int:
         """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
-        request_id, seed, at = request.request_id, request.output_seed, len(known)
-        if request_id not in self._continued:
-            is_one = _is_beginning_of(seed, self._prompts[request_id])
-            self._continued[request_id] = self._stretch(self._root(request), seed, 0) if is_one else None
-        stream = self._continued[request_id]
-        if stream is not None:
-            return self._grown(stream, at + 1)[at]
-        prompt = request.num_prompt_tokens
-        if at * self._block_size < prompt:  # the end of the prompt is in it
-            end = self._ends.get(request_id) or self._prompt(request, at + 1)[at]
-            return self._begin((end, "mixed", prompt, seed), 1)
-        return self._begin((known[-1] if known else self._root(request), "output", seed), 1)
+        at, prompt = len(known), request.num_prompt_tokens
+        begun = self._outputs.get(request.request_id)
+        if begun is None or begun.num_prompt != prompt:
+            begun = self._begin_output(request, known)
+        if at < begun.first:  # the end of the prompt is in it
+            end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
+            return self._begin((end, "mixed", prompt, request.output_seed), 1)
+        at -= begun.first
+        return self._grown(begun.numbers, at + 1)[at]
+
+    def _begin_output(self, request: Request, known: Sequence[BlockHash]) -> _Output:
+        """Where a request's output goes on, which may be in the blocks of another's."""
+        seed, prompt = request.output_seed, request.num_prompt_tokens
+        if _is_beginning_of(seed, self._prompts[request.request_id]):
+            begun = _Output(prompt, 0, self._stretch(self._root(request), seed, 0))
+        else:
+            first = -(-prompt // self._block_size)
+            if len(known) < first:
+                return _Output(prompt, first, [])  # for the block of both alone: what follows is named after it
+            begun = _Output(prompt, first, self._outputs_after.setdefault((known[first - 1], seed), []))
+        self._outputs[request.request_id] = begun
+        return begun
 
     def _stream(self, before: int, seed: int, num_blocks: int) -> list[int]:
         """Numbers of the first blocks of a stream that follows the block of number ``before``."""

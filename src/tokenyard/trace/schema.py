@@ -147,6 +147,8 @@ class Refusal(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     wanted_tokens: Whole | None = None
     budget_left: Whole | None = None
     kv: KVNumbers | None = None
+    detail: str | None = None
+    """The policy's own word, for ``policy_refused``."""
 
 
 class PreemptionNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -178,6 +180,8 @@ class AdmissionOutcome(
     kv: KVNumbers | None = None
     smallest_need: Whole | None = None
     """Blocks that the smallest waiting request needs, hits counted for the head only: never above ``kv.needed``."""
+    detail: str | None = None
+    """The policy's own word, for ``policy_refused``."""
     wanted_tokens: Whole | None = None
     budget_left: Whole | None = None
     skipped_counts: dict[str, Whole] | None = None

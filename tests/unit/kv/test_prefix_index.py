@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.core.kv.block_pool import PrefixIndex
+from tokenyard.core.kv.block_pool import NumberedIndex, PrefixIndex
+from tokenyard.core.request import BlockHash
 
 A, B, C = b"a", b"b", b"c"
 
@@ -98,3 +99,40 @@ def test_it_behaves_like_a_dict_of_lists(commands: list[tuple[bool, bytes, int]]
             assert index.all_blocks(each) == blocks
             assert index.get(each) == (blocks[0] if blocks else None)
         assert len(index) == sum(bool(blocks) for blocks in model.values())
+
+
+COMMANDS = st.lists(
+    st.tuples(st.booleans(), st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 40)), max_size=8)), max_size=40
+)
+
+
+@given(commands=COMMANDS)
+def test_numbers_in_a_column_are_found_as_hashes_in_a_dictionary_are(
+    commands: list[tuple[bool, list[tuple[int, int]]]],
+) -> None:
+    plain, numbered, of_block = PrefixIndex(), NumberedIndex(), dict[int, int]()
+    for adds, pairs in commands:
+        if adds:
+            fresh = {block: number for number, block in pairs if block not in of_block}
+            of_block |= fresh
+            for index in (plain, numbered):
+                index.add_n(list(fresh.values()), list(fresh))
+        else:
+            gone = [block for block in dict.fromkeys(block for _, block in pairs) if block in of_block]
+            numbers: list[BlockHash] = [of_block.pop(block) for block in gone]
+            for index in (plain, numbered):
+                index.discard_n(numbers, gone)
+        assert len(plain) == len(numbered)
+        asked = [number for number, _ in pairs]
+        assert [plain.all_blocks(each) for each in asked] == [numbered.all_blocks(each) for each in asked]
+        assert plain.longest_prefix(asked) == numbered.longest_prefix(asked)
+
+
+def test_a_number_without_a_block_cannot_be_forgotten() -> None:
+    index = NumberedIndex()
+    index.add_n([7, 9000], [1, 2])
+    for number, block in ((7, 2), (8, 1), (20_000, 1)):
+        with pytest.raises(KeyError):
+            index.discard(number, block)
+    index.clear()
+    assert (len(index), index.get(7), index.longest_prefix([7])) == (0, None, [])

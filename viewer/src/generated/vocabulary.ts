@@ -121,6 +121,12 @@ export const REASONS = {
     "countedIn": null,
     "holds": true
   },
+  "policy_refused": {
+    "meaning": "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
+    "family": "order",
+    "countedIn": null,
+    "holds": true
+  },
   "connector_undecided": {
     "meaning": "The KV connector could not say yet what it has.",
     "family": "dependency",

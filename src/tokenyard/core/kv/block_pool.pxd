@@ -10,14 +10,19 @@ cdef class FreeQueue:
     cdef Py_ssize_t _base, _head, _most
     cdef readonly Py_ssize_t size
 
+    @cython.locals(front=list, back=list, blocks=list, first=Py_ssize_t, end=Py_ssize_t, has_holes=bint)
     cpdef list popleft_n(self, Py_ssize_t n)
 
-    @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t, block=int)
+    @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)
     cpdef append_n(self, blocks)
 
-    @cython.locals(front=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t, block=int)
+    @cython.locals(front=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)
     cpdef prepend_n(self, blocks)
 
+    @cython.locals(
+        front=list, back=list, place=int[::1], base=Py_ssize_t, head=Py_ssize_t, num_front=Py_ssize_t,
+        num_back=Py_ssize_t, num_removed=Py_ssize_t, at=Py_ssize_t, is_free=bint,
+    )
     cpdef remove_n(self, blocks)
 
 
@@ -35,13 +40,27 @@ cdef class PrefixIndex:
     cpdef discard_n(self, list hashes, list blocks)
 
 
+cdef class NumberedIndex(PrefixIndex):
+    cdef object _oldest
+    cdef Py_ssize_t _count
+
+    @cython.locals(oldest=int[::1], found=list, room=Py_ssize_t, number=Py_ssize_t, block=int)
+    cpdef list longest_prefix(self, hashes)
+
+    @cython.locals(oldest=int[::1], room=Py_ssize_t, number=Py_ssize_t, block=int, known=int)
+    cpdef add_n(self, list hashes, list blocks)
+
+    @cython.locals(oldest=int[::1], more=dict, room=Py_ssize_t, number=Py_ssize_t, block=int)
+    cpdef discard_n(self, list hashes, list blocks)
+
+
 @cython.locals(worthless=list, kept=list)
 cpdef unhashed_first(FreeQueue queue, freed, list hash_of, dict prompt_tails)
 
 
 cdef class BlockPool:
     cdef object _put_back
-    cdef readonly list cached, hash_of, index_of, indexes
+    cdef readonly list hash_of, index_of, indexes
     cdef readonly FreeQueue free_queue
     cdef readonly tuple listeners
     cdef readonly Py_ssize_t num_blocks
@@ -54,11 +73,11 @@ cdef class BlockPool:
     @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)
     cpdef Py_ssize_t num_evictable(self, blocks)
 
-    @cython.locals(ref=int[::1], block=Py_ssize_t)
+    @cython.locals(ref=int[::1], free=list, holders=int)
     cpdef touch(self, blocks)
 
     @cython.locals(ref=int[::1], freed=list, left=int)
-    cpdef release(self, ordered)
+    cpdef release(self, ordered, put_back=*)
 
     @cython.locals(hash_of=list, index_of=list, index=PrefixIndex, i=Py_ssize_t)
     cpdef publish(self, list blocks, list hashes, Py_ssize_t group_id=*)

@@ -9,6 +9,8 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol, Self, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tokenyard.core.config import HashAlgo
@@ -72,67 +74,86 @@ class PrefixHash:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Hashes of a job's last prompt, for the turn that continues it.
+# Hashes of earlier prompts, for those that begin alike.
 #
-# An agent sends its whole conversation again with every turn. To compare the bytes of two prompts costs a hundredth
-# of hashing them: where a prompt begins with the last one of its job, hashing goes on where that one ended. The
-# hashes are the same either way.
+# An agent sends its whole conversation again with every turn, many prompts begin with one system prompt, and some are
+# sent twice. To compare the tokens of two prompts costs a hundredth of hashing them: hashing goes on at the last mark
+# before the two part. The hashes are the same either way.
 #
-#     last turn    [ kept .......................... | rewritten ]
-#     this turn    [ the same bytes ................ | answer, tool result, new question ... ]
-#                    hashes taken over                 hashed
+#     known        [ the same tokens ....m.........m....... | rewritten, or another question ]       m  a mark
+#     this one     [ the same tokens ................ | answer, tool result, new question ... ]
+#                    hashes taken over       ^ hashed from here on
 
-REWRITTEN_TOKENS = 256
-"""Tokens at the end of a prompt that the next turn may not repeat: chat templates end a prompt with what opens the
-answer, and recorded traces end in a block that is not full."""
+_MARK_EVERY = 64
+"""Blocks between two places at which hashing can go on."""
+_WORTH_KEEPING = 16
+"""Blocks of a prompt that is worth it."""
+_MOST_BYTES = 16 << 20
 
-_MOST_BYTES = 32 << 20
 
+class HashedPrompt(NamedTuple):
+    """The full blocks of a prompt, and places within at which hashing can go on."""
 
-class Turn(NamedTuple):
-    """Full blocks of a prompt: all but the rewritten ones."""
-
-    tokens: bytes
-    """Their token ids, int32."""
+    tokens: npt.NDArray[np.int32]
+    """Their token ids."""
     hashes: list[BlockHash]
-    prefix: PrefixHash
-    """As it was behind the last of them."""
+    marks: list[PrefixHash]
+    """As it was behind every ``_MARK_EVERY``-th block."""
+    end: PrefixHash
+    """As it was behind the last block."""
+
+    def common(self, tokens: npt.NDArray[np.int32], block_size: int) -> tuple[int, PrefixHash | None]:
+        """Blocks after which hashing of a prompt of these ``tokens`` can go on, and from what."""
+        length = min(len(tokens), len(self.tokens))
+        differs = self.tokens[:length] != tokens[:length]
+        at = int(differs.argmax()) if length else 0
+        blocks = (at if length and differs[at] else length) // block_size
+        if blocks == len(self.hashes):
+            return blocks, self.end
+        marks = blocks // _MARK_EVERY
+        return marks * _MARK_EVERY, self.marks[marks - 1] if marks else None
 
 
-class Turns:
-    """The last prompt of each job, for requests whose hashes depend on nothing but tokens.
+class HashedPrompts:
+    """The last prompt of each job and the last with each first block, whose hashes depend on nothing but tokens.
 
-    Keeps at most ``most_bytes`` of token ids (the hashes take about as much again), and forgets the job first that was
-    quiet for longest.
+    Keeps at most ``most_bytes`` of token ids (the hashes take about as much again), and forgets the one first that was
+    not begun by for longest.
     """
 
-    __slots__ = ("_by_job", "_most_bytes", "_num_bytes")
+    __slots__ = ("_kept", "_most_bytes", "_num_bytes")
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._num_bytes = 0
-        self._by_job: OrderedDict[str, Turn] = OrderedDict()
+        self._kept: OrderedDict[str | BlockHash, HashedPrompt] = OrderedDict()
 
     def __len__(self) -> int:
-        """Jobs it knows."""
-        return len(self._by_job)
+        """Prompts it knows, a job's first one twice."""
+        return len(self._kept)
 
-    def begun_by(self, request: Request, job_id: str) -> Turn | None:
-        """The job's last turn, if the request begins with all of it."""
-        turn = self._by_job.get(job_id)
-        if turn is None or request.token_bytes(0, len(turn.tokens) // _TOKEN_BYTES) != turn.tokens:
-            return None
-        self._by_job.move_to_end(job_id)
-        return turn
+    def like(self, job_id: str | None, first: BlockHash) -> HashedPrompt | None:
+        """The job's last prompt, or else one that begins with the block of this hash."""
+        for key in (job_id, first):
+            if key is not None and key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        return None
 
-    def remember(self, job_id: str, turn: Turn) -> None:
-        """Keep a job's newest turn in place of the one before."""
-        old = self._by_job.pop(job_id, None)
-        self._num_bytes += len(turn.tokens) - (len(old.tokens) if old is not None else 0)
-        self._by_job[job_id] = turn
+    def keep(self, job_id: str | None, first: BlockHash, prompt: HashedPrompt) -> None:
+        """Keep a job's newest prompt in place of the one before; without a job, the newest that begins so."""
+        if job_id is not None:
+            self._put(job_id, prompt)
+        if job_id is None or first not in self._kept:
+            self._put(first, prompt)
         while self._num_bytes > self._most_bytes:
-            _, forgotten = self._by_job.popitem(last=False)
-            self._num_bytes -= len(forgotten.tokens)
+            _, forgotten = self._kept.popitem(last=False)
+            self._num_bytes -= forgotten.tokens.nbytes
+
+    def _put(self, key: str | BlockHash, prompt: HashedPrompt) -> None:
+        old = self._kept.pop(key, None)
+        self._num_bytes += prompt.tokens.nbytes - (old.tokens.nbytes if old is not None else 0)
+        self._kept[key] = prompt
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -176,11 +197,10 @@ class BlockHasher:
 
     __slots__ = (
         "_blocks_of",
-        "_num_rewritten",
         "_output_keeps_last",
+        "_prompts",
         "_state",
         "_stride",
-        "_turns",
         "block_size",
         "root",
     )
@@ -198,8 +218,7 @@ class BlockHasher:
         self._state = _STATE[algo]
         self._stride = block_size * _TOKEN_BYTES
         self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
-        self._num_rewritten = -(-REWRITTEN_TOKENS // block_size)
-        self._turns = Turns()
+        self._prompts = HashedPrompts()
         self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())
 
     def extend(self, request: Request) -> list[BlockHash]:
@@ -208,9 +227,10 @@ class BlockHasher:
         stop = request.num_sealed_tokens // self.block_size
         if len(hashes) < stop:
             try:
-                if not hashes and request.job_id is not None and not request.has_extra_keys:
-                    self._hash_turn(request, request.job_id, stop - self._num_rewritten)
-                self._hash(request, stop)
+                if hashes or request.has_extra_keys or stop < _WORTH_KEEPING:
+                    self._hash(request, stop)
+                else:
+                    self._hash_prompt(request, stop)
             except BaseException:
                 self._forget(request)
                 raise
@@ -233,17 +253,23 @@ class BlockHasher:
             hashes += [update(block) or digest() for (block,) in blocks]
         return prefix
 
-    def _hash_turn(self, request: Request, job_id: str, stop: int) -> None:
-        """Hash the first ``stop`` blocks, which the job's next prompt will repeat, from where its last one's end."""
-        hashes = request.block_hashes
-        turn = self._turns.begun_by(request, job_id)
-        if turn is not None:
-            hashes += turn.hashes
-            request.prefix_hash = turn.prefix.fork()
-        if len(hashes) < stop:
-            prefix = self._hash(request, stop)
-            tokens = request.token_bytes(0, stop * self.block_size)
-            self._turns.remember(job_id, Turn(tokens, hashes.copy(), prefix.fork()))
+    def _hash_prompt(self, request: Request, stop: int) -> None:
+        """Hash the first ``stop`` blocks, from where those of a prompt that begins alike can be taken over."""
+        hashes, job_id = request.block_hashes, request.job_id
+        self._hash(request, 1)
+        first = hashes[0]
+        tokens = np.frombuffer(request.token_bytes(0, stop * self.block_size), np.int32)
+        known = self._prompts.like(job_id, first)
+        done, prefix = (0, None) if known is None else known.common(tokens, self.block_size)
+        marks: list[PrefixHash] = []
+        if known is not None and prefix is not None:
+            hashes[:] = known.hashes[:done]
+            marks = known.marks[: done // _MARK_EVERY]
+            request.prefix_hash = prefix.fork()
+        for mark in range((len(marks) + 1) * _MARK_EVERY, stop + 1, _MARK_EVERY):
+            marks.append(self._hash(request, mark).fork())
+        end = self._hash(request, stop).fork()
+        self._prompts.keep(job_id, first, HashedPrompt(tokens, hashes.copy(), marks, end))
 
     def append(self, request: Request, tokens: bytes) -> None:
         """Hash the block that has just become full; the hashes of all blocks before it are there."""

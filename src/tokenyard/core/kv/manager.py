@@ -63,7 +63,8 @@ class KVCacheManager:
     ) -> None:
         """``hashes_look_ahead``: hashes of blocks cover the token behind them. ``in_flight`` says how many tokens of a
         request are computed by steps whose output has not been taken in, where windows have to know. ``hasher`` hashes
-        blocks in place of our own, in the unit of :func:`~tokenyard.core.kv.hybrid_coordinator.hash_block_size`.
+        blocks in place of our own, in the unit of :func:`~tokenyard.core.kv.hybrid_coordinator.hash_block_size`; one
+        that says ``gives_numbers`` gives consecutive numbers.
         """
         self.config = config
         self.table = table
@@ -71,7 +72,8 @@ class KVCacheManager:
         self.enable_caching = config.enable_prefix_caching
         first = profile.unhashed_blocks_first if self.enable_caching else profile.uncached_blocks_first
         put_back = unhashed_first if first else append_freed
-        self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back)
+        numbered = getattr(hasher, "gives_numbers", False)
+        self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back, numbered=numbered)
         make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
         self.hasher: RequestHasher = hasher or make_hasher(
             hash_block_size(config),

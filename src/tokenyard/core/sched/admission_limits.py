@@ -15,6 +15,7 @@ from tokenyard.core.sched.features.per_slot import BlockAlignment
 from tokenyard.core.sched.features.sessions import PinBoard
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
+from tokenyard.core.sched.policy import AdmissionView
 from tokenyard.core.sched.queues import WaitingQueues
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -289,6 +290,31 @@ class MemoryLimit:
 # Which limits a scheduler has, and in which order it asks them.
 
 
+class PolicyLimit:
+    """Does the policy want it admitted now?"""
+
+    def __init__(self, context: SchedulerContext) -> None:
+        self._policy, self._kv, self._running = context.policy, context.kv, context.running
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        view = AdmissionView(
+            running=tuple(self._running.requests),
+            num_waiting=len(room),
+            free_blocks=self._kv.num_free_blocks,
+            total_blocks=self._kv.pool.num_blocks,
+            budget_left=budget.tokens,
+            new_tokens=candidate.num_new_tokens,
+            cached_tokens=candidate.num_computed_tokens,
+        )
+        refused = self._policy.admits(candidate.request, view)
+        if refused is None:
+            return None
+        if refused.tries_others:
+            return candidate.skipped(Reason.POLICY_REFUSED, budget)._replace(detail=refused.detail)
+        stopped = candidate.stopped(Reason.POLICY_REFUSED, budget.tokens, room, candidate.num_new_tokens)
+        return stopped._replace(detail=refused.detail)
+
+
 def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
     """The limits of the configured features, in the order in which vLLM asks."""
     config, features = context.config, context.features
@@ -310,5 +336,7 @@ def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
     if features.alignment is not None:
         chunk.append(AlignmentLimit(features.alignment))
     limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
+    if context.policy.may_refuse:
+        limits.append(PolicyLimit(context))
     limits.append(MemoryLimit(context, pins))
     return limits

@@ -50,7 +50,7 @@ class FastForward:
         self._is_possible = (
             context.kv.grows_in_steps and _has_plain_steps(context) and _stands_by(policy, "step_begins")
         )
-        asked = ("next_queue", "passes_over", "free_for_waiting")
+        asked = ("next_queue", "passes_over", "free_for_waiting", "admits")
         self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
         self._counts_lookups = not context.config.profile.lookups_count_at_admission
         self._ahead = int(context.features.placeholders is not None)
@@ -204,8 +204,10 @@ def _stands_by(policy: Policy, method: str) -> bool:
 def _shares_last_block(head: Request, running: Sequence[Request]) -> bool:
     """Whether a running request could fill a block next that ``head`` looks for: all before it are the same then."""
     known = head.block_hashes
+    num_known = len(known)
     for request in running:
-        filled = len(request.block_hashes)
-        if not filled or (filled <= len(known) and known[filled - 1] == request.block_hashes[filled - 1]):
+        hashes = request.block_hashes
+        filled = len(hashes)
+        if not filled or (filled <= num_known and known[filled - 1] == hashes[-1]):
             return True
     return False

@@ -52,6 +52,8 @@ class Outcome(NamedTuple):
     smallest_need: int | None = None
     """For ``kv_*``: blocks that the smallest waiting request needs (hits counted for the head only), beside
     ``kv.needed``."""
+    detail: str | None = None
+    """For ``policy_refused``: the policy's own word."""
 
 
 BLOCKED_REASONS = {

@@ -43,6 +43,33 @@ class PolicyContext(NamedTuple):
     """How long a prompt of so many tokens takes to compute, where the host knows."""
 
 
+class AdmissionView(NamedTuple):
+    """What there is at the moment at which a policy may refuse a request."""
+
+    running: Sequence[Request]
+    """Those that run, with those that this step has admitted; not to be changed."""
+    num_waiting: int
+    """Requests in both queues, this one included."""
+    free_blocks: int
+    """KV blocks that are free, cached ones among them."""
+    total_blocks: int
+    budget_left: int
+    """Tokens that this step can still schedule."""
+    new_tokens: int
+    """Tokens of the request that it would schedule."""
+    cached_tokens: int
+    """Tokens of its prompt that need no computing."""
+
+
+class Refused(NamedTuple):
+    """A policy's no: the reason ``policy_refused`` everywhere, with its word beside it in traces and ``why``."""
+
+    detail: str
+    """A word of the policy's own, for example ``decode_reserve``; programs may go by it."""
+    tries_others: bool = False
+    """Look at the request behind it in this step; else nobody further is admitted in it."""
+
+
 class Policy:
     """First come, first served, keeping nothing: override what your policy does otherwise.
 
@@ -96,6 +123,15 @@ class Policy:
 
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         """Before anything is decided: time to drop pins, or to order the queue anew."""
+
+    def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
+        """Whether the head of the queue may be admitted: True, or :class:`Refused` with the reason.
+
+        It is asked after every limit of the step but memory, so that ``view`` says what would be scheduled; whom it
+        lets pass may still find no blocks. A policy that refuses everybody while nothing runs stands still: the engine
+        then says so (StuckError), unless ``next_moment`` names a time at which that changes.
+        """
+        return True
 
     def request_admitted(self, now: float, request: Request) -> None:
         """A request has joined the running list."""
@@ -216,6 +252,8 @@ class PolicyGate:
         self.policy = policy
         self.acts_each_step = getattr(policy.step_begins, "__func__", None) is not Policy.step_begins
         """It has something to do before a step is decided."""
+        self.may_refuse = getattr(policy.admits, "__func__", None) is not Policy.admits
+        """It may refuse a request that the limits let pass."""
 
     def bind(self, context: PolicyContext) -> None:
         """Bind the policy, and see that its base class was told."""
@@ -262,6 +300,15 @@ class PolicyGate:
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         """As :meth:`Policy.step_begins`."""
         self._ask("step_begins", self.policy.step_begins, now, room)
+
+    def admits(self, request: Request, view: AdmissionView) -> Refused | None:
+        """As :meth:`Policy.admits`; None: it does."""
+        answer = self._ask("admits", self.policy.admits, request, view)
+        if isinstance(answer, Refused) and isinstance(answer.detail, str) and answer.detail:
+            return answer
+        if not (isinstance(answer, bool | np.bool_) and answer):
+            raise self._wrong("admits", answer, 'True, or Refused("a word of your own")')
+        return None
 
     def request_admitted(self, now: float, request: Request) -> None:
         """As :meth:`Policy.request_admitted`."""

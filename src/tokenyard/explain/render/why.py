@@ -293,6 +293,6 @@ def _more(why: Why) -> Text | None:
 def _numbers(span: Span) -> str:
     kv = span.kv
     if kv is None:
-        return ""
+        return "" if span.detail is None else plain(span.detail)
     text = f"needed {count(kv.needed)}, {count(kv.free)} free"
     return text if span.smallest_need is None else f"{text}, smallest {count(span.smallest_need)}"

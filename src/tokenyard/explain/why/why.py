@@ -27,7 +27,7 @@ from tokenyard.trace.files import Partial
 from tokenyard.trace.reader import RankTrace
 from tokenyard.trace.schema import KVNumbers
 from tokenyard.trace.steps import Step
-from tokenyard.vocabulary import Place, WaitState
+from tokenyard.vocabulary import Place, Reason, WaitState
 
 WHY_VERSION = 1
 _IDS_REMEMBERED = 10_000
@@ -71,6 +71,8 @@ class Span(msgspec.Struct, kw_only=True):
     kv: KVNumbers | None = None
     """Numbers of the last refusal, for ``kv_*`` reasons."""
     smallest_need: int | None = None
+    detail: str | None = None
+    """The policy's own word, for ``policy_refused``."""
 
     @property
     def us(self) -> int:
@@ -229,7 +231,9 @@ class _Spans:
         last.steps += step != last.last_step
         last.last_step, last.end_us = step, end_us
         if outcome is not None and outcome.reason == cause.reason:
-            last.kv, last.smallest_need = outcome.kv, outcome.smallest_need
+            last.kv, last.smallest_need, last.detail = outcome.kv, outcome.smallest_need, outcome.detail
+        elif outcome is not None and cause.reason == Reason.POLICY_REFUSED:
+            last.detail = next((each.detail for each in outcome.skipped or () if each.detail), None)
 
 
 def _matching(timeline: RequestTimeline, spans: list[Span]) -> list[Span]:

@@ -45,12 +45,13 @@ class WaitPiece(NamedTuple):
     kv: KVNumbers | None = None
     """Numbers of the last refusal."""
     smallest_need: int | None = None
+    detail: str | None = None
 
 
 class _Told:
     """A cause since a moment, with the numbers of the last refusal that told it."""
 
-    __slots__ = ("cause", "end_us", "head", "kv", "smallest_need", "start_us")
+    __slots__ = ("cause", "detail", "end_us", "head", "kv", "smallest_need", "start_us")
 
     def __init__(self, start_us: int, cause: Cause, head: str | None) -> None:
         self.start_us = start_us
@@ -60,13 +61,14 @@ class _Told:
         """None: it still holds."""
         self.kv: KVNumbers | None = None
         self.smallest_need: int | None = None
+        self.detail: str | None = None
 
     def again(self, outcome: AdmissionOutcome | None) -> None:
         if outcome is not None and outcome.reason == self.cause.reason and self.cause.place is not Place.OUTSIDE:
-            self.kv, self.smallest_need = outcome.kv, outcome.smallest_need
+            self.kv, self.smallest_need, self.detail = outcome.kv, outcome.smallest_need, outcome.detail
 
     def piece(self, start_us: int, end_us: int) -> WaitPiece:
-        return WaitPiece(self.cause, start_us, end_us, self.head, self.kv, self.smallest_need)
+        return WaitPiece(self.cause, start_us, end_us, self.head, self.kv, self.smallest_need, self.detail)
 
 
 class CauseLog:

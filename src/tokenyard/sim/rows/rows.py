@@ -345,4 +345,5 @@ def _span(
         end_us=piece.end_us,
         kv=piece.kv,
         smallest_need=piece.smallest_need,
+        detail=piece.detail,
     )

@@ -56,9 +56,12 @@ class Speculation:
 
     def update(self, step: StepInFlight, drafts: DraftTokens) -> None:
         """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
+        counts = self._allowed(step.requests, drafts) if self._table.num_with_grammar else drafts.counts
+        if step.table_version == self._table.version:  # all are where they were
+            self.propose(step.plan.slots, drafts.tokens, counts)
+            return
         slots = np.fromiter((r.slot for r in step.requests), np.int64, len(step.requests))
         here = slots >= 0
-        counts = self._allowed(step.requests, drafts) if self._table.num_with_grammar else drafts.counts
         self.propose(slots[here], drafts.tokens[here], counts[here])
 
     def drafts_known(self, step: StepInFlight, drafts: DraftTokens) -> SchedulerOutput:

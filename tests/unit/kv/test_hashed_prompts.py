@@ -1,4 +1,4 @@
-"""The turns of a job: hashing goes on where the last prompt ended, and nobody can tell from the hashes."""
+"""Prompts that begin like an earlier one: hashing goes on where they part, and the hashes do not tell."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.core.config import HashAlgo
-from tokenyard.core.kv.hashing import REWRITTEN_TOKENS, BlockHasher, Turn, Turns, digests
+from tokenyard.core.kv.hashing import BlockHasher, HashedPrompt, HashedPrompts, digests
 from tokenyard.core.request import Request
 
 SIZE = 16
-HISTORY = [7919 * i % 50_021 for i in range(4 * REWRITTEN_TOKENS)]
+MARK = 64 * SIZE
+"""Tokens between two places at which hashing can go on."""
+HISTORY = [7919 * i % 50_021 for i in range(200 * SIZE)]
 
 
 def request(tokens: list[int], job_id: str | None = "job", **fields: Any) -> Request:
@@ -47,14 +49,16 @@ def test_hashes_do_not_depend_on_the_turns_before(data: st.DataObject, algo: Has
         assert turn.block_hashes == afresh(prompt[:whole] + output, algo)
 
 
-@pytest.mark.parametrize("rewritten", [0, 1, REWRITTEN_TOKENS])
+def num_taken_over(first: list[Any], second: list[Any]) -> int:
+    return sum(one is other for one, other in zip(first, second, strict=False))
+
+
+@pytest.mark.parametrize("rewritten", [0, 1, 256])
 def test_what_the_last_prompt_had_is_not_hashed_again(rewritten: int) -> None:
     hasher = BlockHasher(SIZE)
-    first = hasher.extend(request(HISTORY[:700]))
-    second = hasher.extend(request([*HISTORY[: 700 - rewritten], *range(100)]))
-    kept = (700 // SIZE * SIZE - REWRITTEN_TOKENS) // SIZE
-    assert all(one is other for one, other in zip(first[:kept], second[:kept], strict=True))
-    assert second[kept] is not first[kept]
+    first = hasher.extend(request(HISTORY[: 2 * MARK]))
+    second = hasher.extend(request([*HISTORY[: 2 * MARK - rewritten], *range(1, 101)]))
+    assert num_taken_over(first, second) == (2 * MARK if not rewritten else MARK) // SIZE
 
 
 def test_a_prompt_that_differs_early_is_hashed_whole() -> None:
@@ -64,20 +68,27 @@ def test_a_prompt_that_differs_early_is_hashed_whole() -> None:
     assert not set(first) & set(second)
 
 
-def test_a_shorter_prompt_is_hashed_whole() -> None:
+def test_a_shorter_prompt_takes_over_what_it_has() -> None:
     hasher = BlockHasher(SIZE)
     first = hasher.extend(request(HISTORY))
-    second = hasher.extend(request(HISTORY[:400]))
-    assert second == first[: 400 // SIZE]
-    assert second[0] is not first[0]
+    second = hasher.extend(request(HISTORY[: MARK + 10 * SIZE]))
+    assert second == first[: MARK // SIZE + 10]
+    assert num_taken_over(first, second) == MARK // SIZE
 
 
-def test_jobs_are_apart() -> None:
-    hasher = BlockHasher(SIZE)
-    first = hasher.extend(request(HISTORY, "one"))
-    second = hasher.extend(request(HISTORY, "two"))
-    assert second == first
-    assert second[0] is not first[0]
+def test_jobs_that_begin_alike_share_their_beginning_and_go_on_by_themselves() -> None:
+    hasher, system = BlockHasher(SIZE), HISTORY[:MARK]
+    whole = {}
+    for job in ("one", "two", None):
+        whole[job] = [*system, *[len(whole) + 1] * MARK]
+        hashes = hasher.extend(request(whole[job], job))
+        assert hashes == afresh(whole[job])
+        if len(whole) == 1:
+            first = hashes
+        else:
+            assert num_taken_over(first, hashes) == MARK // SIZE
+    again = hasher.extend(request(whole["one"], "one"))
+    assert num_taken_over(first, again) == len(first)
 
 
 @pytest.mark.parametrize("fields", [{"lora_name": "sql"}, {"cache_salt": "tenant"}])
@@ -99,37 +110,33 @@ def test_two_turns_go_on_by_themselves() -> None:
     assert other.block_hashes == afresh([*HISTORY, *[2] * SIZE])
 
 
-def turn_of(tokens: list[int]) -> tuple[Request, Turn]:
+def hashed(tokens: list[int]) -> HashedPrompt:
     made = request(tokens)
-    hasher = BlockHasher(SIZE)
-    hashes = hasher.extend(made)
+    hashes = BlockHasher(SIZE).extend(made)
     assert made.prefix_hash is not None
-    return made, Turn(made.token_bytes(0, len(tokens)), hashes, made.prefix_hash)
+    return HashedPrompt(np.array(tokens, np.int32), hashes, [], made.prefix_hash)
 
 
-def test_the_quietest_job_is_forgotten_first() -> None:
-    turns = Turns(most_bytes=3 * 4 * SIZE)
-    asker, turn = turn_of(HISTORY[:SIZE])
-    for job in ("a", "b", "c"):
-        turns.remember(job, turn)
-    assert turns.begun_by(asker, "a") is turn
-    turns.remember("d", turn)
-    assert [job for job in "abcd" if turns.begun_by(asker, job) is None] == ["b"]
+def test_the_one_is_forgotten_first_that_was_not_begun_by_for_longest() -> None:
+    prompts, prompt = HashedPrompts(most_bytes=3 * 4 * SIZE), hashed(HISTORY[:SIZE])
+    for first in (b"a", b"b", b"c"):
+        prompts.keep(None, first, prompt)
+    assert prompts.like(None, b"a") is prompt
+    prompts.keep(None, b"d", prompt)
+    assert [first for first in (b"a", b"b", b"c", b"d") if prompts.like(None, first) is None] == [b"b"]
 
 
-def test_a_newer_turn_takes_the_place_of_the_last() -> None:
-    turns = Turns(most_bytes=3 * 4 * SIZE)
-    asker, turn = turn_of(HISTORY[: 2 * SIZE])
-    for _ in range(5):
-        turns.remember("a", turn)
-    turns.remember("b", turn_of(HISTORY[:SIZE])[1])
-    assert len(turns) == 2
-    assert turns.begun_by(asker, "a") is turn
+def test_a_newer_one_takes_the_place_of_the_jobs_last() -> None:
+    prompts, prompt = HashedPrompts(), hashed(HISTORY[: 2 * SIZE])
+    prompts.keep("job", b"first", hashed(HISTORY[:SIZE]))
+    prompts.keep("job", b"first", prompt)
+    assert len(prompts) == 2
+    assert prompts.like("job", b"first") is prompt
+    assert prompts.like("other", b"first") is not prompt, "the first that began so is still there for other jobs"
 
 
 def test_a_prompt_larger_than_all_the_room_is_not_kept() -> None:
-    turns = Turns(most_bytes=4 * SIZE - 1)
-    asker, turn = turn_of(HISTORY[:SIZE])
-    turns.remember("a", turn)
-    assert len(turns) == 0
-    assert turns.begun_by(asker, "a") is None
+    prompts = HashedPrompts(most_bytes=4 * SIZE - 1)
+    prompts.keep("job", b"first", hashed(HISTORY[:SIZE]))
+    assert len(prompts) == 0
+    assert prompts.like("job", b"first") is None
