@@ -76,14 +76,15 @@ function share(
   return lost;
 }
 
-function jobsOf({ requests }: TraceStore, culprits: readonly Culprit[]): Blame["jobs"] {
+function jobsOf({ requests, jobs }: TraceStore, culprits: readonly Culprit[]): Blame["jobs"] {
   const found = new Map<string, Blame["jobs"][number]>();
   const seen = new Map<string, Set<RequestIndex>>();
   for (const { request, seconds, share: part, had } of culprits) {
     const job = requests.job[request];
-    if (job < 0) continue;
-    const key = `${had} ${job}`;
-    const sum = found.get(key) ?? { job, seconds: 0, share: 0, requests: 0, had };
+    const name = job < 0 ? /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1] : jobs.ids[job];
+    if (name === undefined) continue;
+    const key = `${had} ${job} ${name}`;
+    const sum = found.get(key) ?? { job, name, seconds: 0, share: 0, requests: 0, had };
     const members = seen.get(key) ?? new Set();
     members.add(request);
     seen.set(key, members);

@@ -141,6 +141,8 @@ function heldBack(store: TraceStore, row: Row): [number, number][] {
 
 /** Stretches whose slices hold back at least this share of what the worst does belong together. */
 const HALF = 0.5;
+/** Of the peak: less is no beginning. */
+const BEGUN = 0.01;
 /** Slices between two that are still one. */
 const GAP = 2;
 
@@ -172,7 +174,11 @@ function stretchOf(found: Pressure, total: Float64Array, first: number, last: nu
     lost: held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
   }));
   const [main] = parts.sort((a, b) => b.lost - a.lost);
+  const peak = total.reduce((one, other) => Math.max(one, other), 0);
+  let since = first;
+  while (since > 0 && total.subarray(Math.max(since - GAP, 0), since).some((held) => held > BEGUN * peak)) since -= 1;
   return {
+    since: found.from + since * found.width,
     ...{ first, last, lost, most, shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
     begin: found.from + first * found.width,
     end: found.from + (last + 1) * found.width,

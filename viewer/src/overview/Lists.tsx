@@ -72,7 +72,7 @@ function Stretches({ store, found: { stretches, pressure } }: { store: TraceStor
               {clockText(store, origin, stretch.begin)}–{clockText(store, origin, stretch.end)}
             </Link>
             <span class="number">{duration(stretch.lost)}</span>
-            <span class="number quiet">up to {Math.round(stretch.most)} held</span>
+            <span class="number quiet">to {Math.round(stretch.most)} held</span>
           </li>
         ))}
       </ol>

@@ -30,6 +30,7 @@ import {
 } from "../state/store";
 import { useComputed, useStatistics } from "../statistics/useStatistics";
 import { Lists } from "./Lists";
+import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
 import { Tiles } from "./Tiles";
 import { type Navigation, Tracks } from "./Tracks";
@@ -39,8 +40,6 @@ import "./overview.css";
 const SLICES = 300;
 const SPARKS = 40;
 const WORST = 3;
-/** While the picture is moved the old one moves along. */
-export const SETTLE_MS = 60;
 
 export function OverviewView() {
   const store = trace.value;
@@ -64,11 +63,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const changed = revision.value;
   const { value, busy } = useStatistics(store, changed, range);
   const shown = visible(store, range);
-  const picture = useComputed<Pressure | null>(
-    (signal) => pressureOf(store, rowsIn(shown), SLICES, signal),
-    [store, changed, shown.first, shown.last],
-    SETTLE_MS,
-  ).value;
+  const picture = usePicture(store, changed, shown, { slices: SLICES })?.pressure ?? null;
   const whole = useComputed<Pressure | null>(
     (signal) => pressureOf(store, range, SLICES, signal),
     [store, changed, range.first, range.last],
@@ -137,11 +132,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
 function visible(store: TraceStore, { first, last }: Range): View {
   if (!extra.value[ZOOM_KEY] && extra.value[LAST_KEY] && !selection.value) return { first, last: last + 1 };
   return windowOf(extra.value[ZOOM_KEY], store.rows);
-}
-
-/** The rows of which a part is in view. */
-export function rowsIn({ first, last }: View): Range {
-  return { first: Math.max(Math.floor(first), 0), last: Math.max(Math.ceil(last) - 1, 0) };
 }
 
 export function rowsOf(store: TraceStore, { begin, end }: Pick<Stretch, "begin" | "end">): Range {

@@ -8,7 +8,7 @@ import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, selection, setExtra } from "../state/store";
 import { DIRECTIONS } from "../statistics/AdviceSection";
 import { type Found, rowsOf } from "./OverviewView";
-import { clockText, culpritOf, cutShort, reasonWords, sharedBy } from "./words";
+import { clockText, culpritOf, cutShort, type Named, reasonWords, sharedBy } from "./words";
 
 interface SentenceProps {
   store: TraceStore;
@@ -17,6 +17,8 @@ interface SentenceProps {
   settled: boolean;
 }
 
+/** Of its length: what began earlier than that before the worst is said. */
+const MOST_EARLIER = 0.05;
 /** Of the requests' time: less is no trouble. */
 const NOTICEABLE = 0.01;
 
@@ -120,7 +122,10 @@ function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
         </Link>{" "}
         {reasonWords(store, name)} held back up to {plural(Math.round(worst.most), "request")}
       </strong>{" "}
-      ({duration(worst.lost)} of waiting)
+      ({duration(worst.lost)} of waiting
+      {worst.begin - worst.since > MOST_EARLIER * (worst.end - worst.begin) &&
+        `, building up since ${clockText(store, origin, worst.since)}`}
+      )
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who)}>{guilty.who.words}</Link> {guilty.had}
@@ -131,9 +136,9 @@ function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
   );
 }
 
-function showCulprit(store: TraceStore, who: { request: number; job: number }): void {
+function showCulprit(store: TraceStore, who: Named): void {
   if (who.request >= 0) focus(Math.max(store.requests.firstRow[who.request], 0), who.request);
-  else showRequests(`job:"${store.jobs.ids[who.job]}"`);
+  else showRequests(who.filter);
 }
 
 export function showRequests(text: string): void {

@@ -60,7 +60,8 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
   const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : AREA;
   const { view } = navigation;
   const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
-  const lanes = useMemo(() => slowest(store, requests, { first, last }), [store, requests, first, last]);
+  const order = useMemo(() => bySlowness(requests), [requests]);
+  const lanes = useMemo(() => slowest(store, requests, order, { first, last }), [store, order, first, last]);
   const clock = clockOf(store);
   const spanOf = (range: Range) => ({ begin: clock.at(range.first), end: clock.at(range.last + 1) });
   const chosen = drag ?? (selection ? spanOf(selection) : null);
@@ -193,27 +194,37 @@ function runsOf(rows: Int32Array): Range[] {
   return runs;
 }
 
-/** The requests that took longest to their first token (else, that waited longest), of those in the picture. */
-function slowest(store: TraceStore, requests: RequestFigures | null, range: Range): TracksScene["lanes"] {
-  if (!requests) return [];
+/** How long a request took to its first token, or else waited. */
+function slowness(found: RequestFigures, index: number): number {
+  return Math.max(found.ttft[index] || 0, found.waited[index] || 0);
+}
+
+/** Those that took or waited for any time, the slowest first. */
+function bySlowness(found: RequestFigures | null): Int32Array {
+  if (!found) return new Int32Array();
+  const times = Float64Array.from({ length: found.count }, (_, index) => slowness(found, index));
+  const slow = Int32Array.from(times.keys()).filter((index) => times[index] > 0);
+  return slow.sort((a, b) => times[b] - times[a]);
+}
+
+/** The slowest that are in a range of rows. */
+function slowest(
+  store: TraceStore,
+  found: RequestFigures | null,
+  order: Int32Array,
+  { first, last }: Range,
+): TracksScene["lanes"] {
   const { firstRow, lastRow } = store.requests;
-  const seen: number[] = [];
-  for (let index = 0; index < requests.count; index++) {
-    const request = requests.request[index];
-    if (firstRow[request] <= range.last && Math.max(lastRow[request], firstRow[request]) >= range.first)
-      seen.push(index);
+  const lanes: TracksScene["lanes"] = [];
+  for (let at = 0; found && at < order.length && lanes.length < LANES; at++) {
+    const request = found.request[order[at]];
+    if (firstRow[request] > last || Math.max(lastRow[request], firstRow[request]) < first) continue;
+    const job = store.requests.job[request];
+    const { job: name, turn } = jobAndTurn(store.requests.ids[request], job < 0 ? null : store.jobs.ids[job]);
+    const label = `${turn ? `${name} ${turn}` : name} ${milliseconds(slowness(found, order[at]))}`;
+    lanes.push({ life: life(store, request), label, cut: isCutShort(store, request) });
   }
-  const slow = (index: number) => Math.max(requests.ttft[index] || 0, requests.waited[index] || 0);
-  const worst = seen.sort((a, b) => slow(b) - slow(a)).slice(0, LANES);
-  return worst
-    .filter((index) => slow(index) > 0)
-    .map((index) => {
-      const request = requests.request[index];
-      const job = store.requests.job[request];
-      const { job: name, turn } = jobAndTurn(store.requests.ids[request], job < 0 ? null : store.jobs.ids[job]);
-      const label = `${turn ? `${name} ${turn}` : name} ${milliseconds(slow(index))}`;
-      return { life: life(store, request), label, cut: isCutShort(store, request) };
-    });
+  return lanes;
 }
 
 /** What is under the pointer. */

@@ -145,6 +145,20 @@ export function roundTop(value: number): number {
   return 10 * power;
 }
 
+/** The slices that are in view, both included. */
+function slicesIn({ pressure: { from, width, slices }, window: { begin, end } }: TracksScene): [number, number] {
+  const within = (at: number) => Math.min(Math.max(at, 0), slices - 1);
+  return [within(Math.floor((begin - from) / width)), within(Math.ceil((end - from) / width) - 1)];
+}
+
+/** The largest in view. */
+function mostIn(scene: TracksScene, value: (at: number) => number): number {
+  const [first, last] = slicesIn(scene);
+  let most = 0;
+  for (let at = first; at <= last; at++) if (value(at) > most) most = value(at);
+  return most;
+}
+
 /** Layers upon each other, each slice as wide as it lasts; `y` places a sum of what lies below and the layer itself. */
 function layers(
   ink: Ink,
@@ -153,17 +167,18 @@ function layers(
   y: (value: number) => number,
 ): void {
   const below = new Float64Array(scene.pressure.slices);
+  const [first, last] = slicesIn(scene);
   const { context } = ink;
   within(ink, scene, ink.height, () => {
     for (const { values, fill, alpha } of all) {
       context.fillStyle = fill;
       context.globalAlpha = alpha ?? 1;
       context.beginPath();
-      for (let at = 0; at < below.length; at++) step(ink, scene, at, y(below[at] + (values[at] || 0)));
-      for (let at = below.length - 1; at >= 0; at--) step(ink, scene, at, y(below[at]), true);
+      for (let at = first; at <= last; at++) step(ink, scene, at, y(below[at] + (values[at] || 0)));
+      for (let at = last; at >= first; at--) step(ink, scene, at, y(below[at]), true);
       context.closePath();
       context.fill();
-      for (let at = 0; at < below.length; at++) below[at] += values[at] || 0;
+      for (let at = first; at <= last; at++) below[at] += values[at] || 0;
     }
     context.globalAlpha = 1;
   });
@@ -180,7 +195,7 @@ function stack(ink: Ink, scene: TracksScene): void {
   const { pressure, area, store } = scene;
   const sums = new Float64Array(pressure.slices);
   for (const { held } of pressure.reasons) for (let at = 0; at < sums.length; at++) sums[at] += held[at];
-  const most = roundTop(sums.reduce((one, other) => (other > one ? other : one), 0));
+  const most = roundTop(mostIn(scene, (at) => sums[at]));
   const y = (value: number) => TOP + area - (value / most) * (area - 4);
   for (const share of pressure.reasons.length > 0 ? [0, 0.5, 1] : [0]) {
     rule(ink, LABEL, Math.round(y(most * share)), scene.width - LABEL - RIGHT, 1);
@@ -206,8 +221,7 @@ function track(
   text: (value: number) => string,
   fixedTop?: number,
 ): number {
-  let most = 0;
-  for (const value of values) if (value > most) most = value;
+  const most = mostIn(scene, (at) => values[at]);
   const high = fixedTop ?? roundTop(most);
   const bottom = top + height;
   write(ink, fitText(name, LABEL - 6, ink.char), 4, top + 7, ink.surface.text);

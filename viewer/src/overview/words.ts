@@ -48,27 +48,34 @@ export function hadWords(had: Culprit["had"], share: number): string {
 
 export interface Named {
   words: string;
-  /** -1: a job. */
+  /** -1: several requests, which the filter means. */
   request: number;
-  job: number;
+  filter: string;
 }
 
 /** Smaller shares name nobody: then many did it together. */
 const WORTH_NAMING = 0.05;
+/** All who ran had a seat: who had most of them is named. */
+const HALF = 0.5;
 
 /** Whom the loss of a stretch is put down to; null if nobody stands out. */
 export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): { who: Named; had: string } | null {
   const had = kindOf(store.shown[stretch.shown]?.name ?? "");
-  if (!had || had === "seat") return null;
+  if (!had) return null;
   const request = found.culprits.find((culprit) => culprit.had === had);
-  const job = found.jobs.find((one) => one.had === had && one.requests > 1);
-  if (job && request && job.share > 2 * request.share && job.share >= WORTH_NAMING) {
-    const words = `the ${plural(job.requests, "turn")} of ${shortId(store.jobs.ids[job.job], 30)}`;
-    return { who: { words, request: -1, job: job.job }, had: hadWords(had, job.share) };
+  const first = request ? store.requests.ids[request.request] : "";
+  const named = (one: Blame["jobs"][number]) => one.job >= 0 || first.startsWith(one.name);
+  const job = found.jobs.find((one) => one.had === had && one.requests > 1 && named(one));
+  // Where all requests are called alike their name says nothing.
+  const apart = job && (job.job >= 0 || found.jobs.filter((one) => one.had === had).length > 1);
+  if (apart && request && job.share > 2 * request.share && job.share >= (had === "seat" ? HALF : WORTH_NAMING)) {
+    const [what, key] = job.job < 0 ? ["requests", "req"] : ["turns", "job"];
+    const words = `the ${count(job.requests)} ${what} of ${shortId(job.name, 30)}`;
+    return { who: { words, request: -1, filter: `${key}:"${job.name}"` }, had: hadWords(had, job.share) };
   }
-  if (!request || request.share < WORTH_NAMING) return null;
+  if (!request || had === "seat" || request.share < WORTH_NAMING) return null;
   const words = requestWords(store, request.request);
-  return { who: { words, request: request.request, job: -1 }, had: hadWords(had, request.share) };
+  return { who: { words, request: request.request, filter: "" }, had: hadWords(had, request.share) };
 }
 
 /** Where nobody stands out: how many shared it, and who had most. */

@@ -92,18 +92,19 @@ function Run({ store, title }: { store: TraceStore; title: string }) {
   }, []);
   return (
     <div class="run">
-      <h1 class="hidden-text">{title}</h1>
-      <Header store={store} />
-      {tab.value !== "overview" && (
-        <Guarded what="the strip of the whole run">
-          <Minimap />
-          <Legend store={store} />
-        </Guarded>
-      )}
-      <Notes store={store} />
-      {failure.value && <FailureCard />}
-      <Toolbar store={store} filterField={filterField} goToField={goToField} />
-      <FilterNote />
+      <Header store={store} title={title} />
+      <section class="frame" aria-label="The run, and the tools">
+        {tab.value !== "overview" && (
+          <Guarded what="the strip of the whole run">
+            <Minimap />
+            <Legend store={store} />
+          </Guarded>
+        )}
+        <Notes store={store} />
+        {failure.value && <FailureCard />}
+        <Toolbar store={store} filterField={filterField} goToField={goToField} />
+        <FilterNote />
+      </section>
       <div class="body">
         <main class="view">
           <div id="view" class="view" role="tabpanel" tabIndex={-1} aria-labelledby={`tab-${tab.value}`}>

@@ -11,12 +11,13 @@ import { live, loading, revision } from "../state/store";
 import { middle, plain } from "../text";
 import { LoadLine } from "./Progress";
 
-export function Header({ store }: { store: TraceStore }) {
+export function Header({ store, title }: { store: TraceStore; title: string }) {
   revision.value;
   const tokens = header(store);
   const source = tokens.find((token) => token.kind === "source");
   return (
     <header class="header">
+      <h1 class="hidden-text">{title}</h1>
       <ul class="tokens" aria-label="About this run">
         {tokens
           .filter((token) => token !== source)

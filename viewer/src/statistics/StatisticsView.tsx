@@ -39,6 +39,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   };
   return (
     <div class="statistics" data-picture="whole" aria-busy={!settled}>
+      <h2 class="hidden-text">Statistics</h2>
       <Scope store={store} range={range} busy={busy} />
       {value && <AdviceLine advice={value.advice} range={value.found.range} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}

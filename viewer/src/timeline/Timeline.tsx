@@ -6,8 +6,7 @@ import { requestFigures } from "../data";
 import type { Row } from "../data/model/columns";
 import type { Pill } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
-import { pressure as pressureOf, takersOverTime } from "../data/pressure";
-import { rowsIn, SETTLE_MS } from "../overview/OverviewView";
+import { usePicture } from "../overview/picture";
 import { Tracks } from "../overview/Tracks";
 import { keepEnd, quietly, sticks } from "../state/live";
 import { fit, focus, pan, setRoom, setSlack, showRange, zoom } from "../state/moves";
@@ -82,23 +81,16 @@ const TAKERS = 6;
 function TracksInView({ store }: { store: TraceStore }) {
   const changed = revision.value;
   const shown = view.value;
-  const range = rowsIn({ first: shown.first, last: Math.min(shown.last, store.rows) });
-  const slices = Math.min(frame.windowRows.value, range.last - range.first + 1);
-  const found = useComputed(
-    async (signal) => {
-      const pressure = await pressureOf(store, range, slices, signal, true);
-      return { pressure, takers: pressure ? await takersOverTime(store, range, pressure, TAKERS, signal) : [] };
-    },
-    [store, changed, range.first, range.last, slices],
-    SETTLE_MS,
-  ).value;
+  const wish = { slices: frame.windowRows.value, takers: TAKERS, byRows: true };
+  const found = usePicture(store, changed, shown, wish);
   const requests = useComputed((signal) => requestFigures(store, signal), [store, changed], 0).value;
   const open = (row: Row) => {
     focus(row, -1);
     frame.showReadable();
   };
   return (
-    <div class="tracks-in-view">
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard
+    <section class="tracks-in-view" tabIndex={0} aria-label="The steps in view along the clock; scrolls">
       <Tracks
         store={store}
         found={{ pressure: found?.pressure ?? null, stretches: [], requests }}
@@ -114,7 +106,7 @@ function TracksInView({ store }: { store: TraceStore }) {
           </button>
         )}
       </Tracks>
-    </div>
+    </section>
   );
 }
 

@@ -34,6 +34,8 @@ export interface Stretch {
   last: number;
   begin: number;
   end: number;
+  /** Since when requests were held back without a pause; at most `begin`. */
+  since: number;
   /** Request-seconds. */
   lost: number;
   most: number;
@@ -57,6 +59,6 @@ export interface Blame {
   range: Range;
   /** Most first. */
   culprits: Culprit[];
-  /** By job, where requests name jobs. */
-  jobs: { job: number; seconds: number; share: number; requests: number; had: Culprit["had"] }[];
+  /** By job or, where requests name none (-1), by what their ids have before a number: `crawl_` of `crawl_093`. */
+  jobs: { job: number; name: string; seconds: number; share: number; requests: number; had: Culprit["had"] }[];
 }
