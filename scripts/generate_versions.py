@@ -6,6 +6,7 @@ Vectors are counted where they lie; the other figures are those that the checks 
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from collections.abc import Iterator
@@ -37,21 +38,22 @@ What is known of each version, and by which check. This page is made by `scripts
 * **lockstep**: drawn scenarios that ran through the version's own scheduler and `FastScheduler` call by call, every
   answer compared; *outside* are those that `FastScheduler` refuses by name: mostly what the profile does not model.
   `make differential VLLM=0.27 SCENARIOS=2000 ARGS=--note` runs more and notes them.
-* **planner**: plans of the KV cache of known models, for several sizes of memory, as the version's own planner and ours
-  make them (`make differential-planner VLLM=0.27 ARGS=--note`).
+* **planner**: plans of the KV cache of known models, for several sizes of memory, that the version's own planner made
+  (`scripts/record_kv_plans.py`); the tests compare ours, and none may differ.
 * **config**: drawn `vllm serve` lines through the version's own configuration and ours, every value compared
   (`make differential-config VLLM=0.27 CASES=250 ARGS=--note`).
 * **inside**: the release that Tokenyard's schedulers were run inside, and tests that passed there
   (`make test-vllm VLLM=0.27`). 0.32 alone runs models: the compiled kernels of the other wheels ask for the torch that
   they were built with.
 
-A dash means that the check was not run for that version.
+A dash means that the check was not run for that version. A count is that of the run that was noted: what it showed to
+differ may have been mended since.
 """
 
 
 def document() -> str:
     """The page."""
-    return "\n".join([HEAD, *_table(), "", *_outside(), ""])
+    return "\n".join([HEAD, *_table(), "", *_outside(), "", *_simulators(), ""])
 
 
 def _table() -> Iterator[str]:
@@ -69,7 +71,7 @@ def _table() -> Iterator[str]:
             _vectors(version),
             _lockstep(lockstep),
             "-" if lockstep is None else f"{lockstep['refused']:,}",
-            _checked(known.get(version, {}).get("planner"), "plans"),
+            _plans(version),
             _checked(known.get(version, {}).get("config"), "cases"),
             _inside(known.get(version, {}).get("inside"), inside),
         )
@@ -105,6 +107,15 @@ def _lockstep(figures: dict[str, Any] | None) -> str:
     )
 
 
+def _plans(version: str) -> str:
+    """Of all files of answers that this version's planner gave."""
+    files = (ROOT / "tests" / "unit" / "models").glob("kv_plans*.json.gz")
+    answers = [json.loads(gzip.decompress(file.read_bytes())) for file in files]
+    own = [each for each in answers if each["versions"]["vllm"].startswith(f"{version}.")]
+    count = sum(len(case["plans"]) for each in own for case in each["plans"])
+    return f"{count:,}: 0 differ" if count else "-"
+
+
 def _inside(figures: dict[str, Any] | None, tested: list[str]) -> str:
     if figures is None:
         return ", ".join(tested) or "-"
@@ -116,6 +127,36 @@ def _outside() -> Iterator[str]:
     yield "| vLLM | feature | what a replay does |\n| --- | --- | --- |"
     for version in PROFILES:
         yield from (f"| {version} | `{feature}` | {what} |" for feature, what in outside(version).items())
+
+
+def _simulators() -> Iterator[str]:
+    """Others than ours, as far as they can be driven step by step."""
+    found = json.loads((ROOT / "conformance" / "results.json").read_text(encoding="utf-8"))
+    yield "## Other simulators\n"
+    yield f"""\
+How far others decide as vLLM {found["vllm"]}, by [the conformance suite](../conformance/README.md): scenarios that a
+simulator has all settings for, those that agree to the end, and steps before the first difference. `python3 run.py
+vectors/0.33 --only scheduled preempted -- python vidur_side.py` in `conformance` prints a row.
+"""
+    yield "| simulator | scenarios | run | equal to the end | steps | before a difference | what differs first |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for name, each in found["simulators"].items():
+        ends = ", ".join(f"{why} {count}" for why, count in each["first_differences"].items()) or "-"
+        yield _row(
+            name,
+            each["scenarios"],
+            each["run"],
+            each["equal_to_the_end"],
+            f"{each['steps']:,}",
+            f"{each['steps_before_the_first_difference']:,}",
+            ends,
+        )
+    yield """
+Vidur knows no prefix caching, priorities, adapters, drafts, images, aborts or async scheduling: such scenarios are not
+run, but for prefix caching, which is vLLM's default. Dynamo's replay (1.6.1) takes a whole trace and answers with a
+report: its Python interface offers no step to drive, so that it cannot be measured in this way. BLIS, Inference Lab,
+LLMServingSim and AISimulate have no package that pip installs from the public index, and were not run. The suite asks
+for a program that reads and answers lines, in any language."""
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "NumberedIndex",
     "PoolListener",
     "PrefixIndex",
+    "PutBack",
     "append_freed",
     "unhashed_first",
 ]
