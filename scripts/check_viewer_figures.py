@@ -126,10 +126,10 @@ def figures(page: Page, trace: dict[str, list[dict[str, Any]]]) -> Iterator[Figu
     lengths = {snapshot["step"]: float(each) for snapshot, each in zip(snapshots, length, strict=True)}
     held = reasons(trace, lengths)
     for cells in page.evaluate(REASONS):
-        name = next((cell for cell in cells if cell in held), None)
-        if name is not None and len(cells) >= 4:
-            for what, text, raw in zip(("steps", "held", "time lost"), cells[-3:], held.pop(name), strict=True):
-                yield Figure(f"{name}, {what}", text, raw)
+        reason = next((cell for cell in cells if cell in held), None)
+        if reason is not None and len(cells) >= 4:
+            for what, text, raw in zip(("steps", "held", "time lost"), cells[-3:], held.pop(reason), strict=True):
+                yield Figure(f"{reason}, {what}", text, raw)
 
 
 def totals(

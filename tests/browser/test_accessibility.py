@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,14 +35,16 @@ def faults(page: Page, axe: str) -> list[str]:
     return list(page.evaluate(FOUND))
 
 
-SCREENS = {
+SCREENS: dict[str, dict[str, Any]] = {
     "laptop": {"viewport": {"width": 1280, "height": 800}},
     "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "device_scale_factor": 3},
     "magnified": {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2},
 }
 """The last is what a page of 1280 by 800 pixels has at 200 %."""
-VIEWS = ("tab=overview", "tab=timeline", "tab=requests", "tab=requests&show=table", "tab=requests&show=groups")
-VIEWS += ("tab=statistics", "tab=compare", "step=20")
+VIEWS = (
+    *("tab=overview", "tab=timeline", "tab=requests", "tab=requests&show=table", "tab=requests&show=groups"),
+    *("tab=statistics", "tab=compare", "step=20"),
+)
 
 
 @pytest.mark.parametrize("screen", SCREENS)

@@ -78,16 +78,15 @@ def test_a_shorter_prompt_takes_over_what_it_has() -> None:
 
 def test_jobs_that_begin_alike_share_their_beginning_and_go_on_by_themselves() -> None:
     hasher, system = BlockHasher(SIZE), HISTORY[:MARK]
-    whole = {}
-    for job in ("one", "two", None):
-        whole[job] = [*system, *[len(whole) + 1] * MARK]
-        hashes = hasher.extend(request(whole[job], job))
-        assert hashes == afresh(whole[job])
-        if len(whole) == 1:
-            first = hashes
-        else:
-            assert num_taken_over(first, hashes) == MARK // SIZE
-    again = hasher.extend(request(whole["one"], "one"))
+    whole = [*system, *[1] * MARK]
+    first = hasher.extend(request(whole, "one"))
+    assert first == afresh(whole)
+    for number, job in ((2, "two"), (3, None)):
+        other = [*system, *[number] * MARK]
+        hashes = hasher.extend(request(other, job))
+        assert hashes == afresh(other)
+        assert num_taken_over(first, hashes) == MARK // SIZE
+    again = hasher.extend(request(whole, "one"))
     assert num_taken_over(first, again) == len(first)
 
 
