@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from hypothesis import settings
@@ -95,6 +96,57 @@ class PriorityMachine(FCFSMachine):
         self.model = sorted([*self.model, request], key=lambda each: each.sort_key)
 
 
+class _Compared:
+    """A request as a heap of requests compares it: by what its key is at that moment."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    def __lt__(self, other: _Compared) -> bool:
+        return self.request.sort_key < other.request.sort_key
+
+
+class RekeyedMachine(RuleBasedStateMachine):
+    """Keys change while requests wait. The model is a heap of the requests themselves; a removal puts it in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = PriorityQueue()
+        self.model: list[_Compared] = []
+
+    @rule(name=NAMES, order=ORDER)
+    def add(self, name: str, order: tuple[int, float]) -> None:
+        if self.queue.get(name) is None:
+            request = _request(name, order)
+            self.queue.add(request)
+            heappush(self.model, _Compared(request))
+
+    @precondition(lambda self: self.model)
+    @rule(pick=st.integers(0, 7), arrival=st.integers(0, 9))
+    def change(self, pick: int, arrival: int) -> None:
+        request = self.model[pick % len(self.model)].request
+        request.arrival_time = float(arrival)
+        self.queue.rekey(request)
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def pop(self) -> None:
+        assert self.queue.pop() is heappop(self.model).request
+
+    @precondition(lambda self: self.model)
+    @rule(picks=st.sets(st.integers(0, 7), min_size=1, max_size=3))
+    def discard(self, picks: set[int]) -> None:
+        gone = [self.model[pick % len(self.model)].request for pick in picks]
+        assert self.queue.discard_all(gone)
+        self.model = [each for each in self.model if each.request not in gone]
+        heapify(self.model)
+
+    @invariant()
+    def it_tries_whom_the_heap_tries(self) -> None:
+        heap = self.model.copy()
+        assert [each.request_id for each in self.queue] == [heappop(heap).request.request_id for _ in self.model]
+
+
 class NeedsMachine(RuleBasedStateMachine):
     """The smallest need, against counting everybody again."""
 
@@ -122,7 +174,8 @@ class NeedsMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 7), returns=st.booleans())
     def leave(self, pick: int, returns: bool) -> None:
         request = self._pick(pick)
-        assert self.room.discard(request) is True
+        self.room.discard_all([request])
+        assert self.room.get(request.request_id) is None
         del self.inside[request.request_id]
         if returns:
             self.room.put_back(request)
@@ -132,7 +185,7 @@ class NeedsMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 7))
     def set_aside(self, pick: int) -> None:
         request = self._pick(pick)
-        self.room.discard(request)
+        self.room.discard_all([request])
         self.aside.append(self.inside.pop(request.request_id))
 
     @rule()
@@ -156,6 +209,7 @@ class NeedsMachine(RuleBasedStateMachine):
 
 TestFCFS = FCFSMachine.TestCase
 TestPriority = PriorityMachine.TestCase
+TestRekeyed = RekeyedMachine.TestCase
 TestNeeds = NeedsMachine.TestCase
 SETTINGS = settings(max_examples=examples(200), stateful_step_count=40)
-TestFCFS.settings = TestPriority.settings = TestNeeds.settings = SETTINGS
+TestFCFS.settings = TestPriority.settings = TestRekeyed.settings = TestNeeds.settings = SETTINGS

@@ -233,7 +233,7 @@ def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places()
     assert room.next_queue(ToyEngine().scheduler.policy) is room.skipped
     assert room.num_going_on == 1
     assert HoldersFirstQueues(lambda *_: FCFSQueue(), 4, go_on=False).num_going_on == 0
-    room.discard(first)
+    room.discard_all([first])
     assert room.counts == (1, 1)
 
 

@@ -168,16 +168,31 @@ def test_an_id_that_left_twice_does_not_return() -> None:
     assert emptied(queue) == ["x", "m"]
 
 
-def test_removed_entries_do_not_pile_up() -> None:
+def test_what_is_removed_makes_way_for_a_head_whose_key_changes() -> None:
+    """A removed head is gone at once: the session behind it becomes the head, and stays it with its new key."""
     queue = PriorityQueue()
-    keep = request("keep", 9)
-    queue.add(keep)
-    for i in range(1000):
-        gone = request(f"r{i}", 10)
-        queue.add(gone)
-        queue.discard(gone)
-    assert len(queue._heap) < 200
-    assert emptied(queue) == ["keep"]
+    gone, session, other = (request(name, arrival=at) for name, at in (("gone", 1.0), ("session", 2.0), ("other", 3.0)))
+    for each in (gone, session, other):
+        queue.add(each)
+    queue.discard(gone)
+    session.arrival_time = 9.0
+    queue.rekey(session)
+    assert ids(queue) == emptied(queue) == ["session", "other"]
+
+
+def test_removing_from_one_queue_puts_both_in_order() -> None:
+    room = WaitingQueues(lambda *_: PriorityQueue(), block_size=4)
+    sessions = [request("session", arrival=1.0), request("other", arrival=2.0)]
+    for each in sessions:
+        each.status = RequestStatus.WAITING_FOR_STREAMING_REQ
+        room.add(each)
+    waits = request("waits")
+    room.add(waits)
+    sessions[0].arrival_time = 9.0
+    room.arrived_anew(sessions[0])
+    assert ids(room.skipped) == ["session", "other"]
+    room.discard_all([waits])
+    assert ids(room.skipped) == ["other", "session"]
 
 
 # ---- the waiting room
@@ -203,7 +218,9 @@ def test_the_room_finds_whom_to_discard(room: WaitingQueues) -> None:
     b.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
     room.add(a)
     room.add(b)
-    assert (room.discard(a), room.discard(b), room.discard(b)) == (True, True, False)
+    room.discard_all([a, b])
+    assert (len(room), room.get("a"), room.get("b")) == (0, None, None)
+    room.discard_all([b])
     assert len(room) == 0
 
 
@@ -227,9 +244,9 @@ def test_the_smallest_need_follows_who_leaves(room: WaitingQueues) -> None:
     requests = [request(name, prompt=size) for name, size in (("a", 4), ("b", 12), ("c", 8))]
     for each in requests:
         room.add(each)
-    room.discard(requests[0])
+    room.discard_all(requests[:1])
     assert room.smallest_need() == 2
-    room.discard(requests[2])
+    room.discard_all(requests[2:])
     assert room.smallest_need() == 3
     room.waiting.pop()
     assert room.smallest_need() is None

@@ -95,10 +95,12 @@ class Lifecycle:
     def stop(self, stopped: Ended, now: float) -> None:
         """Requests have sampled their last token; those that are sessions may go on."""
         waiting_again: dict[Request, bool] = {}
+        preempted = [request for request, _ in stopped if request.status is not RequestStatus.RUNNING]
+        if preempted:
+            self._waiting_queues.discard_stopped(preempted)
         for request, status in stopped:
             if request.request_id in self.sessions and status is not RequestStatus.FINISHED_ERROR:
                 ran = request.status is RequestStatus.RUNNING
-                self._waiting_queues.discard(request)
                 if self.sessions.goes_on(request):
                     waiting_again[request] = ran
                     self._reset(request)
@@ -108,9 +110,10 @@ class Lifecycle:
     def finish(self, ended: Ended, now: float) -> None:
         """End requests in whatever state they are."""
         self._running.remove_all([request for request, _ in ended if request.status is RequestStatus.RUNNING])
+        waited = [request for request, _ in ended if self._waiting_queues.get(request.request_id) is request]
+        if waited:
+            self._waiting_queues.discard_all(waited)
         for request, status in ended:
-            if request.status is not RequestStatus.RUNNING:
-                self._waiting_queues.discard(request)
             self.sessions.close(request)
             self._give_back(request, status, now)
             del self.requests[request.request_id]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
@@ -78,7 +78,7 @@ class RunningList:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Waiting queues: first come first served, and by priority; removal costs no more than O(log n).
+# Waiting queues: first come first served, and by priority.
 #
 # :class:`WaitingQueues` holds the two queues of the scheduler: ``waiting``, and ``skipped`` for requests that were
 # passed over and are tried again in the next step.
@@ -159,10 +159,11 @@ class FCFSQueue:
 
 
 class PriorityQueue:
-    """Ordered by a key of the request: a heap whose removed entries are dropped when they surface.
+    """Ordered by a key of the request: a heap, laid out as vLLM's.
 
     The key of a session changes while it waits (:meth:`rekey`). As in vLLM it keeps its place in the heap until it is
-    taken out and comes back: a head stays the head, though others are ahead of it by their keys.
+    taken out and comes back, or something else is removed: a head stays the head, though others are ahead of it by
+    their keys. Whom that concerns depends on the places of all, so what is removed leaves at once, for O(n).
     """
 
     __slots__ = ("_entries", "_heap", "_is_heap", "_key", "_number")
@@ -171,20 +172,16 @@ class PriorityQueue:
         self._key = key
         self._heap: list[_Entry] = []
         self._entries: dict[str, _Entry] = {}
-        """Request id -> its one entry that counts; others of that id in the heap were removed."""
+        """Request id -> its entry in the heap."""
         self._number = 0
         self._is_heap = True
-        """No key has changed since the queue was last empty: sorted entries show the order."""
+        """No key has changed since the heap was last put in order: sorted entries show the order."""
 
     def add(self, request: Request) -> None:
         self._number += 1
         entry = (self._key(request), request.request_id, self._number, request)
         self._entries[request.request_id] = entry
         heappush(self._heap, entry)
-        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
-            self._heap = list(self._entries.values())
-            heapify(self._heap)
-            self._is_heap = True
 
     def rekey(self, request: Request) -> None:
         """The key of a request that waits here has changed; costs O(n)."""
@@ -203,34 +200,53 @@ class PriorityQueue:
             self.add(request)
 
     def peek(self) -> Request:
-        while self._entries.get((entry := self._heap[0])[1]) is not entry:
-            heappop(self._heap)
-        return entry[3]
+        return self._heap[0][3]
 
     def pop(self) -> Request:
-        request = self.peek()
-        heappop(self._heap)
+        request = heappop(self._heap)[3]
         del self._entries[request.request_id]
         if not self._heap:
             self._is_heap = True
         return request
 
     def discard(self, request: Request) -> bool:
-        return self._entries.pop(request.request_id, None) is not None
+        return self.discard_all((request,))
+
+    def discard_all(self, requests: Iterable[Request]) -> bool:
+        """Take out those that are here, and put the heap in order; False if none is."""
+        gone = {each.request_id for each in requests if self._entries.pop(each.request_id, None) is not None}
+        if gone:
+            self._heap = [entry for entry in self._heap if entry[1] not in gone]
+            self._is_heap = False
+        self.put_in_order()
+        return bool(gone)
+
+    def put_in_order(self) -> None:
+        """Every request takes the place of its key as it is now."""
+        if not self._is_heap:
+            heapify(self._heap)
+            self._is_heap = True
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Request]:
         if self._is_heap:
-            return iter([entry[3] for entry in sorted(self._entries.values())])
+            return iter([entry[3] for entry in sorted(self._heap)])
         heap = self._heap.copy()
-        left = [heappop(heap) for _ in range(len(heap))]
-        return iter([entry[3] for entry in left if self._entries.get(entry[1]) is entry])
+        return iter([heappop(heap)[3] for _ in range(len(heap))])
 
     def get(self, request_id: str) -> Request | None:
         entry = self._entries.get(request_id)
         return None if entry is None else entry[3]
+
+
+def _take_out(queue: RequestQueue, requests: Sequence[Request]) -> None:
+    if isinstance(queue, PriorityQueue):
+        queue.discard_all(requests)
+    else:
+        for request in requests:
+            queue.discard(request)
 
 
 class QueueOrder(Protocol):
@@ -315,9 +331,17 @@ class WaitingQueues:
         for request in requests:
             self._note_need(request)
 
-    def discard(self, request: Request) -> bool:
-        """Take a request out of whichever queue it is in."""
-        return self.waiting.discard(request) or self.skipped.discard(request)
+    def discard_stopped(self, requests: Sequence[Request]) -> None:
+        """Take requests out that sampled their last token while they waited: ``skipped`` is not put in order."""
+        _take_out(self.waiting, requests)
+        for request in requests:
+            if self.skipped.get(request.request_id) is request:
+                self.skipped.discard(request)
+
+    def discard_all(self, requests: Sequence[Request]) -> None:
+        """Take requests out of whichever queue they are in; as in vLLM both are put in order."""
+        _take_out(self.waiting, requests)
+        _take_out(self.skipped, requests)
 
     def next_queue(self, policy: QueueOrder) -> RequestQueue:
         """The queue whose head is tried next; a request waits."""
@@ -399,9 +423,12 @@ class HoldersFirstQueues(WaitingQueues):
         self._return_all(self.skipped, [request for request in requests if self._holds_blocks(request)])
         self._return_all(self.waiting, [request for request in requests if not self._holds_blocks(request)])
 
-    def discard(self, request: Request) -> bool:
-        self._deferred.discard(request.request_id)
-        return WaitingQueues.discard(self, request)
+    def discard_stopped(self, requests: Sequence[Request]) -> None:
+        self.discard_all(requests)
+
+    def discard_all(self, requests: Sequence[Request]) -> None:
+        self._deferred.difference_update([request.request_id for request in requests])
+        WaitingQueues.discard_all(self, requests)
 
     def next_queue(self, policy: QueueOrder) -> RequestQueue:
         return self.skipped if len(self.skipped) else policy.next_queue(self)
