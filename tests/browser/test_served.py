@@ -202,6 +202,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     expect(sticks).to_be_checked()
     expect(page.locator("aside h2")).to_have_count(0)  # it would be of a step that is not the last for long
     page.keyboard.press(".")
+    page.get_by_role("button", name="rows of this step").click()
     page.get_by_role("toolbar", name="Running").locator("button").first.click()
     expect(page.get_by_role("region", name="Request", exact=True)).to_contain_text("num_computed_tokens")
     page.keyboard.press("Home")
