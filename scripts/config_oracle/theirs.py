@@ -48,6 +48,7 @@ class Theirs:
     def __init__(self) -> None:
         pretend_gpu(80 << 30, (9, 0), "h100")
         pretend_installed()
+        setattr(import_module("vllm.config.vllm"), "HAS_TRITON", True)  # noqa: B010 - as wherever a GPU is
         self._folders = tempfile.TemporaryDirectory()
         arguments, flexible = import_module("vllm.engine.arg_utils"), import_module("vllm.utils.argparse_utils")
         self._arguments = arguments.AsyncEngineArgs
