@@ -64,6 +64,7 @@ def _timeline(page: Page) -> None:
     page.get_by_role("list", name="Reasons in the run").get_by_role("button", name="kv_blocks").click()
     for _ in range(40):
         page.keyboard.press("n")
+    page.get_by_role("button", name="rows of this step").click()
 
 
 def _request(page: Page) -> None:
