@@ -30,6 +30,7 @@ HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 def workplace(tmp_path: Path) -> Path:
     """A directory from which the documents' relative paths work, without letting them write into the repository."""
     (tmp_path / "tests").symlink_to(REPO / "tests")
+    (tmp_path / "conformance").symlink_to(REPO / "conformance")
     return tmp_path
 
 

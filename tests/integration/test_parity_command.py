@@ -31,7 +31,7 @@ def lines(vectors: Path) -> Lines:
 @pytest.fixture
 def steps(vectors: Path) -> dict[str, int]:
     """How many steps each of the project's vectors holds, as its recorder counted them."""
-    counted: dict[str, int] = json.loads((vectors / "manifest.json").read_text())
+    counted: dict[str, int] = json.loads((vectors / "manifest.json").read_text())["steps"]
     return counted
 
 

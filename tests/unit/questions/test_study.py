@@ -65,7 +65,7 @@ def test_it_prints_and_draws(whole: Study) -> None:
     text = str(whole)
     assert "LongestFirst on four" in text
     assert "load 20" in text
-    assert whole.draw().count("<polyline") == 4
+    assert whole.draw().count("<polyline") == 12
     assert repr(whole) == "<Study: 8 cells x 2 seeds on chat>"
 
 
