@@ -157,7 +157,7 @@ class SingleTypeManager:
         ``drop_last`` leaves the last matched block to be computed (an EAGLE head needs its hidden states); the length
         is a multiple of ``alignment`` tokens.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # every kind of group has its own way
 
     def publishable(
         self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
