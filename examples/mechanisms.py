@@ -1,0 +1,127 @@
+"""Mechanisms that are no order of the queue, each a policy of a few lines: docs/tasks/mechanisms.md.
+
+tokenyard run chat --gpu l40s --scheduling-policy examples/mechanisms.py:DecodeReserve
+make test-plugin PLUGIN=examples/mechanisms.py:DecodeReserve
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tokenyard import Policy, Request
+from tokenyard.policies import AdmissionView, Candidate, Refused, StepBudget, StepLimits, WaitingQueues
+
+
+class DecodeReserve(Policy):
+    """Admit only while everyone who runs, the new one included, can still grow by so many blocks."""
+
+    reads_tokens = False
+    blocks_each = 16
+
+    def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
+        left = view.free_blocks - -(-view.new_tokens // 16)
+        return left >= self.blocks_each * (len(view.running) + 1) or not view.running or Refused("decode_reserve")
+
+
+class MemoryVeto(Policy):
+    """Admit only whom memory holds to the end of its answer, beside the ends of all who run (as Orca reserves it)."""
+
+    reads_tokens = False
+
+    def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
+        whole = sum(-(-(each.num_prompt_tokens + each.max_tokens) // 16) for each in (*view.running, request))
+        return whole < view.total_blocks or not view.running or Refused("memory_veto")
+
+
+class SeatsByLatency(Policy):
+    """Fewer seats while steps take longer than wanted, more while they are faster."""
+
+    reads_tokens = False
+    wanted_s = 0.0235
+
+    def __init__(self) -> None:
+        self.seats = 8.0
+        self.last: float | None = None
+
+    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits:
+        if self.last is not None:
+            slow = now - self.last > self.wanted_s
+            self.seats = max(2.0, self.seats * 0.98) if slow else min(64.0, self.seats + 0.05)
+        self.last = now
+        return StepLimits(seats=int(self.seats), detail="seats_by_latency")
+
+
+class PrefillShare(Policy):
+    """Prompts get a quarter of a step at most while anyone decodes."""
+
+    reads_tokens = False
+    share = 0.25
+
+    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+        assert self.context is not None
+        state = self.context.state
+        if state is None or not any(each.num_output_tokens for each in state.running):
+            return None
+        return StepLimits(prefill_tokens=int(self.share * state.max_num_scheduled_tokens), detail="prefill_share")
+
+
+class ChunkByStep(Policy):
+    """The more decode, the smaller the chunks of prompts: 2,048 tokens for nobody, 256 from 32 on."""
+
+    reads_tokens = False
+
+    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits:
+        assert self.context is not None
+        assert self.context.state is not None
+        decoding = sum(1 for each in self.context.state.running if each.num_output_tokens)
+        return StepLimits(longest_prefill=max(256, 2048 - 56 * decoding), detail="chunk_by_step")
+
+
+class KeepHalf(Policy):
+    """A request that is preempted keeps the first half of what it has computed."""
+
+    def keeps_tokens(self, request: Request) -> int:
+        return request.num_computed_tokens // 2
+
+
+class KeepShared(Policy):
+    """Blocks whose content was freed more than once are evicted last, all others first."""
+
+    def __init__(self) -> None:
+        self.freed: Counter[bytes | int] = Counter()
+
+    def evicts_first(self, blocks: Sequence[int], contents: Sequence[bytes | int | None]) -> Sequence[bool]:
+        self.freed.update(each for each in contents if each is not None)
+        return [content is None or self.freed[content] < 2 for content in contents]
+
+
+class LongPromptsApart:
+    """A limit of its own: while a long prompt is being computed, no second one begins."""
+
+    def __init__(self, tokens: int = 2048) -> None:
+        self.tokens = tokens
+        self.begun: Request | None = None
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Refused | None:
+        if candidate.request.num_tokens - candidate.num_computed_tokens <= self.tokens:
+            return None
+        if self._other_goes_on(candidate.request):
+            return Refused("long_prompts_apart", tries_others=True)
+        self.begun = candidate.request
+        return None
+
+    def _other_goes_on(self, request: Request) -> bool:
+        begun = self.begun
+        if begun is None or begun is request or begun.status.is_finished:
+            return False
+        return begun.num_computed_tokens < begun.num_prompt_tokens
+
+
+class OneLongPrompt(Policy):
+    """Long prompts are computed one after the other; short ones pass them."""
+
+    reads_tokens = False
+
+    def __init__(self) -> None:
+        self.limits = (LongPromptsApart(),)
