@@ -21,6 +21,7 @@ from tokenyard.connectors.tiers import (
     require_text,
 )
 from tokenyard.errors import ConfigError
+from tokenyard.plugins import is_foreign
 
 OFFLOADING = "OffloadingConnector"
 STORAGE = "SharedStorageConnector"
@@ -56,8 +57,8 @@ class KVTransferConfig:
         require_text("kv_connector", self.kv_connector)
         require_text("engine_id", self.engine_id)
         name = _ALIASES.get(self.kv_connector, self.kv_connector)
-        if name not in SETTINGS:
-            fix = f"use {OFFLOADING} or {STORAGE}, or {PREFILL_DECODE} between two engines (tokenyard split)"
+        if name not in SETTINGS and not is_foreign("kv_connector", name):
+            fix = f"use {OFFLOADING} or {STORAGE}; {PREFILL_DECODE} with two engines (tokenyard split); or FILE.py:NAME"
             raise ConfigError("kv_connector", self.kv_connector, fix)
         object.__setattr__(self, "kv_connector", name)
         if self.kv_role not in _ROLES:
@@ -67,9 +68,12 @@ class KVTransferConfig:
         self._check_extra()
 
     def _check_extra(self) -> None:
-        extra, known = self.kv_connector_extra_config, SETTINGS[self.kv_connector]
+        extra = self.kv_connector_extra_config
         if not isinstance(extra, Mapping):
             raise ConfigError("kv_connector_extra_config", extra, "give an object of settings")
+        if self.kv_connector not in SETTINGS:
+            return  # what it may hold is for its own code to say
+        known = SETTINGS[self.kv_connector]
         for name, value in extra.items():
             if name not in known:
                 raise ConfigError(name, value, f"{self.kv_connector} knows: {', '.join(sorted(known)) or 'no setting'}")

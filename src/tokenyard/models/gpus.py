@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, packaged, read_input
+from tokenyard.plugins import called, foreign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,8 @@ _MOST_BYTES = MIB
 
 def named_gpu(name: str) -> GPU:
     """The GPU called ``name``: ours (case and ``_`` for ``-`` do not matter), its driver's (``NVIDIA L40S``), that of a
-    cloud's machine (``g5.xlarge``), a slice of one (``h100-3g.40gb``), or of a file that ends in ``.toml``.
+    cloud's machine (``g5.xlarge``), a slice of one (``h100-3g.40gb``), or of a file that ends in ``.toml``; or
+    ``FILE.py:NAME``, or a name of the entry points ``tokenyard.gpus``: a GPU, or a function that makes one.
 
     Raises ConfigError listing our names, or naming the field of the file.
     """
@@ -116,6 +118,10 @@ def named_gpu(name: str) -> GPU:
     words = re.sub(r"[_\s]+", " ", text)
     if gpu is None and _begins_as_a_device(words):
         gpu = gpu_of_device(words)
+    if gpu is None and text and (own := foreign("gpu", name.strip())) is not None:
+        gpu = called(own, "gpu", name) if callable(own) else own
+        if not isinstance(gpu, GPU):
+            raise ConfigError("gpu", name, "it has to be a tokenyard.models.GPU, or a function that makes one")
     if gpu is None:
         near = near_names(text, GPUS, n=3)
         instead = f"{' or '.join(near)} may be meant; " if near else ""

@@ -12,6 +12,7 @@ from typing import Any
 from tokenyard.errors import ConfigError, near_names
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
+from tokenyard.plugins import called, foreign, is_foreign
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Models known by name: their ``config.json``, reduced to the facts that matter, in ``configs/``.
@@ -106,20 +107,35 @@ def config_of(name_or_path: str) -> tuple[str, str, dict[str, Any]]:
     if cached is not None:
         file, raw = read_config(cached)
         return name_or_path, str(file), raw
-    known = named_model(name_or_path).name
+    try:
+        known = named_model(name_or_path).name
+    except ConfigError:
+        own = foreign("model", name_or_path)
+        if own is None:
+            raise
+        made = called(own, "model", name_or_path) if callable(own) else own
+        if not isinstance(made, dict):
+            fix = "it has to be a dictionary as a config.json or a description holds, or a function that makes one"
+            raise ConfigError("model", name_or_path, fix) from None
+        return name_or_path, name_or_path, made
     file, raw = read_config(_CONFIGS / f"{known}.json")
     return known, file.name, raw
 
 
 def model_spec(name_or_path: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
-    """A named model, one in the hub's cache, or that of a ``config.json``, of its folder, or of a description.
+    """A named model, one in the hub's cache, or that of a ``config.json``, of its folder, or of a description; or
+    ``FILE.py:NAME``, or a name of the entry points ``tokenyard.models``: what such a file holds, as a dictionary.
 
     Arguments and errors as :func:`tokenyard.models.reading.read.model_from_config`.
     """
     path = Path(name_or_path)
     if path.suffix == ".json" or path.is_dir():
         return read_model_file(path, dtype=dtype, ignore_unmodelled=ignore_unmodelled)
-    if cached_folder(name_or_path) is not None:
-        name, where, raw = config_of(name_or_path)
-        return model_from_config(raw, name=name, where=where, dtype=dtype, ignore_unmodelled=ignore_unmodelled)
-    return named_model(name_or_path, dtype=dtype)
+    if cached_folder(name_or_path) is None:
+        try:
+            return named_model(name_or_path, dtype=dtype)
+        except ConfigError:
+            if not is_foreign("model", name_or_path):
+                raise
+    name, where, raw = config_of(name_or_path)
+    return model_from_config(raw, name=name, where=where, dtype=dtype, ignore_unmodelled=ignore_unmodelled)

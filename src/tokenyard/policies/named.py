@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from tokenyard.core.sched.policy import Policy, make_policy
-from tokenyard.errors import LOADED_FROM_FILE, ConfigError, TokenyardError
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.plugins import run_file
 from tokenyard.vocabulary import file_and_class, is_known_policy, policy_hint
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -45,7 +42,7 @@ def made_by(make: Callable[[], T], field: str, spec: str) -> T:
 
 
 def _class_of(path: Path, class_name: str, kind: type[Any], field: str, spec: str, base: str) -> Callable[[], Any]:
-    module = _run(path, field, spec)
+    module = run_file(path, field, spec)
     made = getattr(module, class_name, None) if class_name else None
     if callable(made):
         make: Callable[[], Any] = made
@@ -57,29 +54,6 @@ def _class_of(path: Path, class_name: str, kind: type[Any], field: str, spec: st
     ]
     choices = ", ".join(f"{path}:{name}" for name in here) or f"a class derived from {base}"
     raise ConfigError(field, spec, f"the file holds no {class_name or 'class of that name'}: use {choices}")
-
-
-def _run(path: Path, field: str, spec: str) -> ModuleType:
-    name = f"{LOADED_FROM_FILE}{path.stem}"
-    found = spec_from_file_location(name, path)
-    if found is None or found.loader is None or not path.is_file():
-        raise ConfigError(field, spec, f"there is no file {path}")
-    module = module_from_spec(found)
-    sys.modules[name] = module  # dataclasses look their module up there
-    try:
-        found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script that ends itself has to be told from a run that is done
-        where = f"{path}:{_line(error, path)}"
-        raise ConfigError(field, spec, f"{where} fails: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _line(error: BaseException, path: Path) -> int:
-    """Line of the file at which it went wrong."""
-    if isinstance(error, SyntaxError):
-        return error.lineno or 1
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    return (lines[-1] if lines else None) or 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------

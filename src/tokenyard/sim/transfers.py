@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig, cpu_tier
+from tokenyard.connectors.config import OFFLOADING, SETTINGS, STORAGE, KVTransferConfig, cpu_tier
 from tokenyard.connectors.plan import Load, Store, TransferPlan
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.connectors.tiers import DiskTier
@@ -16,6 +16,7 @@ from tokenyard.core.config import CacheConfig
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError
+from tokenyard.plugins import called, foreign
 from tokenyard.steptime.model import LatencyModel, TransferDirection, transfer_seconds
 from tokenyard.steptime.pace import VirtualClock
 
@@ -142,6 +143,13 @@ class KVTransfer:
     def make(self, cache: CacheConfig, clock: VirtualClock, latency: LatencyModel) -> SimulatedConnector:
         """Raises ConfigError if it does not go with the cache, or cannot be replayed by one engine."""
         config = self.config
+        if config.kv_connector not in SETTINGS:
+            own = foreign("kv_connector", config.kv_connector)
+            given = {"cache": cache, "clock": clock, "latency": latency, "config": config}
+            made = called(own, "kv_connector", config.kv_connector, **given, bytes_per_block=self.bytes_per_block)
+            if not isinstance(made, SimulatedConnector):
+                raise ConfigError("kv_connector", config.kv_connector, "it has to make a SimulatedConnector")
+            return made
         if config.kv_connector == OFFLOADING:
             tier = cpu_tier(config, self.bytes_per_block, self.num_gpus)
             inwards, outwards = _host_links(latency)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from tokenyard.core.config import SpeculativeConfig
+from tokenyard.core.params import has_member
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.named import model_spec
 from tokenyard.models.spec import ModelSpec
+from tokenyard.plugins import called, foreign
 from tokenyard.steptime.calibrated import CalibratedLatency, drafting_of
 from tokenyard.steptime.fitted import fit_trace
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE, Parallelism
@@ -19,7 +22,8 @@ from tokenyard.steptime.roofline import RooflineLatency
 from tokenyard.steptime.table_sources import is_aic_folder, is_lss_folder, load_aic, load_lss
 from tokenyard.steptime.tables import TableLatency
 
-_KINDS = "calibrated, roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
+_OURS = ("calibrated", "roofline", "constant", "table", "fitted")
+_KINDS = "calibrated, roofline, constant:SECONDS, table:FOLDER, fitted:TRACE or FILE.py:NAME"
 
 
 def load_latency(
@@ -42,7 +46,8 @@ def load_latency(
     version: str | None = None,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
-    or ``fitted:TRACE``.
+    or ``fitted:TRACE``; or ``FILE.py:NAME``, or a name of the entry points ``tokenyard.latency``: a class or function
+    that takes ``model``, ``gpu`` and ``tensor_parallel_size``, or those of them that it names.
 
     ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line;
     ``kv_cache_dtype`` and what follows concern the calibrated one alone. ``data_parallel_size`` counts ranks that step
@@ -52,6 +57,8 @@ def load_latency(
     Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """
     kind, _, argument = spec.partition(":")
+    if kind not in _OURS and (own := foreign("latency", spec)) is not None:
+        return _own(own, spec, model, gpu, tensor_parallel_size)
     if kind == "constant":
         return ConstantLatency(seconds=_seconds(spec, argument))
     if kind == "fitted" and argument:
@@ -87,6 +94,18 @@ def load_latency(
             version=version,
         )
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
+
+
+def _own(make: Any, spec: str, model: ModelSpec | str | None, gpu: GPU | str | None, tp: int) -> LatencyModel:
+    """One of another's making."""
+    model = model_spec(model) if isinstance(model, str) else model
+    gpu = named_gpu(gpu) if isinstance(gpu, str) else gpu
+    is_made = has_member(make, "step_seconds") and not isinstance(make, type)
+    made: Any = make if is_made else called(make, "latency", spec, model=model, gpu=gpu, tensor_parallel_size=tp)
+    if not has_member(made, "step_seconds"):
+        raise ConfigError("latency", spec, "it has to make an object with step_seconds() (docs/latency.md)")
+    model_made: LatencyModel = made
+    return model_made
 
 
 def load_tables(

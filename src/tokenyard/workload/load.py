@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.policies.fair import user_name
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import (
@@ -24,6 +25,7 @@ from tokenyard.workload.generators import (
     rag,
     random,
 )
+from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LogOptions, Stamp
 from tokenyard.workload.logs.moments import seconds_of
 from tokenyard.workload.logs.reading import (
@@ -36,7 +38,7 @@ from tokenyard.workload.logs.reading import (
     requests_of,
     what_it_holds,
 )
-from tokenyard.workload.readers.formats import FORMATS, NamedSource
+from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
@@ -272,6 +274,10 @@ def load_workload(
             raise ConfigError("format", format, f"it belongs to files, and {spec} is built in: leave it out")
         _check_session_rate(session_rate, spec)
         workload = _generated(spec, options, random_options)
+    elif isinstance(spec, str) and not Path(spec).exists() and is_foreign("workload", spec):
+        if format is not None:
+            raise ConfigError("format", format, f"it belongs to files, and {spec} is a program: leave it out")
+        workload = _foreign(spec, options)
     else:
         paths = workload_files(spec, f"a built-in workload ({', '.join(GENERATORS)})")
         workload = _read(paths, format, options, log or LogOptions(), load)
@@ -289,16 +295,25 @@ def _generated(name: str, options: ReadOptions, random_options: RandomOptions | 
     return random(replace(random_options, **given))
 
 
+def _foreign(spec: str, options: ReadOptions) -> Workload:
+    """One of another's making, which may take ``seed`` and ``limit``."""
+    own = foreign("workload", spec)
+    made = own if isinstance(own, Workload) else called(own, "workload", spec, seed=options.seed, limit=options.limit)
+    if not isinstance(made, Workload):
+        raise ConfigError("workload", spec, "it has to be a Workload, or a function that makes one (WorkloadBuilder)")
+    return made if options.limit is None else made.with_requests(list(made)[: options.limit])
+
+
 def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
     """``said``: the format that was named."""
     held = [what_it_holds(path, said, log) for path in paths]
     for source, kind in held:
-        if kind in FORMATS and len(held) > 1:
+        if kind not in LOGS and len(held) > 1:
             fix = f"{source.path} is in format {kind}, of which one file is a workload: give it alone"
             raise ConfigError("workload", " ".join(map(str, paths)), fix)
     _check_session_rate(options.session_rate, held[0][1])
     is_timed = log.time_unit is not None or load.request_rate is not None
-    if held[0][1] in FORMATS:
+    if held[0][1] not in LOGS:
         return _recorded(paths[0], held[0][1], options, log, is_timed=is_timed)
     drawn = load.request_rate is not None
     read = [read_log(source, kind, log) for source, kind in held]
@@ -338,13 +353,15 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
     if log.time_unit is not None and format != _OWN_FORMAT:
         fix = f"{format} says the unit of its times itself: leave it out"
         raise ConfigError("time_unit", str(log.time_unit), fix)
+    reader = reader_of(format)
+    assert reader is not None
     unit = 1.0 if log.time_unit is None else seconds_of(1, log.time_unit)
     about = read_about(path) if format == _OWN_FORMAT else About()
     if log.time_unit is not None and about.says_unit:
         raise ConfigError("time_unit", str(log.time_unit), f"the first line of {path} says seconds: leave it out")
     workload = Workload(
         str(path),
-        FORMATS[format].read(path, replace(options, seconds_per_unit=unit)),
+        reader(path, replace(options, seconds_per_unit=unit)),
         max_concurrency=about.max_concurrency,
         clients=about.clients,
         notes=about.remarks,

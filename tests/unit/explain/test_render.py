@@ -39,7 +39,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return summarize(path)
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_it_fits(report: Report, width: int) -> None:
     text = printed(report, width)
     assert max(map(len, text.splitlines())) <= width

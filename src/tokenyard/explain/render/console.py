@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from io import StringIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -11,10 +12,18 @@ from rich.segment import Segment
 from tokenyard.redaction import plain_lines
 
 _WIDTH = 110
+_PADDING = re.compile(r" +\n")
 
 
 class PlainConsole(Console):
-    """A console that prints foreign text without what would steer the terminal, whatever it stands in."""
+    """A console that prints foreign text without what would steer the terminal, whatever it stands in.
+
+    Where it is no terminal, lines have no blanks at their ends.
+    """
+
+    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        text = super()._render_buffer(buffer)
+        return text if self.is_terminal else _PADDING.sub("\n", text)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """The segments of anything: every printed character passes here."""

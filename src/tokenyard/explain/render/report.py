@@ -45,6 +45,8 @@ _BAR_WIDTH = 10
 _WIDE_BAR_WIDTH = 24
 _WIDE = 100
 """Columns from which bars are wide."""
+_ALL_STATISTICS = 74
+"""Columns from which there is room for all statistics of a latency."""
 
 
 def print_report(report: Report, console: Console, *, buckets: bool = False) -> None:
@@ -188,7 +190,7 @@ def _latency(report: Report, width: int) -> Table | Text:
     """The table; what each row means only where there is room, since the glossary says it."""
     if report.times is None:
         return Text("This trace does not tell when requests came and went.")
-    statistics = ("mean", "p50", "p90", "p95", "p99", "max")
+    statistics = ("mean", "p50", "p90", "p95", "p99", "max") if width >= _ALL_STATISTICS else ("mean", "p90", "p99")
     table = table_of(
         Column("", no_wrap=True),
         *(Column(name, justify="right", no_wrap=True, min_width=9) for name in statistics),

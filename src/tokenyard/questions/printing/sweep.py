@@ -24,7 +24,9 @@ def print_sweep(result: SweepResult, console: Console) -> None:
     """The first rows, and where all of them are."""
     names = list(dict.fromkeys(name for row in result.rows for name in row.settings))
     figures = ("TTFT p90", "TPOT p90", "tok/s", "goodput", "bounds")
-    table = table_of(Column("variant"), *(Column(name, justify="right", no_wrap=True) for name in figures))
+    table = table_of(
+        Column("variant", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in figures)
+    )
     for row in result.rows[:_SHOWN]:
         table.add_row(plain(words_of(row.settings)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)

@@ -14,7 +14,7 @@ from tokenyard.workload.logs.kinds import LOGS, kind_of
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.readers.formats import FORMATS
+from tokenyard.workload.readers.formats import FORMATS, reader_of
 from tokenyard.workload.record import HashedTokens, Remark, WorkloadRequest, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -355,8 +355,8 @@ def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[
     source = Source(path)
     if format is None:
         return source, kind_of(source, options)
-    if format not in FORMATS and format not in LOGS:
-        raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}")
+    if format not in LOGS and reader_of(format) is None:
+        raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}; or FILE.py:NAME")
     return source, format
 
 

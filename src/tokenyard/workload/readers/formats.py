@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
+from tokenyard.errors import ConfigError
+from tokenyard.plugins import foreign
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import read_plain
 from tokenyard.workload.readers.published import read_azure, read_lmcache, read_mooncake, read_servegen, read_weka
@@ -44,3 +46,15 @@ FORMATS: dict[str, NamedSource[Reader]] = {
     ),
 }
 """By name, as ``--format`` takes it."""
+
+
+def reader_of(format: str) -> Reader | None:  # noqa: A002 (the option is called --format)
+    """Reads files of the format: ours, or ``FILE.py:NAME``, or a name of the entry points ``tokenyard.formats``, a
+    function of a path and ``ReadOptions`` that yields requests. None if there is none. Raises ConfigError.
+    """
+    if format in FORMATS:
+        return FORMATS[format].read
+    read: Reader | None = foreign("format", format)
+    if read is not None and not callable(read):
+        raise ConfigError("format", format, "it has to be a function of a path and ReadOptions that yields requests")
+    return read

@@ -1,0 +1,192 @@
+"""A scheduler as an environment of Gymnasium: an agent bounds every step, and sees what comes of it.
+
+    env = SchedulingEnv(workload, deployment)
+    observation, _ = env.reset(seed=0)
+    observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
+A step of the environment is a step of the scheduler. The action is what a policy may say with ``StepLimits``: how many
+requests run, how many tokens of prompts are computed, and whether those who decode are held. The replay runs in a
+thread of its own and stands still while the agent decides: an episode of the same workload and actions is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.core.sched.candidate import StepLimits
+from tokenyard.core.sched.observer import SchedulerState
+from tokenyard.core.sched.policy import Policy
+from tokenyard.core.sched.queues import WaitingQueues
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.questions.run import RunResult, run
+from tokenyard.workload.record import Workload
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+except ImportError:  # pragma: no cover - the tests have it
+    raise MissingExtraError("gymnasium", "gym") from None
+
+Observation = npt.NDArray[np.float32]
+OBSERVED = ("running", "decoding", "waiting", "free_blocks", "longest_wait_s", "step_s")
+"""What an observation holds, in this order: requests, requests, requests, a share of the blocks, seconds, seconds."""
+_MOST = 1e6
+"""More requests or seconds than that are shown as that."""
+_SHARES = np.linspace(0.0, 1.0, 5)
+"""Of the step's tokens, that prompts may have."""
+
+
+class Seen:
+    """What the agent is shown before a step is decided."""
+
+    __slots__ = ("now", "observation", "waited_s")
+
+    def __init__(self, now: float, observation: Observation, waited_s: float) -> None:
+        self.now = now
+        self.observation = observation
+        self.waited_s = waited_s
+        """Request-seconds spent, by all who run and wait, since the last step."""
+
+
+Reward = Callable[[Seen], float]
+
+
+def less_time(seen: Seen) -> float:
+    """Minus the request-seconds of a step: their sum over an episode is minus the sum of all end-to-end latencies."""
+    return -seen.waited_s
+
+
+class _Ended(BaseException):
+    """The episode is over before its workload is."""
+
+
+class _Asks(Policy):
+    """Hands the state to the agent, and waits for what it says."""
+
+    reads_tokens = False
+
+    def __init__(
+        self, seen: SimpleQueue[Seen | RunResult | BaseException], said: SimpleQueue[StepLimits | None]
+    ) -> None:
+        self._seen, self._said = seen, said
+        self._last = 0.0
+
+    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+        assert self.context is not None
+        assert self.context.state is not None
+        self._seen.put(_seen(self.context.state, now, self._last))
+        self._last = now
+        limits = self._said.get()
+        if limits is None:
+            raise _Ended
+        held = limits.holds
+        if held == "decodes":
+            decoding = frozenset(each.request_id for each in self.context.state.running if _decodes(each))
+            is_of_use = len(decoding) < len(self.context.state.running)
+            limits = limits._replace(holds=decoding if is_of_use else ())
+        return limits
+
+
+def _decodes(request: Any) -> bool:
+    return bool(request.num_computed_tokens >= request.num_prompt_tokens)
+
+
+def _seen(state: SchedulerState, now: float, last: float) -> Seen:
+    running, waiting = state.running, [*state.waiting, *state.skipped_waiting]
+    longest = max((now - each.arrival_time for each in waiting), default=0.0)
+    numbers = (
+        len(running),
+        sum(map(_decodes, running)),
+        len(waiting),
+        state.num_free_blocks / state.num_total_blocks,
+        longest,
+        now - last,
+    )
+    return Seen(
+        now, np.minimum(np.array(numbers, np.float32), np.float32(_MOST)), (len(running) + len(waiting)) * (now - last)
+    )
+
+
+class SchedulingEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type: ignore[misc, unused-ignore]
+    """One engine under a workload.
+
+    ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. The action is
+    ``[seats, prompts, hold]``: 0 to ``max_num_seqs - 1`` for 1 to ``max_num_seqs`` seats, 0 to 4 quarters of a step's
+    tokens for prompts, and 1 to hold those who decode while a prompt is computed. An episode ends with its workload.
+    Raises ConfigError for what cannot be replayed, MissingExtraError without Gymnasium.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
+
+    def __init__(
+        self,
+        workload: str | Workload | Callable[[int], Workload],
+        deployment: Deployment,
+        *,
+        reward: Reward = less_time,
+        **arrivals: Any,
+    ) -> None:
+        self._workload, self._deployment, self._reward, self._arrivals = workload, deployment, reward, arrivals
+        settled = deployment.resolve().scheduler
+        self._tokens = settled.max_num_batched_tokens
+        seats = settled.max_num_seqs
+        most = np.array((seats, seats, _MOST, 1.0, _MOST, _MOST), np.float32)
+        self.observation_space = spaces.Box(np.zeros_like(most), most)
+        self.action_space = spaces.MultiDiscrete([settled.max_num_seqs, len(_SHARES), 2])
+        self._seen: SimpleQueue[Seen | RunResult | BaseException] = SimpleQueue()
+        self._said: SimpleQueue[StepLimits | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; ``seed`` is the workload's."""
+        super().reset(seed=seed)
+        self.close()
+        workload = self._workload(seed or 0) if callable(self._workload) else self._workload
+        arrivals = self._arrivals | ({"seed": seed} if seed is not None and isinstance(workload, str) else {})
+        self._seen, self._said = SimpleQueue(), SimpleQueue()
+        self._thread = Thread(target=self._replay, args=(workload, arrivals, self._seen, self._said), daemon=True)
+        self._thread.start()
+        first = self._seen.get()
+        if not isinstance(first, Seen):
+            raise ConfigError("workload", workload, "it has no request") if isinstance(first, RunResult) else first
+        return first.observation, {"now": first.now}
+
+    def _replay(self, workload: Any, arrivals: dict[str, Any], seen: Any, said: Any) -> None:
+        try:
+            seen.put(run(workload, self._deployment, policy=lambda: _Asks(seen, said), **arrivals))
+        except _Ended:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the agent is
+            seen.put(error)
+
+    def step(self, action: npt.NDArray[np.int64]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Decide a step; the last observation of an episode is of zeros, and ``info["run"]`` is its RunResult."""
+        if self._thread is None:
+            raise ConfigError("action", action, "there is no episode: call reset() first")
+        seats, prompts, hold = (int(each) for each in action)
+        tokens = max(int(_SHARES[prompts] * self._tokens), 1)
+        holds: Any = "decodes" if hold else ()
+        self._said.put(StepLimits(seats=seats + 1, prefill_tokens=tokens, holds=holds, detail="agent"))
+        after = self._seen.get()
+        if isinstance(after, BaseException):
+            raise after
+        if isinstance(after, RunResult):
+            self._thread = None
+            return np.zeros(len(OBSERVED), np.float32), 0.0, True, False, {"run": after}
+        return after.observation, float(self._reward(after)), False, False, {"now": after.now}
+
+    def close(self) -> None:
+        """End the episode that is under way."""
+        if self._thread is not None:
+            self._said.put(None)
+            self._thread.join()
+            self._thread = None

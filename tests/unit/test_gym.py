@@ -1,0 +1,69 @@
+"""The scheduler as an environment: Gymnasium's own checker, an agent that does nothing, and one that does harm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tokenyard as ty
+from tokenyard.questions.run import RunResult
+
+pytest.importorskip("gymnasium", reason="the environment needs tokenyard[gym]")
+
+from gymnasium.utils.env_checker import check_env
+
+from tokenyard.gym import OBSERVED, SchedulingEnv
+
+DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_num_seqs=8)
+
+
+def load(seed: int) -> ty.Workload:
+    w = ty.WorkloadBuilder("load", seed=seed)
+    for at in w.poisson(rate=4, n=8):
+        w.request(at=at, prompt=300, output=20)
+    return w.build()
+
+
+def episode(env: SchedulingEnv, action: tuple[int, int, int], seed: int = 0) -> tuple[float, RunResult]:
+    env.reset(seed=seed)
+    total = 0.0
+    while True:
+        observation, reward, ended, cut, info = env.step(np.array(action))
+        assert observation.shape == (len(OBSERVED),)
+        assert not cut
+        total += reward
+        if ended:
+            return total, info["run"]
+
+
+def test_it_is_an_environment() -> None:
+    check_env(SchedulingEnv(load, DEPLOYMENT), skip_render_check=True)
+
+
+def test_the_reward_is_the_time_that_requests_took() -> None:
+    total, run = episode(SchedulingEnv(load, DEPLOYMENT), (7, 4, 0))
+    assert run.result.num_finished == 8
+    assert run.report.e2e_ms.mean is not None
+    assert total == pytest.approx(-run.report.e2e_ms.mean * 8 / 1e3, rel=0.2)
+    plain = ty.run(load(0), DEPLOYMENT)
+    assert run.report.e2e_ms == plain.report.e2e_ms, "an agent that bounds nothing decides as vLLM"
+
+
+def test_fewer_seats_cost_time_and_episodes_are_the_same_each_time() -> None:
+    env = SchedulingEnv(load, DEPLOYMENT)
+    free, one = episode(env, (7, 4, 0))[0], episode(env, (0, 4, 0))[0]
+    assert one < free
+    assert episode(env, (0, 4, 0))[0] == one
+    assert episode(env, (0, 4, 0), seed=1)[0] != one
+
+
+def test_an_episode_may_be_left_and_errors_reach_the_agent() -> None:
+    env = SchedulingEnv(load, DEPLOYMENT)
+    env.reset(seed=0)
+    env.step(np.array((3, 2, 1)))
+    env.reset(seed=1)
+    env.close()
+    with pytest.raises(ty.ConfigError, match="reset"):
+        env.step(np.array((3, 2, 1)))
+    with pytest.raises(ty.TokenyardError):
+        SchedulingEnv("no such workload", DEPLOYMENT).reset()
