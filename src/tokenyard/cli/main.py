@@ -68,6 +68,8 @@ def _run(arguments: list[str], typed: list[type]) -> int:
     for sentence in import_module("tokenyard.cli.support.ignored_flags").ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")
     execute = import_module(f"tokenyard.cli.{commands[type(command)]}").execute
+    gc.freeze()  # what is loaded stays
+    gc.set_threshold(50_000)  # a replay makes many objects, and hardly any that point at each other
     gc.enable()
     return int(execute(command))
 
