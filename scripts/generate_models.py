@@ -46,8 +46,9 @@ a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read
 `tests/unit/models/test_registry.py` repeats the comparison. A row of the table in `src/tokenyard/models/reading` says
 which fields of a `config.json` fill which piece.
 
-A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture was
-seen not to read it (`src/tokenyard/models/reading/unread.json`); `--ignore-unmodelled` goes on without it.
+A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture does
+not name it (`field_names.json` beside the rows, from the sources) or was seen not to read it (`unread.json`);
+`--ignore-unmodelled` goes on without it.
 
 ## Models that are not here
 
