@@ -18,6 +18,7 @@ from tests.support.planner_answers import differences, is_proof, num_built, reco
 
 from tokenyard.models.layers import (  # noqa: E402
     Attends,
+    CompressedAttention,
     LatentAttention,
     LayerSpec,
     Mixer,
@@ -125,9 +126,12 @@ def _mixer(mixer: Mixer) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", type(mixer).__name__).capitalize()
     if isinstance(mixer, LatentAttention):
         return "latent attention" + " with an indexer" * (mixer.indexer is not None)
+    if isinstance(mixer, CompressedAttention):
+        return "a window" + " and compressed vectors" * bool(mixer.ratio) + " with an indexer" * bool(mixer.indexer)
     assert isinstance(mixer, SoftmaxAttention)
+    picks = " with an indexer" * (mixer.indexer is not None)
     where = {Attends.FULL: "", Attends.SLIDING_WINDOW: " in a window", Attends.CHUNKED: " in chunks"}
-    return "attention" + where.get(mixer.attends, " over an encoder") + " with shared KV" * mixer.shares_kv
+    return "attention" + where.get(mixer.attends, " over an encoder") + " with shared KV" * mixer.shares_kv + picks
 
 
 def _mlp(layer: LayerSpec) -> str:

@@ -30,7 +30,18 @@ _ASIDE = re.compile(
 """Modules of no architecture, of draft models, of other hardware."""
 _HOLDER = re.compile(r"(config|cfg|params|args)$")
 _ANY_DECODER = ("init_vllm_registered_model", "AutoModel")
-_DECODERS = ("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "gemma2", "internlm2", "deepseek_v2", "mixtral", "phi3")
+_DECODERS = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "qwen2_moe",
+    "qwen3_moe",
+    "gemma2",
+    "internlm2",
+    "deepseek_v2",
+    "mixtral",
+    "phi3",
+)
 """What towers stand before whose code takes any decoder."""
 
 
@@ -44,8 +55,8 @@ def main(roots: list[str]) -> int:
                 modules = [each for each in _closure(root, module) if _own(root, each)]
                 known[name] = sorted(modules)
                 words |= {each: _own(root, each) for each in modules}
-    lines = [f'  {json.dumps(name)}: {json.dumps(each)}' for name, each in sorted(words.items())]
-    rows = [f'  {json.dumps(name)}: {json.dumps(each)}' for name, each in sorted(known.items())]
+    lines = [f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(words.items())]
+    rows = [f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(known.items())]
     text = '{\n "modules": {\n' + ",\n".join(lines) + '\n },\n "architectures": {\n' + ",\n".join(rows) + "\n }\n}\n"
     OUT.write_text(text.replace(f"{_MODELS}.", ""))
     print(f"{len(known)} architectures, {len(words)} modules in {OUT}, {OUT.stat().st_size:,} bytes")

@@ -26,8 +26,8 @@ _HARMLESS_RULES = re.compile(
     r"|dropout|_pdrop$|layerdrop|jitter|_loss|_coeff?$|_penalty$"  # training
     r"|^(initializer|gradient|mask_feature|mask_time)_"
     r"|_init(ializer)?(_\w+)?$"
-    r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)$|_softcap(ping)?$"  # numbers that activations are scaled by
-    r"|(^|_)act(ivation)?(_function|_fn)?$"
+    r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # numbers that activations are scaled by
+    r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
     r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|^no_rope_layers$"
     r"|(^|_)(mtp|nextn)_"  # draft heads, which are no part of the model
@@ -41,7 +41,7 @@ _HARMLESS = frozenset(
         "index_topk_freq", "is_encoder_decoder", "lm_head_bias", "mamba_norm_before_gate",
         "max_source_positions", "max_window_layers", "median_filter_width", "multimodal_projector_bias",
         "n_group", "no_rope_layer_interval", "norm_topk_prob", "normalization_function",
-        "num_attention_sink", "num_hidden_layers", "num_labels", "num_logits_to_keep",
+        "num_attention_sink", "num_expert_group", "num_hidden_layers", "num_labels", "num_logits_to_keep",
         "num_nextn_predict_layers", "order_of_interleaved_layers", "position_embedding_type",
         "pretraining_tp", "projectors_bias", "qk_norm_type", "query_pre_attn_scalar", "residual_in_fp32",
         "rotary_dim", "seq_aux", "tie_encoder_decoder", "time_step_limit", "topk_group",
