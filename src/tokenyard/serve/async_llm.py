@@ -381,8 +381,7 @@ class AsyncLLM:
             if changes.to_abort:
                 self._thread.abort(changes.to_abort)
             for generation in changes.generations:
-                if generation.has_news:
-                    self._tell(generation)
+                self._tell(generation)
         if news.error is not None:
             self._die(_death_by(news.error))
 

@@ -31,10 +31,10 @@ from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions
+from tokenyard.serve.openai.clients import Ending, GoneError, on_gone
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field
-from tokenyard.serve.openai.generating import Ending, GoneError, on_gone
 from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
