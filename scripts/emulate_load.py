@@ -96,9 +96,10 @@ class Clients:
         self._begun += 1
         body = {"prompt": [1000 + self._begun % 7, *range(2000, 1999 + _PROMPT)], "ignore_eos": True}
         content = json.dumps(body | self.wanted.fields).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+        head = f"Host: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         leaves = self._chance.random() < self.wanted.leaving
-        return head.encode() + b"\r\n\r\n" + content, self._chance.randint(-1, 5) if leaves else None
+        request = b"POST /v1/completions HTTP/1.1\r\n" + head.encode() + content
+        return request, self._chance.randint(-1, 5) if leaves else None
 
     def ended(self, how: str) -> None:
         """One has."""
@@ -124,7 +125,8 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
             return
         content, self._leaves_after = asked
-        self._tail, self._chunks, self._length, self._is_bad = b"", 0, None, False
+        self._tail, self._chunks, self._is_bad = b"", 0, False
+        self._length: int | None = None
         self._transport.write(content)
         if self._leaves_after == -1:
             self._leave()
@@ -216,7 +218,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--leaving", type=int, default=2000)
     parser.add_argument("--answer", type=int, default=100, help="output tokens of a request")
-    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--speed", type=float, default=0.05, help="so slow that steps are full on a busy machine, too")
     flags = parser.parse_args()
     raise_limit()
     fields = {"max_tokens": flags.answer}

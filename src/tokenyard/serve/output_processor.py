@@ -78,7 +78,7 @@ class Detokenizer:
 
     def _give_out(self, text: str) -> str:
         new = text[len(self._prefix_text) :]
-        self._ids = self._ids[self._read :]
+        del self._ids[: self._read]
         self._read = len(self._ids)
         self._prefix_text = self._decode(self._ids)
         return new
@@ -230,7 +230,7 @@ class Sample:
         if not piece:
             return
         self._text += piece
-        if len(self._token_ids) <= self._params.min_tokens:
+        if not self._params.stop or len(self._token_ids) <= self._params.min_tokens:
             return
         found = self._stops.find(self._text, len(piece))
         if found is not None:

@@ -28,10 +28,8 @@ def bound_to(host: str, port: int) -> socket.socket:
 
 
 def server_config(app: ASGIApp) -> uvicorn.Config:
-    """How an application is served. Where uvloop and httptools are installed, uvicorn takes them, at half the cost."""
-    return uvicorn.Config(
-        app, log_level="warning", access_log=False, backlog=_BACKLOG, timeout_graceful_shutdown=5, timeout_keep_alive=60
-    )
+    """How an application is served. Where uvloop and httptools are installed, uvicorn takes them."""
+    return uvicorn.Config(app, log_level="warning", access_log=False, backlog=_BACKLOG, timeout_graceful_shutdown=5)
 
 
 class Listening:

@@ -140,8 +140,8 @@ class _Answer(AnswerWriter):
 
     def event(self, chunk: dict[str, Any]) -> bytes:
         """A chunk as a server-sent event."""
-        self._number += 1
-        body = msgspec.json.encode({**chunk, "sequence_number": self._number, "type": (kind := chunk["type"])})
+        self._number, kind = self._number + 1, str(chunk["type"])
+        body = msgspec.json.encode({**chunk, "sequence_number": self._number, "type": kind})
         return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:

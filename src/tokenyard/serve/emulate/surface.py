@@ -54,7 +54,15 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     context = _context(emulation, front, deployment, forms)
     admin = _Admin(emulation, front, forms, context, faults)
     utilities, engines = Utilities(context), emulation.engines
-    routes = [
+    if front.model.is_pooling:
+        routes = [Route("/v1/embeddings", Embeddings(context).serve, methods=["POST"])]
+    else:
+        routes = [
+            Route("/v1/chat/completions", ChatCompletions(context).serve, methods=["POST"]),
+            Route("/v1/completions", Completions(context).serve, methods=["POST"]),
+            Route("/v1/responses", Responses(context, forms).serve, methods=["POST"]),
+        ]
+    routes += [
         Route("/v1/models", admin.models),
         Route("/health", admin.health),
         Route("/ping", admin.health, methods=["GET", "POST"]),
@@ -74,14 +82,6 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
         Route("/emulate/fault", admin.fault, methods=["POST", "GET", "DELETE"]),
     ]
-    if front.model.is_pooling:
-        routes.append(Route("/v1/embeddings", Embeddings(context).serve, methods=["POST"]))
-    else:
-        routes += [
-            Route("/v1/chat/completions", ChatCompletions(context).serve, methods=["POST"]),
-            Route("/v1/completions", Completions(context).serve, methods=["POST"]),
-            Route("/v1/responses", Responses(context, forms).serve, methods=["POST"]),
-        ]
     keys = asked.value("api-key")
     told: dict[bytes, bytes] = {b"vary": b"Origin"}
     if emulation.is_approximate:

@@ -373,4 +373,4 @@ async def tokenized_prompts(
 
 
 def _are(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(each) is kind for each in value)
+    return isinstance(value, list) and set(map(type, value)) == {kind}
