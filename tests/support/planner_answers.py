@@ -65,19 +65,11 @@ def our_plan(model: ModelSpec, answer: dict[str, Any], around: dict[str, Any], a
     }
 
 
-def their_plan(said: dict[str, Any], *, longer_window: int = 0) -> dict[str, Any]:
+def their_plan(said: dict[str, Any]) -> dict[str, Any]:
     """The recorded plan."""
     if "refused" in said:
         return {"longest": said["estimated_max_model_len"]}
-    groups = [
-        (
-            _KINDS.get(g["kind"], g["kind"]),
-            g["block_size"],
-            g["num_layers"],
-            g["window"] and g["window"] + longer_window,
-        )
-        for g in said["groups"]
-    ]
+    groups = [(_KINDS.get(g["kind"], g["kind"]), g["block_size"], g["num_layers"], g["window"]) for g in said["groups"]]
     return {
         "num_blocks": said["num_blocks"],
         "tokens": said["tokens"],

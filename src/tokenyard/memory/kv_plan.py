@@ -220,7 +220,7 @@ def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, setting
         block_size=block_size,
         page_bytes=block_size * _token_bytes(mixer, dtype, tp, settings.compute_capability),
         shape=(mixer.kv_heads(tp), mixer.head_size, mixer.value_size),
-        window=mixer.window,
+        window=mixer.window + (mixer.window_plus_itself and settings.facts.windows_plus_themselves),
     )
 
 
@@ -318,10 +318,12 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
 
 def _checkpoint_alignment(mixer: StateSpace, settings: CacheSettings) -> int:
     """Where its kernels hand out states in the middle of a prefill; 0: nowhere. Before Hopper, Triton's do not."""
-    has_kernels = not isinstance(mixer, GatedDeltaNet) or (
-        mixer.hands_out_states and settings.compute_capability[0] >= _HOPPER
-    )
-    return mixer.checkpoint_alignment if settings.facts.states_within_prefill and has_kernels else 0
+    if isinstance(mixer, GatedDeltaNet):
+        is_hopper = settings.compute_capability[0] >= _HOPPER
+        hands_out = settings.facts.delta_states_within_prefill and mixer.hands_out_states and is_hopper
+    else:
+        hands_out = settings.facts.mamba2_states_within_prefill
+    return mixer.checkpoint_alignment if hands_out else 0
 
 
 def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: CacheSettings) -> int:

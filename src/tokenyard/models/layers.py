@@ -118,6 +118,8 @@ class SoftmaxAttention:
     attends: Attends = Attends.FULL
     window: int = 0
     """Tokens of the window or chunk; 0 where there is neither."""
+    window_plus_itself: bool = False
+    """A token sees so many before it, and itself (Cohere); vLLM counts that one since 0.29."""
     output_gate: bool = False
     """A gate as wide as the queries comes out of the query projection (Qwen3-Next)."""
     shares_kv: bool = False
@@ -133,6 +135,7 @@ class SoftmaxAttention:
         for field in ("head_size_v", "window", "extra_parameters"):
             require_int(field, getattr(self, field), 0)
         require_bool("output_gate", self.output_gate)
+        require_bool("window_plus_itself", self.window_plus_itself)
         if self.num_heads % self.num_kv_heads:
             raise ConfigError("num_kv_heads", self.num_kv_heads, f"must divide num_heads ({self.num_heads})")
         windowed = self.attends in (Attends.SLIDING_WINDOW, Attends.CHUNKED)
@@ -279,7 +282,7 @@ class StateSpace:
     """Those of them that are shared out, where they are told apart: they are most of a small model."""
     weights: WeightFormat = BFLOAT16
     checkpoint_alignment: ClassVar[int] = 0
-    """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens (0.33); 0: not."""
+    """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens; 0: not."""
 
     def num_parameters(self, tp: int = 1) -> int:
         """Parameters of the large projections."""

@@ -78,6 +78,8 @@ class Grouped:
     head_dim: Fill = "head_dim"
     head_dim_v: Fill = 0
     window: Fill = 0
+    window_plus_itself: bool = False
+    """``window`` tokens before a token, and itself."""
     chunk: Fill = 0
     qkv_bias: Fill = False
     output_bias: Fill = False
@@ -117,6 +119,7 @@ class Grouped:
             head_size_v=0 if value == size else value,
             attends=next((attends for given, attends in kinds if given), Attends.FULL),
             window=chunk or window,
+            window_plus_itself=self.window_plus_itself and bool(window),
             output_gate=bool(count(self.output_gate)),
             shares_kv=shares,
             indexer=Indexer(num_heads=index[0], head_size=index[1], topk=index[2]) if index[0] else None,

@@ -138,7 +138,7 @@ COHERE2_MOE = varied(
     harmless=("expert_selection_fn", "shared_expert_combination_strategy", "prefix_dense_sliding_window_pattern"),
     sparse="mlp_layer_types[i] == 'sparse'",
     mlps={"": Dense(width="prefix_dense_intermediate_size or width")},
-    mixers=windowed(Grouped(), "window + 1"),
+    mixers=windowed(Grouped(), plus_itself=True),
 )
 EXAONE_MOE = varied(
     EXAONE4,
