@@ -206,6 +206,7 @@ CHATGLM = ArchitectureRow(
     ),
 )  # fmt: skip
 ROWS = {
+    "ChatGLMForConditionalGeneration": CHATGLM,
     "ChatGLMModel": CHATGLM,
     "MuseGlimmerForCausalLM": MUSE_GLIMMER,
     "HunYuanDenseV1ForCausalLM": HUNYUAN,

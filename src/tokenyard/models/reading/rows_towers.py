@@ -23,6 +23,7 @@ from tokenyard.models.reading.rows_dense import (
 )
 from tokenyard.models.reading.rows_experts import (
     DEEPSEEK,
+    GEMMA3N,
     GEMMA4,
     GLM4_MOE,
     GPT_OSS,
@@ -564,7 +565,50 @@ MOLMO = varied(
     ),
 )
 
+GEMMA3N_ALL = varied(
+    GEMMA3N,
+    towers=(
+        # MobileNet, whose sizes no file names
+        Tower(
+            blocks=0,
+            shared="vocab_size * h + h * text",
+            replicated=294_131_008,
+            tokens="tokens",
+            outer={"tokens": "vision_soft_tokens_per_image=256"},
+        ),
+        Tower(
+            kind="audio",
+            section="audio_config",
+            shared="vocab_size * h + h * text",
+            replicated="n * (24 * h * h + 14 * h) + 1_614_112",
+            tokens="tokens",
+            names={"n": "conf_num_hidden_layers=12"},
+            outer={"tokens": "audio_soft_tokens_per_image=188"},
+        ),
+    ),
+)
+PHI4_MM = varied(
+    MISTRAL,
+    harmless=("original_max_position_embeddings", "lm_head_bias", "embd_layer", "vision_lora", "speech_lora"),
+    towers=(
+        # SigLIP and a conformer, whose sizes no file names
+        Tower(
+            section="",
+            shared=396_047_392,
+            replicated="2_040_192 + text * 1152 + text * text + 2 * text",
+            tokens=8192,
+        ),
+        Tower(
+            kind="audio", section="", replicated="441_238_304 + 2 * (1024 * text + text * text + 2 * text)", tokens=4096
+        ),
+    ),
+)
+QWEN3_OMNI = varied(QWEN3_MOE, tied="", towers=(_QWEN3_TOWER, *QWEN3_ASR.towers))
+
 ROWS = {
+    "Gemma3nForConditionalGeneration": GEMMA3N_ALL,
+    "Phi4MMForCausalLM": PHI4_MM,
+    "Qwen3OmniMoeForConditionalGeneration": QWEN3_OMNI,
     "InternVLChatModel": INTERN_VL_CHAT,
     "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3_VL,
     "Ernie4_5_VLMoeForConditionalGeneration": ERNIE_VL,
