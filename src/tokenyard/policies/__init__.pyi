@@ -34,3 +34,11 @@ from tokenyard.policies.continuum.ttl import (
     PrefillReload as PrefillReload,
 )
 from tokenyard.policies.continuum.tools import ToolReader as ToolReader
+from tokenyard.policies.baselines import (
+    Orca as Orca,
+    PrefillFirst as PrefillFirst,
+    Sarathi as Sarathi,
+    FastServe as FastServe,
+    NoisySJF as NoisySJF,
+    VTC as VTC,
+)

@@ -1,7 +1,7 @@
 """Schedulers of papers, to compare with: what each decides otherwise than vLLM, on the seams of a policy.
 
 None of them is part of the promise of parity: they stand for a mechanism, not for the code of a system. What a paper's
-engine does besides (kernels, swapping, its own step times) is not here; docs/research.md says what differs.
+engine does besides (kernels, swapping, its own step times) is not here; docs/tasks/baselines.md says what differs.
 
     orca         Yu et al., OSDI 2022           whole prompts, memory reserved up to max_tokens
     vllm-v0      Kwon et al., SOSP 2023         prompts first: nobody decodes while one is computed
