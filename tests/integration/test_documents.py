@@ -34,6 +34,7 @@ def workplace(tmp_path: Path) -> Path:
     """A directory from which the documents' relative paths work, without letting them write into the repository."""
     (tmp_path / "tests").symlink_to(REPO / "tests")
     (tmp_path / "conformance").symlink_to(REPO / "conformance")
+    (tmp_path / "examples").symlink_to(REPO / "examples")
     return tmp_path
 
 
