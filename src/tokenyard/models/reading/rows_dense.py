@@ -201,7 +201,7 @@ CHATGLM = ArchitectureRow(
     names={"layers": "num_layers", "width": "ffn_hidden_size", "vocab": "padded_vocab_size"},
     context="seq_length",
     harmless=(
-        "attention_softmax_in_fp32", "num_hidden_layers", "original_rope", "quantization_bit", "kv_channels", "vocab_size",
+        "attention_softmax_in_fp32", "num_hidden_layers", "original_rope", "kv_channels", "vocab_size",
         "max_position_embeddings",
     ),
 )  # fmt: skip
