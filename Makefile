@@ -104,10 +104,10 @@ sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.j
 	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-file dist/sbom.json
 	@$(BIN)/python scripts/licences.py requirements.lock
 
-.PHONY: test-policy
-test-policy: $(INSTALLED_DEV)  ## Try a policy of your own on hundreds of small schedulers: POLICY=FILE.py:CLASS
-	@[ -n "$(POLICY)" ] || { echo "Name your policy: make test-policy POLICY=FILE.py:CLASS" >&2; exit 1; }
-	@TOKENYARD_EXAMPLES=all TOKENYARD_POLICIES="$(POLICY)" $(BIN)/python -m pytest -q tests/property/test_policies.py
+.PHONY: test-plugin
+test-plugin: $(INSTALLED_DEV)  ## Try a policy of your own, with its limits and hooks, on hundreds of small schedulers: PLUGIN=FILE.py:CLASS
+	@[ -n "$(PLUGIN)" ] || { echo "Name your plug-in: make test-plugin PLUGIN=FILE.py:CLASS" >&2; exit 1; }
+	@TOKENYARD_EXAMPLES=all TOKENYARD_POLICIES="$(PLUGIN)" $(BIN)/python -m pytest -q tests/property/test_policies.py
 
 .PHONY: coverage
 coverage: $(INSTALLED_DEV)  ## All tests with branch coverage

@@ -58,8 +58,14 @@ SHIPPED = {
     "continuum-share": "tokenyard.policies.continuum.policy:continuum_share",
     "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",
     "fair-share": "tokenyard.policies.fair:FairShare",
+    "fastserve": "tokenyard.policies.baselines:FastServe",
     "least-computed": "tokenyard.policies.simple:LeastComputed",
+    "noisy-sjf": "tokenyard.policies.baselines:NoisySJF",
+    "orca": "tokenyard.policies.baselines:Orca",
+    "sarathi": "tokenyard.policies.baselines:Sarathi",
     "shortest-remaining": "tokenyard.policies.simple:ShortestRemaining",
+    "vllm-v0": "tokenyard.policies.baselines:PrefillFirst",
+    "vtc": "tokenyard.policies.baselines:VTC",
 }
 """Ours that are loaded when named: written as entry points are, which other packages register theirs by."""
 
@@ -70,7 +76,6 @@ _CALLED_ELSEWHERE = {
     "sjf": "shortest-remaining",
     "srpt": "shortest-remaining",
     "srtf": "shortest-remaining",
-    "vtc": "fair-share",
 }
 """What papers call them."""
 
@@ -358,11 +363,11 @@ class Reason(StrEnum):
     )
     POLICY_REFUSED = ReasonEntry(
         "policy_refused",
-        "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
+        "The scheduling policy held it back; its own word for that stands beside the reason (`detail`).",
         Family.ORDER,
         "What the policy asks for: its `detail` says what it waits for.",
         ends=OutcomeKind.STOPPED,
-        note="Only policies that override `Policy.admits` say it; vLLM's never do.",
+        note="Only plug-ins say it: `Policy.admits`, limits of your own, and `StepLimits`; vLLM's policies never do.",
     )
     CONNECTOR_UNDECIDED = ReasonEntry(
         "connector_undecided",

@@ -362,4 +362,4 @@ def test_steps_larger_than_the_trace_has_follow_the_model(tmp_path: Path) -> Non
     for name in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
         assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=0.05)
     assert told["fit"]["terms_of"] == "llama-3.1-8b on h100"
-    assert any("steps larger than the trace has" in note for note in told["variants"][0]["notes"])
+    assert any("steps larger than those fitted" in note for note in told["variants"][0]["notes"])

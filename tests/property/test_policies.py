@@ -1,4 +1,5 @@
-"""Every shipped policy, or yours, under any order of arrivals, steps, waits and aborts, in pools nearly too small.
+"""Every shipped policy, every mechanism of examples/, or yours, under any order of arrivals, steps, waits and aborts,
+in pools nearly too small.
 
 After each step the scheduler's invariants hold, a job has one pin at most, and nothing waits beside an idle engine. In
 the end everything drains, pins expire, and every block is free.
@@ -9,6 +10,8 @@ the end everything drains, pins expire, and every block is free.
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,7 +30,9 @@ from tokenyard.vocabulary import SHIPPED
 JOBS = ("a", "b", "c", "d")
 FOREVER = 1e6
 YOURS = os.environ.get("TOKENYARD_POLICIES")
-POLICIES = YOURS.split(",") if YOURS else [*SHIPPED, "keep-forever", "keep-forever-yielding"]
+MECHANISMS = Path(__file__).parents[2] / "examples" / "mechanisms.py"
+EXAMPLES = [f"{MECHANISMS}:{name}" for name in re.findall(r"(?m)^class (\w+)\(Policy\)", MECHANISMS.read_text())]
+POLICIES = YOURS.split(",") if YOURS else [*SHIPPED, *EXAMPLES, "keep-forever", "keep-forever-yielding"]
 
 
 class _KeepForever:

@@ -45,7 +45,7 @@ def _without(python: Path) -> str | None:
     if not python.exists():
         return f"no {python}: scripts/vllm_env.sh builds it"
     if "installed" in INTERPRETERS and not decides_alike(installed_version()):
-        return f"no profile decides as vLLM {installed_version()}: FastScheduler says so, and differs"
+        return f"no profile decides as vLLM {installed_version()}: FastScheduler refuses it"
     asked = subprocess.run([python, "-c", "import xxhash, torch"], capture_output=True, text=True, check=False)
     return f"{python}: {asked.stderr.splitlines()[-1]}" if asked.returncode else None
 

@@ -3,6 +3,7 @@
     a request waits      the tier holds the blocks after its local hit: promise them, load them once it has memory
     a request ends       what the tier lacks of its cached blocks is stored; they stay on the GPU until that is done
     a block is evicted   (``store_on="eviction"``) it is stored instead, in the step that gives it away
+    a request is preempted   (``store_on="preemption"``) its blocks alone are stored, in that step: it is swapped out
 
 What can be stored is what the GPU's prefix cache can find: full blocks whose content is known to be good.
 """
@@ -24,7 +25,7 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError
 
-STORE_ON = ("finish", "eviction")
+STORE_ON = ("finish", "eviction", "preemption")
 
 
 def require_one_full_group(cache: CacheConfig) -> None:
@@ -146,6 +147,17 @@ class TieredConnector(KVConnector):
         self.being_written[job] = hashes
         self._stores.append(Store(job, request.request_id, tuple(sources), tuple(targets)))
         return True, None
+
+    def request_preempted(self, request: Request, blocks: Blocks) -> None:
+        if self._store_on != "preemption":
+            return
+        assert self._pool is not None
+        for block in blocks[0]:
+            known = self._pool.hash_of[block]
+            if known is None:
+                break
+            (block_hash,) = digests([known])
+            self._save(block_hash, block)
 
     def _is_doubtful(self, request: Request) -> bool:
         """Its blocks wait for its load; or it left before it was known whether the loads of its step succeeded."""

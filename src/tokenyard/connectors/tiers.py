@@ -229,13 +229,22 @@ class ARC:
         self.target = 0.0
 
 
-def make_eviction_policy(name: str, capacity: int) -> EvictionPolicy:
-    """``lru`` or ``arc``, as vLLM's ``eviction_policy`` names them; ConfigError for anything else."""
-    if name == "lru":
+EvictionChoice = str | Callable[[int], EvictionPolicy]
+"""``lru`` or ``arc``, as vLLM's ``eviction_policy`` names them, or what makes one for a number of blocks."""
+
+
+def make_eviction_policy(choice: EvictionChoice, capacity: int) -> EvictionPolicy:
+    """The order of a tier of so many blocks; ConfigError for what makes none."""
+    if choice == "lru":
         return LRU()
-    if name == "arc":
+    if choice == "arc":
         return ARC(capacity)
-    raise ConfigError("eviction_policy", name, "use lru or arc")
+    methods = ("add", "touch", "evict", "discard", "clear")
+    made = choice(capacity) if callable(choice) else None
+    if all(callable(getattr(made, each, None)) for each in methods):
+        return made  # type: ignore[return-value]  # it has the methods
+    fix = f"use lru or arc, or a class that takes a number of blocks and has {', '.join(methods)}"
+    raise ConfigError("eviction_policy", choice, fix)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -260,7 +269,7 @@ class _Entry:
 class CPUTier:
     """A pool of blocks in CPU memory, numbered from 0."""
 
-    def __init__(self, num_blocks: int, eviction_policy: str = "lru", *, events: bool = False) -> None:
+    def __init__(self, num_blocks: int, eviction_policy: EvictionChoice = "lru", *, events: bool = False) -> None:
         """``events`` records what enters and leaves. ConfigError if a setting cannot work."""
         require_int("num_cpu_blocks", num_blocks, 1, MAX_COUNT)
         self.num_blocks = num_blocks

@@ -60,12 +60,16 @@ class ReleaseFacts:
 
     steps_in_flight_hold_windows: bool = False
     """The plan counts the tokens of all steps in flight to what a window keeps."""
+    windows_plus_themselves: bool = False
+    """Cohere's windows are one token longer than their number, as they were trained."""
     mamba_keeps_all_states: bool = True
     """With prefix caching the state after every block is kept, not that at the end of a step."""
     latent_pages_align: bool = False
     """Beside states the blocks of latent attention are multiples of 128 tokens."""
-    states_within_prefill: bool = False
-    """Kernels can hand out states in the middle of a prefill, which take blocks of their own."""
+    mamba2_states_within_prefill: bool = False
+    """Mamba 2's kernels can hand out states in the middle of a prefill, which take blocks of their own."""
+    delta_states_within_prefill: bool = False
+    """Those of gated delta rules as well."""
     images_split_backends_on_blackwell: bool = False
     """Where images attend both ways, a Blackwell GPU takes another kernel for them than for text."""
     plan_reserves_null_block: bool = False
@@ -89,7 +93,7 @@ class ReleaseFacts:
 FACTS_SINCE: dict[str, dict[str, Any]] = {
     "0.24": {"has_bamba": False},
     "0.25": {"front_ends_rotate": True, "starcoder2_takes_adapters": True},
-    "0.26": {"steps_in_flight_hold_windows": True, "mamba_keeps_all_states": False},
+    "0.26": {"steps_in_flight_hold_windows": True},
     "0.27": {"encoder_thresholds_are_checked": True, "latent_pages_align": True, "front_ends_count_own": True},
     "0.28": {
         "hybrid_models_cache_prefixes": True,
@@ -100,17 +104,22 @@ FACTS_SINCE: dict[str, dict[str, Any]] = {
         "media_device_is_checked": True,
         "has_bitsandbytes": False,
         "graphs_to_1024_on_blackwell": True,
+        "mamba_keeps_all_states": False,
     },
-    "0.29": {"plan_reserves_null_block": True, "graphs_of_decodes_with_drafts": True},
+    "0.29": {
+        "plan_reserves_null_block": True,
+        "graphs_of_decodes_with_drafts": True,
+        "windows_plus_themselves": True,
+    },
     "0.30": {"yarn_counts_factor": False, "images_split_backends_on_blackwell": True},
     "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True, "graphs_of_all_decodes": True},
-    "0.32": {"gpt_neox_takes_adapters": True},
+    "0.32": {"gpt_neox_takes_adapters": True, "mamba2_states_within_prefill": True},
     "0.33": {
         "all_drafts_schedule_ahead": True,
         "ray_executor_can_be_older": False,
         "kv_dtype_follows_model": True,
         "looks_for_all_kv_scales": False,
-        "states_within_prefill": True,
+        "delta_states_within_prefill": True,
         "dense_ranks_are_alone": True,
     },
 }

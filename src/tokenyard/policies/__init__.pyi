@@ -4,7 +4,14 @@
 from tokenyard.core.sched.policy import (
     PolicyContext as PolicyContext,
     AdmissionView as AdmissionView,
+)
+from tokenyard.core.sched.candidate import (
     Refused as Refused,
+    StepLimits as StepLimits,
+    StepBudget as StepBudget,
+    Candidate as Candidate,
+    AdmissionLimit as AdmissionLimit,
+    FeatureHook as FeatureHook,
 )
 from tokenyard.vocabulary import known_policies as known_policies
 from tokenyard.core.sched.queues import (
@@ -27,3 +34,11 @@ from tokenyard.policies.continuum.ttl import (
     PrefillReload as PrefillReload,
 )
 from tokenyard.policies.continuum.tools import ToolReader as ToolReader
+from tokenyard.policies.baselines import (
+    Orca as Orca,
+    PrefillFirst as PrefillFirst,
+    Sarathi as Sarathi,
+    FastServe as FastServe,
+    NoisySJF as NoisySJF,
+    VTC as VTC,
+)

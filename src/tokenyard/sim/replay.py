@@ -163,6 +163,7 @@ def replay(
     policy: PolicyChoice | None = None,
     kv_transfer: ConnectorChoice | None = None,
     speculation: SimulatedSpeculation | None = None,
+    make_scheduler: Callable[..., Scheduler] | None = None,
     skip_refused: bool = False,
     on_progress: OnProgress | None = None,
     leaps: bool = True,
@@ -189,6 +190,9 @@ def replay(
 
     ``pace``: the machine is slower than ``latency`` at some moments and faster at others.
 
+    ``make_scheduler`` is called with what ``Scheduler`` takes, and returns one: a subclass, or one with ``limits`` and
+    ``hooks`` of your own.
+
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
 
@@ -201,7 +205,8 @@ def replay(
     is made, which gives the same.
     """
     check_arguments(workload, config, cache_config, latency)
-    how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
+    extent = Extent.of(warmup, until)
+    how = _How(workload, observer, policy, skip_refused, on_progress, rows, extent, progress, make_scheduler)
     clock = VirtualClock()
     if pace is not None:
         latency = paced(latency, pace, clock)
@@ -226,6 +231,7 @@ def replay_parallel(
     kv_transfer: ConnectorChoice | None = None,
     speculation: SimulatedSpeculation | None = None,
     autoscaling: Autoscaling | None = None,
+    make_scheduler: Callable[..., Scheduler] | None = None,
     skip_refused: bool = False,
     on_progress: OnProgress | None = None,
     rows: bool = False,
@@ -247,7 +253,8 @@ def replay_parallel(
     """
     check_arguments(workload, config, cache_config, latency)
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
-    how = _How(workload, observer, policy, skip_refused, on_progress, rows, Extent.of(warmup, until), progress)
+    extent = Extent.of(warmup, until)
+    how = _How(workload, observer, policy, skip_refused, on_progress, rows, extent, progress, make_scheduler)
     fleet = Fleet(data_parallel_size, steps_together, config.profile.vllm_version)
     engines = ReplaySettings(config, cache_config, latency, False, kv_transfer, speculation, fleet, router, autoscaling)
     making = _Making(how, VirtualClock(), data_parallel_size)
@@ -373,6 +380,7 @@ class _How(NamedTuple):
     rows: bool
     extent: Extent
     progress: bool
+    make_scheduler: Callable[..., Scheduler] | None = None
 
 
 class _Making:
@@ -415,7 +423,7 @@ class _Making:
                 connector, transfers = transfer.make(engines.cache, self._clock, engines.latency)
             if alone and leaps and connector is None and speculation is None:
                 blocks = self._blocks(engines, observer, policy)
-            scheduler = Scheduler(
+            scheduler = (self._how.make_scheduler or Scheduler)(
                 engines.scheduler,
                 engines.cache,
                 clock=self._clock.now,
@@ -426,6 +434,8 @@ class _Making:
                 prefill_seconds=prefill_seconds(engines.latency),
                 block_hasher=blocks,
             )
+            if not isinstance(scheduler, Scheduler):
+                raise ConfigError("make_scheduler", scheduler, "return a Scheduler made with what it is given")
             parts.append(EngineParts(scheduler, transfers))
         return EngineGroup(
             self._clock,

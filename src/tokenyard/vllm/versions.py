@@ -5,6 +5,7 @@ No other module of the package asks for a version or looks for a field that only
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from itertools import takewhile
 from typing import Any
 
 from tokenyard.core.profiles import PROFILES, nearest_version
-from tokenyard.errors import MissingExtraError
+from tokenyard.errors import ConfigError, MissingExtraError
 
 TESTED = ("0.22.1", "0.24.0", "0.27.1", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
 """Releases that the tests ran with: all with the scheduler, 0.32.0 with the whole engine."""
@@ -150,9 +151,39 @@ def session_of(request: Any) -> str | None:
 # ---- what FastScheduler has to know
 
 
+DECIDES_AS = "TOKENYARD_DECIDES_AS"
+"""Environment variable: the profile by which a vLLM is served that no profile was compared with."""
+
+
+class NotComparedWarning(UserWarning):
+    """No profile of ours was compared with this version of vLLM; the one that was asked for decides."""
+
+
 def profile_name() -> str:
-    """Which of our profiles decides as the installed vLLM, or as the version nearest to it."""
-    return nearest_version(check_version())
+    """Which of our profiles decides as the installed vLLM.
+
+    Raises ConfigError for a version that was compared with none, unless ``TOKENYARD_DECIDES_AS`` names the one to use.
+    """
+    version = check_version()
+    nearest = nearest_version(version)
+    if decides_alike(version):
+        return nearest
+    asked = os.environ.get(DECIDES_AS)
+    if asked is None:
+        fix = (
+            f"no profile was compared with it: use vLLM's own scheduler, traced (tokenyard.vllm.TracingScheduler), a "
+            f"newer Tokenyard, or set {DECIDES_AS}={nearest} to have it served as vLLM {nearest} would"
+        )
+        raise ConfigError("vllm", version, fix)
+    if asked not in PROFILES:
+        raise ConfigError(DECIDES_AS, asked, f"use one of: {', '.join(PROFILES)}")
+    warnings.warn(
+        f"FastScheduler decides as vLLM {asked} and this is {version}: "
+        "who is served when may differ from vLLM's own scheduler, what is answered does not",
+        NotComparedWarning,
+        stacklevel=2,
+    )
+    return asked
 
 
 def decides_alike(version: str) -> bool:

@@ -26,13 +26,10 @@ def _name(around: dict[str, Any], plan: dict[str, Any]) -> str:
 @pytest.mark.parametrize("file", FIXTURES, ids=lambda file: file.name)
 def test_groups_blocks_and_capacity_are_the_planners(file: Path) -> None:
     around, wrong = recorded(file), []
-    is_old = around["versions"]["vllm"].startswith("0.22")
     for case in around["plans"]:
-        # Command-R7B's window holds one token more than vLLM 0.22 takes it for; later versions count as we do.
-        short = is_old and MODELS[case["model"]].architecture == "Cohere2ForCausalLM"
         for said in case["plans"]:
             ours = our_plan(MODELS[case["model"]], case, around, said["available_bytes"])
-            theirs = their_plan(said, longer_window=int(short))
+            theirs = their_plan(said)
             if ours != theirs:
                 wrong.append(f"{_name(around, case)}: {ours}, vLLM says {theirs}")
     assert around["plans"]

@@ -102,8 +102,8 @@ def test_time_in_larger_steps_is_counted_and_named() -> None:
     watched.step_seconds(shape(9, 10))
     watched.step_seconds(shape(2, 10, 300))
     assert watch.doubt(None) == (
-        "10% of the time is spent in steps larger than the trace has (up to 300 prompt tokens in one, the trace has at"
-        " most 100; up to 9 decodes in one, the trace has at most 4): their durations are extrapolated from smaller"
-        " ones"
+        "10% of the time is spent in steps larger than those fitted (up to 300 prompt tokens in one, those fitted have"
+        " at most 100; up to 9 decodes in one, those fitted have at most 4): their durations are extrapolated from"
+        " smaller ones"
     )
     assert "those of the model of an H100, scaled" in str(watch.doubt("an H100"))

@@ -308,3 +308,32 @@ def test_a_grammar_sees_the_tokens_so_far() -> None:
 
 def test_only_requests_of_the_border_are_hashed_so() -> None:
     assert issubclass(FastRequest, Request)
+
+
+# ---- versions
+
+
+def test_a_version_that_was_never_compared_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(versions.DECIDES_AS, raising=False)
+    monkeypatch.setattr(versions, "installed_version", lambda: "0.34.0")
+    with (
+        pytest.warns(versions.UntestedVersionWarning),
+        pytest.raises(ConfigError, match=r"vllm = '0\.34\.0'") as refused,
+    ):
+        versions.profile_name()
+    assert f"{versions.DECIDES_AS}=0.33" in str(refused.value)
+
+
+def test_the_profile_of_a_version_that_was_never_compared_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "check_version", lambda: "0.34.0")
+    monkeypatch.setenv(versions.DECIDES_AS, "0.32")
+    with pytest.warns(versions.NotComparedWarning, match=r"decides as vLLM 0\.32 and this is 0\.34\.0"):
+        assert versions.profile_name() == "0.32"
+    monkeypatch.setenv(versions.DECIDES_AS, "0.99")
+    with pytest.raises(ConfigError, match=versions.DECIDES_AS):
+        versions.profile_name()
+
+
+def test_a_patch_release_is_served_by_its_minor_versions_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "check_version", lambda: "0.27.9")
+    assert versions.profile_name() == "0.27"

@@ -122,7 +122,7 @@ export const REASONS = {
     "holds": true
   },
   "policy_refused": {
-    "meaning": "The scheduling policy would not admit it; its own word for that stands beside the reason (`detail`).",
+    "meaning": "The scheduling policy held it back; its own word for that stands beside the reason (`detail`).",
     "family": "order",
     "countedIn": null,
     "holds": true

@@ -29,7 +29,7 @@ from tokenyard.core.kv.allocation import (
     NewBlocks,
     PrefixCacheStats,
 )
-from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, append_freed, unhashed_first
+from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool, PutBack, append_freed, unhashed_first
 from tokenyard.core.kv.coordinator import (
     ComputedBlocks,
     Coordinator,
@@ -60,18 +60,20 @@ class KVCacheManager:
         hashes_look_ahead: bool = False,
         in_flight: Callable[[Request], int] | None = None,
         hasher: RequestHasher | None = None,
+        put_back: PutBack | None = None,
     ) -> None:
         """``hashes_look_ahead``: hashes of blocks cover the token behind them. ``in_flight`` says how many tokens of a
         request are computed by steps whose output has not been taken in, where windows have to know. ``hasher`` hashes
         blocks in place of our own, in the unit of :func:`~tokenyard.core.kv.hybrid_coordinator.hash_block_size`; one
-        that says ``gives_numbers`` gives consecutive numbers.
+        that says ``gives_numbers`` gives consecutive numbers. ``put_back`` gives freed blocks other places than
+        vLLM.
         """
         self.config = config
         self.table = table
         self.max_model_len = limits.max_model_len
         self.enable_caching = config.enable_prefix_caching
         first = profile.unhashed_blocks_first if self.enable_caching else profile.uncached_blocks_first
-        put_back = unhashed_first if first else append_freed
+        put_back = put_back or (unhashed_first if first else append_freed)
         numbered = getattr(hasher, "gives_numbers", False)
         self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back, numbered=numbered)
         make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
@@ -98,6 +100,8 @@ class KVCacheManager:
             self.pool.subscribe(self.events)
         self.new_blocks = NewBlocks(len(config.groups))
         """What requests got in this step."""
+        self.kept: dict[str, list[int]] = {}
+        """Id of a preempted request -> its first blocks, which were not freed; in the order of the preemptions."""
 
     def _make_coordinator(
         self,
@@ -268,6 +272,8 @@ class KVCacheManager:
             self.coordinator.open(request.slot, hits.blocks, known)
             if num_external_computed_tokens:
                 self.coordinator.allocate_external(request.slot, known)
+            if self.kept:
+                self._let_go(request.request_id)
         self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
         held = self.coordinator.held(request.slot)
         self.new_blocks.add(request.slot, held)
@@ -432,6 +438,46 @@ class KVCacheManager:
             self.coordinator.free(slot)
             self.new_blocks.drop(slot)
             self.table.release(request)
+        if self.kept:
+            self._let_go(request.request_id)
+
+    # ---- what stays of a preempted request: a further reference to its first blocks, which a lookup finds again
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a part of a preempted request can stay."""
+        return self._single is not None and self.enable_caching
+
+    def free_tail(self, request: Request, num_tokens: int) -> None:
+        """Free a preempted request, but for its first cached blocks within ``num_tokens``."""
+        assert self._single is not None
+        size = self._single.group.block_size
+        kept: list[int] = []
+        for block in self._single.group.held[request.slot][: min(num_tokens, request.num_computed_tokens) // size]:
+            if self.pool.hash_of[block] is None:
+                break
+            kept.append(block)
+        self.pool.touch(kept)
+        self.free(request)
+        if kept:
+            self.kept[request.request_id] = kept
+
+    def give_up_kept(self, asking: Request) -> bool:
+        """Free what is kept of the request preempted last, but not of the one that asks; False if there is none."""
+        last = next((each for each in reversed(self.kept) if each != asking.request_id), None)
+        if last is not None:
+            self._let_go(last)
+        return last is not None
+
+    def give_up_all_kept(self) -> None:
+        """Free all that is kept of preempted requests."""
+        for request_id in list(self.kept):
+            self._let_go(request_id)
+
+    def _let_go(self, request_id: str) -> None:
+        blocks = self.kept.pop(request_id, None)
+        if blocks:
+            self.pool.release(reversed(blocks))
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; refused (False) while blocks are in use."""
@@ -454,7 +500,7 @@ class KVCacheManager:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if blocks, slots and counters disagree."""
-        self.pool.check_invariants(self.coordinator.holders())
+        self.pool.check_invariants([*self.coordinator.holders(), *self.kept.values()])
         self.table.check_invariants()
         num_lists = self.table.num_tenants * self.coordinator.num_groups
         assert len(self.coordinator.holders()) == num_lists, "block lists and tenants differ"

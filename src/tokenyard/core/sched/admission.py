@@ -34,6 +34,7 @@ class AdmissionPass:
         self._deadlock = deadlock
         self._waiting_queues = context.waiting_queues
         self._running = context.running
+        self._kv = context.kv
         self._limits = limits_in_order(context, lifecycle.pins)
         self._max_num_seqs = context.config.max_num_seqs
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
@@ -91,6 +92,8 @@ class AdmissionPass:
         """Whom to try after a refusal."""
         if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
             return _Next.SAME
+        if refusal.kv is not None and not len(self._running) and self._kv.give_up_kept(candidate.request):
+            return _Next.SAME
         if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
             return _Next.OTHER
         return _Next.NONE
@@ -114,6 +117,10 @@ class AdmissionPass:
         paused = 0 if self._sessions is None else self._sessions.num_waiting
         if len(self._running.requests) + paused >= self._max_num_seqs:
             return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
+        limits = budget.limits
+        if limits is not None and limits.seats is not None and len(self._running.requests) >= limits.seats:
+            stopped = Outcome(OutcomeKind.STOPPED, Reason.POLICY_REFUSED, None, waiting, budget_left=budget.tokens)
+            return stopped._replace(detail=limits.detail)
         return None
 
     def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:

@@ -6,7 +6,8 @@ from tokenyard.core.config import SchedulerConfig
 from tokenyard.core.kv.allocation import Blocks, KVLimit, KVShortage
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.candidate import Candidate, Limit, StepBudget
+from tokenyard.core.sched.calls import asked
+from tokenyard.core.sched.candidate import AdmissionLimit, Candidate, Limit, Refused, StepBudget
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.features.ahead import LateOutputs
 from tokenyard.core.sched.features.encoder import EncoderInputs
@@ -17,6 +18,7 @@ from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outcomes import BLOCKED_REASONS, KV_REASONS, Outcome, OutcomeKind, Reason
 from tokenyard.core.sched.policy import AdmissionView
 from tokenyard.core.sched.queues import WaitingQueues
+from tokenyard.errors import ConfigError, PolicyError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The limits of the admission pass: small objects with one question each, asked in vLLM's order.
@@ -290,11 +292,53 @@ class MemoryLimit:
 # Which limits a scheduler has, and in which order it asks them.
 
 
+class CheckedLimit:
+    """A limit of a plug-in, whose answer is checked."""
+
+    def __init__(self, limit: AdmissionLimit) -> None:
+        if not callable(getattr(limit, "ask", None)):
+            raise ConfigError("limits", limit, "give objects with ask(candidate, budget, room)")
+        self._limit = limit
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        before = candidate.num_new_tokens
+        answer = asked(PolicyError, self._limit, "ask", self._limit.ask, candidate, budget, room)
+        refused = isinstance(answer, Refused) and answer.is_sound
+        if not refused and answer is not None and not isinstance(answer, Outcome):
+            problem = f'returned {shown(answer)}: return None, or Refused("a word of your own")'
+            raise PolicyError(self._limit, "ask", problem)
+        if not min(before, 1) <= candidate.num_new_tokens <= before:
+            problem = f"left {candidate.num_new_tokens} of {before} tokens: lower num_new_tokens, to 1 at least"
+            raise PolicyError(self._limit, "ask", problem)
+        if candidate.is_padded and candidate.num_new_tokens < before:
+            # What was cut off are drafts, and they come whole or not at all.
+            candidate.num_new_tokens, candidate.is_padded = 1, False
+        return candidate.refused(answer, budget, room) if isinstance(answer, Refused) else answer
+
+
+class PrefillShareLimit:
+    """How many of its tokens may be computed beside the other prompts of this step, if the policy bounds that?"""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._chunked = config.enable_chunked_prefill
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | Refused | None:
+        left = budget.prefill_left()
+        if left is None or candidate.num_new_tokens <= left:
+            return None
+        if left and self._chunked:
+            candidate.num_new_tokens = left
+            return None
+        assert budget.limits is not None
+        return Refused(budget.limits.detail)
+
+
 class PolicyLimit:
     """Does the policy want it admitted now?"""
 
     def __init__(self, context: SchedulerContext) -> None:
         self._policy, self._kv, self._running = context.policy, context.kv, context.running
+        self._clock = context.clock
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         view = AdmissionView(
@@ -305,14 +349,10 @@ class PolicyLimit:
             budget_left=budget.tokens,
             new_tokens=candidate.num_new_tokens,
             cached_tokens=candidate.num_computed_tokens,
+            now=self._clock(),
         )
         refused = self._policy.admits(candidate.request, view)
-        if refused is None:
-            return None
-        if refused.tries_others:
-            return candidate.skipped(Reason.POLICY_REFUSED, budget)._replace(detail=refused.detail)
-        stopped = candidate.stopped(Reason.POLICY_REFUSED, budget.tokens, room, candidate.num_new_tokens)
-        return stopped._replace(detail=refused.detail)
+        return None if refused is None else candidate.refused(refused, budget, room)
 
 
 def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
@@ -330,6 +370,10 @@ def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
         limits.append(PaddedPrefillLimit(config, features.speculation.max_drafts))
     else:
         limits.append(PrefillLimit(config))
+    # Those of plug-ins stand before whatever plans for the tokens that are left.
+    if context.policy.acts_each_step:
+        limits.append(CheckedLimit(PrefillShareLimit(config)))
+    limits += map(CheckedLimit, context.limits)
     chunk: list[Limit] = []
     if features.encoder is not None:
         chunk.append(EncoderLimit(features.encoder, ends_pass=config.profile.encoder_refusal_ends_pass))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,6 +15,51 @@ from tokenyard.core.sched.scheduler_output import StepInFlight
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is left to spend in one step.
+
+
+class StepLimits(NamedTuple):
+    """Bounds of one step that a policy sets, within those of the configuration; None: it sets none.
+
+    What is held back by them has the reason ``policy_refused``, with ``detail`` beside it.
+    """
+
+    tokens: int | None = None
+    """Most tokens of the step, at least 1."""
+    seats: int | None = None
+    """No request is admitted while so many run, at least 1; those that run go on."""
+    longest_prefill: int | None = None
+    """Most tokens of one request, at least 1."""
+    prefill_tokens: int | None = None
+    """Most tokens of prompts in the step, of running and admitted requests together; from 0 on."""
+    holds: Collection[str] = ()
+    """Ids of running requests that get no token in this step, and keep their blocks."""
+    detail: str = "step_limits"
+    """A word of the policy's own; programs may go by it."""
+
+    def problem(self) -> str | None:
+        """What it should be instead; None if it is sound."""
+        least = {"tokens": 1, "seats": 1, "longest_prefill": 1, "prefill_tokens": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
+                return f"{name}: a whole number from {lowest} on, or None"
+        if not isinstance(self.detail, str) or not self.detail:
+            return "detail: a word"
+        return None
+
+
+class Refused(NamedTuple):
+    """A no of a policy or of a limit of your own: the reason ``policy_refused``, with its word beside it everywhere."""
+
+    detail: str
+    """A word of your own, for example ``decode_reserve``; programs may go by it."""
+    tries_others: bool = False
+    """Look at the request behind it in this step; else nobody further is admitted in it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """It says a word."""
+        return isinstance(self.detail, str) and bool(self.detail)
 
 
 class StepBudget(msgspec.Struct, eq=False):
@@ -41,6 +86,10 @@ class StepBudget(msgspec.Struct, eq=False):
     """LoRA adapters that take part in this step."""
     overdrawn: int = 0
     """Slots of the last request that exceed the budget: it may be used up to the last token."""
+    limits: StepLimits | None = None
+    """What the policy says of this step."""
+    decode_tokens: int = 0
+    """Tokens granted to running requests that decode; counted only where there are ``limits``."""
 
     def __post_init__(self) -> None:
         self.tokens = max(self.max_tokens - self.slots_per_request, 0)
@@ -52,6 +101,11 @@ class StepBudget(msgspec.Struct, eq=False):
         self.tokens -= tokens + self.slots_per_request * num_requests
         if self.tokens < 0:
             self.overdrawn, self.tokens = -self.tokens, 0
+
+    def prefill_left(self) -> int | None:
+        """Tokens of prompts that this step may still compute; None: as many as fit."""
+        most = None if self.limits is None else self.limits.prefill_tokens
+        return None if most is None else max(most - (self.tokens_used - self.decode_tokens), 0)
 
     def refund(self, tokens: int) -> None:
         """A request's grant of this step is rolled back."""
@@ -106,6 +160,13 @@ class Candidate:
         """It is passed over, for this reason; others are tried."""
         return Outcome(OutcomeKind.SKIPPED, reason, self.request.request_id, 1, budget_left=budget.tokens)
 
+    def refused(self, answer: Refused, budget: StepBudget, room: WaitingQueues) -> Outcome:
+        """A policy, or a limit of its own, will not have it."""
+        if answer.tries_others:
+            return self.skipped(Reason.POLICY_REFUSED, budget)._replace(detail=answer.detail)
+        stopped = self.stopped(Reason.POLICY_REFUSED, budget.tokens, room, self.num_new_tokens)
+        return stopped._replace(detail=answer.detail)
+
     def stopped(self, reason: Reason, budget_left: int, room: WaitingQueues, wanted_tokens: int) -> Outcome:
         """Admission ends with it, for this reason."""
         kind, name = OutcomeKind.STOPPED, self.request.request_id
@@ -122,6 +183,13 @@ class Limit(Protocol):
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         """None if it may go on; else why not."""
+
+
+class AdmissionLimit(Protocol):
+    """A question of your own to every request that would be admitted, asked before its memory is."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Refused | Outcome | None:
+        """None if it may go on; else why not. It may also lower ``candidate.num_new_tokens``, to 1 at least."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -99,6 +99,11 @@ class KVConnector:
         """
         return False, None
 
+    def request_preempted(self, request: Request, blocks: Blocks) -> None:
+        """A running request is about to lose these blocks, and will be admitted again: what this step's plan saves of
+        them is read before anything is written.
+        """
+
     def update_connector_output(self, output: ConnectorOutput) -> None:
         """The workers have reported."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.core.kv.block_pool import PutBack
 from tokenyard.core.kv.hashing import RequestHasher
 from tokenyard.core.kv.hybrid_coordinator import GroupLimits, hash_block_size
 from tokenyard.core.kv.manager import KVCacheManager
 from tokenyard.core.request import Request, RequestStatus
-from tokenyard.core.sched.candidate import StepHooks
+from tokenyard.core.sched.candidate import AdmissionLimit, StepHooks
 from tokenyard.core.sched.features.feature_set import Features
 from tokenyard.core.sched.features.grammars import GrammarGate
 from tokenyard.core.sched.features.sessions import PinBoard
@@ -37,6 +38,9 @@ class SchedulerContext(NamedTuple):
     hooks: StepHooks
     in_flight: StepsInFlight
     grammars: GrammarGate
+    clock: Callable[[], float]
+    limits: Sequence[AdmissionLimit]
+    """Of plug-ins."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -51,6 +55,7 @@ def make_kv_manager(
     *,
     has_connector: bool,
     hasher: RequestHasher | None = None,
+    put_back: PutBack | None = None,
 ) -> KVCacheManager:
     """The manager, over a table of its own."""
     profile = config.profile
@@ -74,6 +79,7 @@ def make_kv_manager(
         hashes_look_ahead=look_ahead,
         in_flight=in_flight.tokens_of if counts_in_flight else None,
         hasher=hasher,
+        put_back=put_back,
     )
 
 

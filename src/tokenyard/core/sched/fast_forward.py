@@ -51,7 +51,8 @@ class FastForward:
             context.kv.grows_in_steps and _has_plain_steps(context) and _stands_by(policy, "step_begins")
         )
         asked = ("next_queue", "passes_over", "free_for_waiting", "admits")
-        self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
+        stands = all(_stands_by(policy, name) for name in asked)
+        self._leaves_head = stands and not policy.reorders and not context.limits
         self._counts_lookups = not context.config.profile.lookups_count_at_admission
         self._ahead = int(context.features.placeholders is not None)
         """Steps that a request is in flight in while another is decided."""
@@ -188,6 +189,8 @@ def _frozen(column: IntArray) -> IntArray:
 def _has_plain_steps(context: SchedulerContext) -> bool:
     """Whether no feature looks into steps or changes what a decode is."""
     config = context.config
+    if len(context.hooks.step_planned) > len(context.features.hooks_with(()).step_planned):
+        return False  # one of a plug-in wants to see every step
     return not config.count_common_prefix_blocks and context.features == Features(
         placeholders=context.features.placeholders,
         late_outputs=context.features.late_outputs,

@@ -67,7 +67,12 @@ class Lifecycle:
 
     def preempt(self, request: Request) -> None:
         """Take everything from a request that has just left the running list; it will be computed again."""
-        self._kv.free(request)
+        if self._features.transfers is not None:
+            self._features.transfers.preempted(request)
+        if self._policy.keeps_some and self._kv.can_keep:
+            self._kv.free_tail(request, self._policy.keeps_tokens(request))
+        else:
+            self._kv.free(request)
         self._free_encoder_outputs(request)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0

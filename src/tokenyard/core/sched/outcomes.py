@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     """For ``kv_*``: blocks that the smallest waiting request needs (hits counted for the head only), beside
     ``kv.needed``."""
     detail: str | None = None
-    """For ``policy_refused``: the policy's own word."""
+    """For ``policy_refused``: the word of the policy, or of its limit."""
 
 
 BLOCKED_REASONS = {

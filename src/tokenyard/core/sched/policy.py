@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
 
@@ -10,9 +10,12 @@ import numpy as np
 
 from tokenyard.core.basics import check_hook_names
 from tokenyard.core.kv.allocation import KVShortage
-from tokenyard.core.request import Request
+from tokenyard.core.kv.block_pool import FreeQueue, HashOf
+from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.calls import asked
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook, Refused, StepLimits
 from tokenyard.core.sched.features.sessions import PinBoard
+from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outcomes import Outcome
 from tokenyard.core.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown
@@ -41,6 +44,8 @@ class PolicyContext(NamedTuple):
     """Tokens that the whole KV cache holds (fewer if it has several groups)."""
     prefill_seconds: Callable[[int], float] | None = None
     """How long a prompt of so many tokens takes to compute, where the host knows."""
+    state: SchedulerState | None = None
+    """What observers see, too: who runs and waits, blocks that are free; not to be changed."""
 
 
 class AdmissionView(NamedTuple):
@@ -59,15 +64,8 @@ class AdmissionView(NamedTuple):
     """Tokens of the request that it would schedule."""
     cached_tokens: int
     """Tokens of its prompt that need no computing."""
-
-
-class Refused(NamedTuple):
-    """A policy's no: the reason ``policy_refused`` everywhere, with its word beside it in traces and ``why``."""
-
-    detail: str
-    """A word of the policy's own, for example ``decode_reserve``; programs may go by it."""
-    tries_others: bool = False
-    """Look at the request behind it in this step; else nobody further is admitted in it."""
+    now: float
+    """The scheduler's clock, in seconds."""
 
 
 class Policy:
@@ -89,6 +87,12 @@ class Policy:
     """It looks at token ids or block hashes of requests: a replay need not make them for a class that says False. Each
     class speaks for itself: what its bases say of themselves is not inherited.
     """
+
+    limits: Sequence[AdmissionLimit] = ()
+    """Further questions to every request that would be admitted, asked before its memory is."""
+
+    hooks: Sequence[FeatureHook] = ()
+    """Told of requests and steps, within the scheduler: see :class:`FeatureHook`."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -121,8 +125,12 @@ class Policy:
     def request_arrived(self, now: float, request: Request) -> None:
         """A request was added."""
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
-        """Before anything is decided: time to drop pins, or to order the queue anew."""
+    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+        """Before anything is decided: time to drop pins, to order the queue anew, or to bound this step.
+
+        None: the step has what its configuration says. ``self.context.state`` says who runs and what is free.
+        """
+        return None
 
     def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
         """Whether the head of the queue may be admitted: True, or :class:`Refused` with the reason.
@@ -161,6 +169,23 @@ class Policy:
         The head is the first to be tried in the next step (under FCFS). Bound what you pass over, or it starves.
         """
         return False
+
+    def keeps_tokens(self, request: Request) -> int:
+        """How many computed tokens of a request that is preempted stay in memory, in whole cached blocks; 0: none.
+
+        Only its tail is freed then. What is kept is given up, of the request preempted last first, before another
+        request is preempted, or once no request could run otherwise. It takes prefix caching and a model with one
+        KV-cache group of full attention; elsewhere this is not asked.
+        """
+        return 0
+
+    def evicts_first(self, blocks: Sequence[int], contents: Sequence[BlockHash | None]) -> Sequence[bool]:
+        """Of blocks that lost their last holder, the end of a sequence first: which are used again before all others.
+
+        ``contents`` are the hashes that they can be found by, None where they hold nothing of use. The others are used
+        again last, in their order. A policy that overrides this replaces vLLM's rule.
+        """
+        return [content is None for content in contents]
 
 
 def looks_at_tokens(policy: Policy) -> bool:
@@ -239,6 +264,12 @@ def _installed(point: EntryPoint) -> Policy:
 # ---------------------------------------------------------------------------------------------------------------------
 # Between the scheduler and its policy: what a policy answers is checked, and whatever is wrong is said in its name.
 
+
+def _overrides(policy: Policy, method: str) -> bool:
+    """Whether the policy does something of its own there."""
+    return getattr(getattr(policy, method), "__func__", None) is not getattr(Policy, method)
+
+
 _QUEUE_METHODS = ("__len__", "__iter__", *(name for name in vars(RequestQueue) if not name.startswith("_")))
 
 
@@ -250,10 +281,14 @@ class PolicyGate:
         if not isinstance(policy, Policy):
             raise ConfigError("policy", policy, "give an object of a class derived from tokenyard.Policy")
         self.policy = policy
-        self.acts_each_step = getattr(policy.step_begins, "__func__", None) is not Policy.step_begins
+        self.acts_each_step = _overrides(policy, "step_begins")
         """It has something to do before a step is decided."""
-        self.may_refuse = getattr(policy.admits, "__func__", None) is not Policy.admits
+        self.may_refuse = _overrides(policy, "admits")
         """It may refuse a request that the limits let pass."""
+        self.keeps_some = _overrides(policy, "keeps_tokens")
+        """Of a preempted request it may keep a part."""
+        self.put_back = self._put_back if _overrides(policy, "evicts_first") else None
+        """Where freed blocks go; None: the pool's own rule."""
 
     def bind(self, context: PolicyContext) -> None:
         """Bind the policy, and see that its base class was told."""
@@ -297,14 +332,20 @@ class PolicyGate:
         """As :meth:`Policy.request_arrived`."""
         self._ask("request_arrived", self.policy.request_arrived, now, request)
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
+    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
         """As :meth:`Policy.step_begins`."""
-        self._ask("step_begins", self.policy.step_begins, now, room)
+        limits = self._ask("step_begins", self.policy.step_begins, now, room)
+        if limits is None:
+            return None
+        problem = limits.problem() if isinstance(limits, StepLimits) else "None, or StepLimits(...)"
+        if problem is not None:
+            raise self._wrong("step_begins", limits, problem)
+        return limits
 
     def admits(self, request: Request, view: AdmissionView) -> Refused | None:
         """As :meth:`Policy.admits`; None: it does."""
         answer = self._ask("admits", self.policy.admits, request, view)
-        if isinstance(answer, Refused) and isinstance(answer.detail, str) and answer.detail:
+        if isinstance(answer, Refused) and answer.is_sound:
             return answer
         if not (isinstance(answer, bool | np.bool_) and answer):
             raise self._wrong("admits", answer, 'True, or Refused("a word of your own")')
@@ -342,6 +383,24 @@ class PolicyGate:
     def passes_over(self, refusal: Outcome) -> bool:
         """As :meth:`Policy.passes_over`."""
         return self._yes_or_no("passes_over", self._ask("passes_over", self.policy.passes_over, refusal))
+
+    def keeps_tokens(self, request: Request) -> int:
+        """As :meth:`Policy.keeps_tokens`."""
+        kept = self._ask("keeps_tokens", self.policy.keeps_tokens, request)
+        if isinstance(kept, bool) or not isinstance(kept, int | np.integer) or kept < 0:
+            raise self._wrong("keeps_tokens", kept, "a number of tokens, from 0 on")
+        return int(kept)
+
+    def _put_back(self, queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prompt_tails: Collection[int]) -> None:
+        """As :meth:`Policy.evicts_first`."""
+        if not freed:
+            return
+        contents = [hash_of[block] for block in freed]
+        first = self._ask("evicts_first", self.policy.evicts_first, tuple(freed), contents)
+        if len(first) != len(freed):
+            raise self._wrong("evicts_first", first, f"{len(freed)} answers, one for each block")
+        queue.prepend_n([block for block, each in zip(freed, first, strict=True) if each])
+        queue.append_n([block for block, each in zip(freed, first, strict=True) if not each])
 
     def _ask(self, method: str, call: Callable[[*_Given], _Answer], *given: *_Given) -> _Answer:
         return asked(PolicyError, self.policy, method, call, *given)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.core.basics import IntArray, all_ones, constant, counting, total
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
-from tokenyard.core.sched.candidate import StepBudget
+from tokenyard.core.sched.candidate import StepBudget, StepLimits
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.encoder import EncoderInputs
@@ -161,12 +162,36 @@ class RunningPass:
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> RunningBatch:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes, budget.longest_prefill)
+        if budget.limits is not None:
+            rows = self._limited(rows, budget.limits, outcomes)
         done = self._grant(rows, budget, outcomes)
         self._planned.clear()
         if done < len(rows.requests):
             self._note_left_out(rows, done, budget, outcomes)
             rows.cut(done)
+        if budget.limits is not None:
+            budget.decode_tokens = int(rows.granted[~self._in_prompt(rows)].sum())
         return rows
+
+    def _in_prompt(self, rows: RunningBatch) -> npt.NDArray[np.bool_]:
+        """Rows with more than one known token to compute."""
+        return self._table.num_tokens[rows.slots] - rows.computed > 1
+
+    def _limited(self, rows: RunningBatch, limits: StepLimits, outcomes: StepOutcomes) -> RunningBatch:
+        """The rows that the policy lets run, with the tokens of prompts that it lets them have."""
+        want = rows.want.copy()
+        if limits.holds:
+            want[[request.request_id in limits.holds for request in rows.requests]] = 0
+        if limits.prefill_tokens is not None:
+            prompt = self._in_prompt(rows)
+            asked = np.where(prompt, want, 0)
+            left = limits.prefill_tokens - (asked.cumsum() - asked)
+            want = np.where(prompt, np.minimum(want, np.maximum(left, 0)), want)
+        for row in (want == 0).nonzero()[0].tolist():
+            outcomes.left_out(Reason.POLICY_REFUSED, rows.requests[row].request_id, detail=limits.detail)
+        keep = want > 0
+        requests = tuple([rows.requests[i] for i in keep.nonzero()[0].tolist()])
+        return RunningBatch(requests, rows.slots[keep], rows.computed[keep], want[keep])
 
     def _grant(self, rows: RunningBatch, budget: StepBudget, outcomes: StepOutcomes) -> int:
         """Grant leading rows their tokens; returns how many."""
@@ -291,7 +316,7 @@ class RunningPass:
         shortage = self._kv.shortage_of(
             int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
         )
-        if self._policy.free_for_running(shortage, len(self._running)):
+        if self._policy.free_for_running(shortage, len(self._running)) or self._kv.give_up_kept(request):
             return row, False
         position = self._policy.victim(self._running.requests)
         stands_before = position < self._running.requests.index(request)

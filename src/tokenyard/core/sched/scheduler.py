@@ -17,6 +17,7 @@ from tokenyard.core.kv.hashing import RequestHasher
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.answer_checks import AnswerChecks, checked_drafts
 from tokenyard.core.sched.calls import CallState, checked_call, closing_call, one_call
+from tokenyard.core.sched.candidate import AdmissionLimit, FeatureHook
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.context import SchedulerContext, check_queues, make_kv_manager
 from tokenyard.core.sched.deadlocks import STUCK_AFTER, Standstill
@@ -53,8 +54,9 @@ class Scheduler:
 
     ``clock`` gives seconds: it stamps requests and observations, and policies with rules in seconds decide by it. The
     default stands still, so such a policy needs another (``time.monotonic``). ``policy`` overrides the one named in
-    ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``log_stats`` has
-    outputs carry their requests' events (queued, scheduled, preempted).
+    ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``limits`` are asked
+    of every request that would be admitted, and ``hooks`` told of requests and steps, beside those of the policy.
+    ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
 
     A hook must not call back: what changes the scheduler raises NestedCallError within another such call. A hook that
     raises, ``KeyboardInterrupt`` and ``SystemExit`` end the call in its middle and close the scheduler: from then on
@@ -77,6 +79,8 @@ class Scheduler:
         kv_connector: KVConnector | None = None,
         prefill_seconds: Callable[[int], float] | None = None,
         block_hasher: RequestHasher | None = None,
+        limits: Sequence[AdmissionLimit] = (),
+        hooks: Sequence[FeatureHook] = (),
         log_stats: bool = False,
         debug: bool | None = None,
     ) -> None:
@@ -95,6 +99,7 @@ class Scheduler:
         """Number of the next step."""
         self._calls = CallState(watches_thread=sys.flags.dev_mode if debug is None else debug)
         self._in_flight = in_flight = StepsInFlight()
+        self._policy_gate = gate = PolicyGate(self.policy)
         self.kv = kv = make_kv_manager(
             config,
             cache_config,
@@ -102,13 +107,13 @@ class Scheduler:
             in_flight,
             has_connector=kv_connector is not None,
             hasher=block_hasher,
+            put_back=gate.put_back,
         )
-        self._policy_gate = gate = PolicyGate(self.policy)
         self._grammars = grammars = GrammarGate()
         self._features = features = Features.of(
             config, speculative_config, kv, kv.table, kv_connector, in_flight, grammars, log_stats=log_stats
         )
-        self._hooks = features.hooks
+        self._hooks = features.hooks_with((*self.policy.hooks, *hooks))
         tokens_per_block = cache_config.tokens_per_block
         room = (
             HoldersFirstQueues(gate.new_queue, tokens_per_block, go_on=profile.pauses_spare_blocks)
@@ -118,11 +123,26 @@ class Scheduler:
         self._waiting_queues = room
         self._running = running = RunningList(config.max_num_seqs)
         context = SchedulerContext(
-            config, cache_config, kv, kv.table, gate, running, room, features, self._hooks, in_flight, grammars
+            config,
+            cache_config,
+            kv,
+            kv.table,
+            gate,
+            running,
+            room,
+            features,
+            self._hooks,
+            in_flight,
+            grammars,
+            clock,
+            (*self.policy.limits, *limits),
         )
         self._lifecycle = lifecycle = Lifecycle(context, self._queued, self._tell_finished)
         self._sessions = lifecycle.sessions
-        gate.bind(PolicyContext(lifecycle.pins, kv.num_usable_blocks * tokens_per_block, prefill_seconds))
+        self.state = ObserverView(context, lifecycle.pins)
+        """What observers are shown."""
+        kv_tokens = kv.num_usable_blocks * tokens_per_block
+        gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds, self.state))
         self.requests: Mapping[str, Request] = MappingProxyType(lifecycle.requests)
         """Every unfinished request, by id."""
         self._recovery = None if features.transfers is None else Recovery(context, lifecycle, features.transfers)
@@ -131,8 +151,6 @@ class Scheduler:
         self._planner = StepPlanner(context, lifecycle, self._update.expect_first_token)
         self._fast_forward = FastForward(context, self._update.stamp_first_tokens)
         self._standstill = Standstill(context, lifecycle, clock)
-        self.state = ObserverView(context, lifecycle.pins)
-        """What observers are shown."""
 
     @checked_call
     def attach_observer(self, observer: StepObserver | None) -> None:
@@ -212,10 +230,11 @@ class Scheduler:
         if observer is not None:
             observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
+        limits = None
         if self._policy_gate.acts_each_step:
-            self._policy_gate.step_begins(now, self._waiting_queues)
+            limits = self._policy_gate.step_begins(now, self._waiting_queues)
         outcomes = StepOutcomes()
-        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer)
+        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer, limits)
         for planned in self._hooks.step_planned:
             planned(step)
         self._in_flight.add(step)
@@ -456,6 +475,7 @@ class Scheduler:
         if reset_running_requests:
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
+            self.kv.give_up_all_kept()
         done = self._told("prefix", done=self.kv.reset_prefix_cache())
         return (self._reset_connector_cache() and done) if reset_connector else done
 

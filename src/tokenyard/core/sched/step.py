@@ -13,7 +13,7 @@ from tokenyard.core.config import PauseState
 from tokenyard.core.params import TokenIds
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.admission import AdmissionPass
-from tokenyard.core.sched.candidate import Candidate, StepBudget
+from tokenyard.core.sched.candidate import Candidate, StepBudget, StepLimits
 from tokenyard.core.sched.context import SchedulerContext
 from tokenyard.core.sched.deadlocks import AdmissionDeadlock, EncoderDeadlock
 from tokenyard.core.sched.features.grammars import grammar_rows
@@ -233,13 +233,19 @@ class StepPlanner:
         self._output_builder = OutputBuilder(context)
 
     def plan(
-        self, step: int, now: float, outcomes: StepOutcomes, pause_state: PauseState, observer: ObserverGate | None
+        self,
+        step: int,
+        now: float,
+        outcomes: StepOutcomes,
+        pause_state: PauseState,
+        observer: ObserverGate | None,
+        limits: StepLimits | None = None,
     ) -> StepInFlight:
-        """Decide step number ``step``; what it refuses is noted in ``outcomes``."""
+        """Decide step number ``step``, within the policy's ``limits``; what it refuses is noted in ``outcomes``."""
         if self._encoder_deadlock is not None:
             self._lifecycle.start_over(self._encoder_deadlock.take_victims(), now, named=True)
             self._encoder_deadlock.step_begins()
-        budget = self._new_budget(pause_state)
+        budget = self._new_budget(pause_state, limits)
         rows = self._running_pass.run(budget, outcomes)
         self._note_run(rows, budget)
         admitted = self._admit(step, budget, outcomes, now, pause_state, observer)
@@ -252,16 +258,21 @@ class StepPlanner:
             self._encoder_deadlock.step_ends(scheduled=budget.tokens_used > 0)
         return planned
 
-    def _new_budget(self, pause_state: PauseState) -> StepBudget:
+    def _new_budget(self, pause_state: PauseState, limits: StepLimits | None) -> StepBudget:
         config = self._config
+        tokens = config.max_num_batched_tokens
         longest = config.long_prefill_token_threshold
         if longest and config.profile.lone_request_prefills_whole and self._num_unfinished == 1:
             longest = 0
+        if limits is not None:
+            tokens = min(tokens, limits.tokens or tokens)
+            longest = min(longest or tokens, limits.longest_prefill) if limits.longest_prefill else longest
         return StepBudget(
-            0 if pause_state is PauseState.PAUSED_ALL else config.max_num_batched_tokens,
+            0 if pause_state is PauseState.PAUSED_ALL else tokens,
             config.max_num_encoder_input_tokens,
             longest_prefill=longest,
             slots_per_request=self._features.num_draft_slots,
+            limits=limits,
         )
 
     @property

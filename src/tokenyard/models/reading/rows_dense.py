@@ -9,9 +9,10 @@ from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Grouped, var
 BIASED = Grouped(qkv_bias="attention_bias", output_bias="attention_bias")
 
 
-def windowed(full: Grouped, window: str = "window") -> dict[str, tuple[Grouped, ...]]:
+def windowed(full: Grouped, *, plus_itself: bool = False) -> dict[str, tuple[Grouped, ...]]:
     """Layers with a window beside layers without, otherwise alike."""
-    return {"full_attention": (full,), "sliding_attention": (replace(full, window=window),)}
+    within = replace(full, window="window", window_plus_itself=plus_itself)
+    return {"full_attention": (full,), "sliding_attention": (within,)}
 
 
 ALL_WINDOWED = (("sliding_attention", "1"),)
@@ -57,7 +58,7 @@ COMMAND_R = ArchitectureRow(
     tied=True,
 )
 COMMAND_R2 = ArchitectureRow(
-    mixers=windowed(BIASED, "window + 1"),  # so many tokens before a token, and itself
+    mixers=windowed(BIASED, plus_itself=True),
     order=(("full_attention", "(i + 1) % pattern == 0"), ("sliding_attention", "1")),
     names={
         "window": "sliding_window=4096", "pattern": "sliding_window_pattern|_sliding_window_pattern|layer_switch=4"
@@ -184,7 +185,29 @@ MUSE_GLIMMER = ArchitectureRow(
     norms=4,
     harmless=("attention_bias", "qk_scale_factor"),
 )
+CHATGLM = ArchitectureRow(
+    mixers={
+        "full_attention": (
+            Grouped(
+                kv_heads="multi_query_group_num if multi_query_attention else heads",
+                head_dim="hidden // heads",
+                qkv_bias="add_bias_linear or add_qkv_bias",
+                output_bias="add_bias_linear",
+            ),
+        )
+    },
+    mlps={"": Dense(bias="add_bias_linear")},
+    other="hidden if post_layer_norm else 0",
+    names={"layers": "num_layers", "width": "ffn_hidden_size", "vocab": "padded_vocab_size"},
+    context="seq_length",
+    harmless=(
+        "attention_softmax_in_fp32", "num_hidden_layers", "original_rope", "kv_channels", "vocab_size",
+        "max_position_embeddings",
+    ),
+)  # fmt: skip
 ROWS = {
+    "ChatGLMForConditionalGeneration": CHATGLM,
+    "ChatGLMModel": CHATGLM,
     "MuseGlimmerForCausalLM": MUSE_GLIMMER,
     "HunYuanDenseV1ForCausalLM": HUNYUAN,
     "SolarForCausalLM": SOLAR,

@@ -365,11 +365,11 @@ class StepWatch:
         if share < _MUCH:
             return None
         larger = [
-            f"up to {asked:,} {what} in one, the trace has at most {seen:,}"
+            f"up to {asked:,} {what} in one, those fitted have at most {seen:,}"
             for what, asked, seen in self._reach.uncovered(self._most)
         ]
         source = "extrapolated from smaller ones" if leans_on is None else f"those of the model of {leans_on}, scaled"
         return (
-            f"{share:.0%} of the time is spent in steps larger than the trace has ({'; '.join(larger)}): their"
+            f"{share:.0%} of the time is spent in steps larger than those fitted ({'; '.join(larger)}): their"
             f" durations are {source}"
         )

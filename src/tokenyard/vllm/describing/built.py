@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -141,26 +142,33 @@ class BuiltModel:
         return {"num_blocks": result.num_blocks, "groups": groups, "tokens": tokens, "concurrency": concurrency}
 
     def _planner(self) -> Any:
-        """The planner of this version: available bytes -> (configurations, capacity of one)."""
+        """The planner of this version: available bytes -> (configurations, capacity of one).
+
+        The layout of the cache has to be resolved first since 0.29; planning has a module of its own since 0.33, which
+        is given the groups of all workers.
+        """
+        from vllm.v1.core import kv_cache_utils as utils
+
         specs = [dict(self.specs)]
+        backends = import_module("vllm.v1.attention.backends.utils")
+        if hasattr(backends, "resolve_kv_cache_layout"):
+            backends.resolve_kv_cache_layout(self.config, self._layouts(), list(self.specs.values()))
         try:
-            from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
-            from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
-            from vllm.v1.core.kv_cache_utils import get_kv_cache_capacity
+            planning = import_module("vllm.v1.core.kv_cache_planning")
         except ImportError:
-            from vllm.v1.core import kv_cache_utils as utils
+            return lambda memory: (utils.get_kv_cache_configs(self.config, specs, [memory]), self._capacity)
+        groups = planning.get_global_kv_cache_groups(self.config, specs)
+        return lambda memory: (planning.get_kv_cache_configs(self.config, specs, [memory], groups), self._capacity)
 
-            def capacity_022(result: Any) -> tuple[int, float]:
-                concurrency = utils.get_max_concurrency_for_kv_cache_config(self.config, result)
-                return int(concurrency * self.config.model_config.max_model_len), concurrency
+    def _capacity(self, result: Any) -> tuple[int, float]:
+        """Tokens that a configuration holds, and requests of the longest length; one function gives both since 0.24."""
+        from vllm.v1.core import kv_cache_utils as utils
 
-            return lambda memory: (utils.get_kv_cache_configs(self.config, specs, [memory]), capacity_022)
-        resolve_kv_cache_layout(self.config, self._layouts(), list(self.specs.values()))
-        groups = get_global_kv_cache_groups(self.config, specs)
-        return lambda memory: (
-            get_kv_cache_configs(self.config, specs, [memory], groups),
-            lambda result: get_kv_cache_capacity(self.config, result),
-        )
+        if hasattr(utils, "get_kv_cache_capacity"):
+            tokens, concurrency = utils.get_kv_cache_capacity(self.config, result)
+            return int(tokens), float(concurrency)
+        concurrency = float(utils.get_max_concurrency_for_kv_cache_config(self.config, result))
+        return int(concurrency * self.config.model_config.max_model_len), concurrency
 
     def _layouts(self) -> Any:
         """Layouts that all attention backends support."""

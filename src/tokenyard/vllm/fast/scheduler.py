@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
@@ -37,10 +36,6 @@ from tokenyard.vllm.fast.tracing import CoreClock, attach_trace
 logger = logging.getLogger(__name__)
 
 
-class NotComparedWarning(UserWarning):
-    """Decisions may differ from those of the installed vLLM's own scheduler."""
-
-
 class _Flight(NamedTuple):
     """A step whose output vLLM has not brought back."""
 
@@ -66,7 +61,6 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         log_stats: bool = False,
     ) -> None:
         """As vLLM's own; ConfigError, which ends the engine, for options that are not served."""
-        _warn_of_version()
         room = self.encoder_room(vllm_config, mm_registry)
         settings = translated_settings(vllm_config, kv_cache_config, room, hash_block_size)
         self.vllm_config = vllm_config
@@ -315,17 +309,6 @@ class AsyncFastScheduler(FastScheduler):
 def _hashes(cache: Any, vllm_config: Any) -> VllmHashes:
     ahead = getattr(vllm_config, "num_hash_lookahead_tokens", 0)
     return VllmHashes(hash_block_size(cache), ahead)
-
-
-def _warn_of_version() -> None:
-    version = versions.check_version()
-    if not versions.decides_alike(version):
-        warnings.warn(
-            f"FastScheduler decides as vLLM {versions.profile_name()} and this is {version}: "
-            "who is served when may differ from vLLM's own scheduler, what is answered does not",
-            NotComparedWarning,
-            stacklevel=3,
-        )
 
 
 def _error_output(theirs: Any, message: str) -> Any:

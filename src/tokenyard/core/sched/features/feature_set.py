@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.manager import KVCacheManager
-from tokenyard.core.sched.candidate import StepHooks
+from tokenyard.core.sched.candidate import FeatureHook, StepHooks
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.ahead import DecodeRound, LateOutputs, Placeholders, ResetOutputs, Speculation
 from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInputs
@@ -18,6 +19,7 @@ from tokenyard.core.sched.outputs import RequestEvents
 from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings, has_cross_attention, splits_at_blocks
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
+from tokenyard.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,13 @@ class Features:
     num_lookahead_tokens: int = 0
     """KV slots kept beyond the scheduled tokens."""
 
-    @property
-    def hooks(self) -> StepHooks:
-        """Their parts in the life of requests and steps: metadata first, then what counts tokens, then events."""
+    def hooks_with(self, further: Sequence[FeatureHook]) -> StepHooks:
+        """Their parts in the life of requests and steps: metadata first, then what counts tokens, then events, and last
+        the ``further`` ones of plug-ins.
+        """
+        for each in further:
+            if not isinstance(each, FeatureHook):
+                raise ConfigError("hooks", each, "give objects of classes derived from tokenyard.core.FeatureHook")
         ordered = (
             self.transfers,
             self.placeholders,
@@ -63,7 +69,7 @@ class Features:
             self.routing,
             self.events,
         )
-        return StepHooks([each for each in ordered if each is not None])
+        return StepHooks([*[each for each in ordered if each is not None], *further])
 
     @classmethod
     def of(

@@ -81,6 +81,10 @@ class Transfers(FeatureHook):
         """The request has got these blocks, and external tokens belong into some of them."""
         self.ask("update_state_after_alloc", self.connector.update_state_after_alloc, request, blocks, num_external)
 
+    def preempted(self, request: Request) -> None:
+        """The request is about to lose its blocks."""
+        self.ask("request_preempted", self.connector.request_preempted, request, self._kv.get_block_ids(request))
+
     def take_stats(self) -> PrefixCacheStats:
         """Hits since the last call."""
         stats, self.stats = self.stats, PrefixCacheStats()
