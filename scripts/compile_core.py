@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
@@ -40,15 +41,19 @@ def missing() -> str | None:
     return None if shutil.which(compiler) else f"a C compiler ({compiler})"
 
 
-def compile_core(package: Path = PACKAGE, folder: Path | None = None) -> Path:
-    """Compile the modules of ``package`` into ``folder``, which is emptied, or its own one; returns that."""
+def compile_core(package: Path = PACKAGE, folder: Path | None = None, *, flags: Sequence[str] = OPTIMIZED) -> Path:
+    """Compile the modules of ``package`` into ``folder``, which is emptied, or its own one; returns that.
+
+    ``flags`` are the C compiler's: without its optimisations it takes half the time, for the same decisions.
+    """
     sys.path.insert(0, str(package.parent))
     compiled = import_module("tokenyard.compiled")
     folder = folder or package / "_compiled"
+    sysconfig.get_config_vars()  # read before the threads ask: a second one would find them half read
     shutil.rmtree(folder, ignore_errors=True)
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as at_once:
         text = _with_types(package, Path(scratch), compiled.MODULES)
-        list(at_once.map(lambda module: _compile(text, module, folder), compiled.MODULES))
+        list(at_once.map(lambda module: _compile(text, module, folder, flags), compiled.MODULES))
     (folder / compiled.MADE_FROM).write_text(compiled.checksums(package), encoding="utf-8")
     return folder
 
@@ -70,14 +75,14 @@ def _with_types(package: Path, scratch: Path, modules: tuple[str, ...]) -> Path:
     return copy
 
 
-def _compile(copy: Path, module: str, folder: Path) -> None:
+def _compile(copy: Path, module: str, folder: Path, flags: Sequence[str]) -> None:
     source = copy / f"{module}.py"
     into = folder / (module + sysconfig.get_config_vars()["EXT_SUFFIX"])
     into.parent.mkdir(parents=True, exist_ok=True)
     c, o = source.with_suffix(".c"), source.with_suffix(".o")
     include = f"-I{sysconfig.get_path('include')}"
     _call(sys.executable, *CYTHON, "-I", str(copy.parent), "-o", str(c), str(source))
-    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), *OPTIMIZED, include, "-c", str(c), "-o", str(o))
+    _call(*_flags("CC"), *_flags("CFLAGS"), *_flags("CCSHARED"), *flags, include, "-c", str(c), "-o", str(o))
     _call(*_flags("LDSHARED"), str(o), "-o", str(into))
 
 

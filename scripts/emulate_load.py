@@ -1,102 +1,198 @@
 """What an emulated server costs: processor time per request and per streamed token, memory per open stream; and that
 nothing is lost or held when clients leave.
 
-    .venv/bin/python scripts/emulate_load.py [--requests 2000] [--streams 2000] [--leaving 2000]
+    .venv/bin/python scripts/emulate_load.py [--requests 2000] [--streams 2000] [--leaving 2000] [--answer 100]
 
-Clients are processes of their own; what is printed is the processor time of the server alone, so that a busy machine
-does not distort it.
+Clients are a process of their own, with no more HTTP than they need; what is printed is the processor time of the
+server alone, so that a busy machine does not distort it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import random
 import resource
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import httpx
 import uvicorn
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.listening import raise_limit, server_config
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 1024 --max-model-len 2048"
 _AT_ONCE = 1000
 """Requests under way: the more, the larger are steps, and the less does each of their tokens cost."""
+_PROMPT = 50
+"""Tokens of a prompt."""
+
+
+class Wanted(NamedTuple):
+    """What clients ask."""
+
+    number: int
+    fields: dict[str, Any]
+    at_once: int = _AT_ONCE
+    leaving: float = 0.0
+    """Share of them that leaves before the end."""
 
 
 @contextmanager
-def served(speed: float) -> Iterator[tuple[Emulation, str]]:
-    """A server in a thread of this process."""
+def served(speed: float) -> Iterator[tuple[Emulation, int]]:
+    """A server in a thread of this process, and its port."""
     deployment = Deployment(LINE, gpu="h100")
     with closing(emulate(deployment, EmulateSettings(speed=speed))) as emulation:
         app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         listener = bound("127.0.0.1", 0)
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", access_log=False, backlog=4096, timeout_keep_alive=900)
-        )
+        server = uvicorn.Server(server_config(app))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.05)
-        yield emulation, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield emulation, listener.getsockname()[1]
         server.should_exit = True
         thread.join()
 
 
-def ask(url: str, number: int, fields: dict[str, Any], at_once: int, leaving: float, answers: Any) -> None:
-    """Send so many requests; tell answers, tokens, and clients that left."""
-    chance = random.Random(5)
+# ---------------------------------------------------------------------------------------------------------------------
+# Clients: connections that ask one request after the other.
+
+
+class Clients:
+    """Asks what is wanted; how it went stands in ``counts``."""
+
+    def __init__(self, port: int, wanted: Wanted) -> None:
+        self.wanted, self.port, self.counts = wanted, port, Counter[str]()
+        self.done = asyncio.Event()
+        self._chance, self._begun, self._ended = random.Random(5), 0, 0
+
+    async def run(self) -> dict[str, int]:
+        """Until all have been answered, or have left."""
+        for _ in range(min(self.wanted.at_once, self.wanted.number)):
+            await self.connect()
+        await self.done.wait()
+        return dict(self.counts)
+
+    async def connect(self) -> None:
+        """One more connection."""
+        await asyncio.get_running_loop().create_connection(lambda: _Connection(self), "127.0.0.1", self.port)
+
+    def next_request(self) -> tuple[bytes, int | None] | None:
+        """A request, and after how many pieces of its answer its client leaves (-1: at once); None: no more."""
+        if self._begun == self.wanted.number:
+            return None
+        self._begun += 1
+        body = {"prompt": [1000 + self._begun % 7, *range(2000, 1999 + _PROMPT)], "ignore_eos": True}
+        content = json.dumps(body | self.wanted.fields).encode()
+        head = f"Host: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        leaves = self._chance.random() < self.wanted.leaving
+        request = b"POST /v1/completions HTTP/1.1\r\n" + head.encode() + content
+        return request, self._chance.randint(-1, 5) if leaves else None
+
+    def ended(self, how: str) -> None:
+        """One has."""
+        self.counts[how] += 1
+        self._ended += 1
+        if self._ended == self.wanted.number:
+            self.done.set()
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, clients: Clients) -> None:
+        self._clients, self._left = clients, False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._ask()
+
+    def _ask(self) -> None:
+        asked = self._clients.next_request()
+        if asked is None:
+            self._left = True
+            self._transport.close()
+            return
+        content, self._leaves_after = asked
+        self._tail, self._chunks, self._is_bad = b"", 0, False
+        self._length: int | None = None
+        self._transport.write(content)
+        if self._leaves_after == -1:
+            self._leave()
+
+    def data_received(self, data: bytes) -> None:
+        self._is_bad |= data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 200")
+        chunks = (self._tail[-6:] + data).count(b"data: {")
+        self._chunks += chunks
+        self._clients.counts["chunks"] += chunks
+        self._tail += data
+        if self._leaves_after is not None and self._chunks > self._leaves_after:
+            self._leave()
+        elif self._is_over():
+            self._clients.ended("refused" if self._is_bad else "answered")
+            self._ask()
+
+    def _leave(self) -> None:
+        self._left = True
+        self._transport.close() if self._leaves_after == -1 else self._transport.abort()
+        self._clients.ended("left")
+        self._again = asyncio.ensure_future(self._clients.connect())
+
+    def _is_over(self) -> bool:
+        head, found, body = self._tail.partition(b"\r\n\r\n")
+        if self._length is None and found:
+            for line in head.lower().split(b"\r\n"):
+                if line.startswith(b"content-length:"):
+                    self._length = int(line[15:])
+            if self._length is None:
+                self._length = -1
+        if self._length is None:
+            return False
+        if self._length >= 0:
+            return len(body) >= self._length
+        self._tail = self._tail[-100:] if len(self._tail) > 2000 else self._tail
+        return self._tail.endswith(b"\r\n0\r\n\r\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._left:
+            self._clients.ended("lost")
+
+
+def ask(port: int, wanted: Wanted, answers: Any) -> None:
+    """In a process of its own: tell how many were answered, refused, lost, and left."""
 
     async def run() -> None:
-        limits, turns = httpx.Limits(max_connections=at_once), asyncio.Semaphore(at_once)
-        counts = {"answered": 0, "chunks": 0, "left": 0}
-        async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
+        answers.put(await Clients(port, wanted).run())
 
-            async def one(i: int) -> None:
-                body = {"prompt": [1000 + i % 7, *range(2000, 2050)], "ignore_eos": True, **fields}
-                last = chance.randint(0, 40) if chance.random() < leaving else None
-                async with turns:
-                    if not fields.get("stream"):
-                        (await http.post("/v1/completions", json=body)).raise_for_status()
-                        counts["answered"] += 1
-                        return
-                    chunks = 0
-                    async with http.stream("POST", "/v1/completions", json=body) as answer:
-                        async for line in answer.aiter_lines():
-                            chunks += line.startswith("data: {")
-                            if last is not None and chunks > last:
-                                break
-                    counts["chunks"] += chunks
-                    counts["left" if last is not None else "answered"] += 1
-
-            await asyncio.gather(*(one(i) for i in range(number)))
-        answers.put(counts)
-
+    raise_limit()
     asyncio.run(run())
 
 
-def asked(
-    url: str, number: int, fields: dict[str, Any], *, at_once: int = _AT_ONCE, leaving: float = 0.0
-) -> dict[str, Any]:
+def asked(port: int, wanted: Wanted) -> dict[str, Any]:
     """The counts of a client's process, and the processor seconds of this one meanwhile."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     before = time.process_time()
-    process = context.Process(target=ask, args=(url, number, fields, at_once, leaving, answers))
+    process = context.Process(target=ask, args=(port, wanted, answers))
     process.start()
     counts: dict[str, Any] = answers.get(timeout=900)
     process.join()
-    return {**counts, "seconds": time.process_time() - before}
+    return {
+        **Counter(answered=0, left=0, lost=0, refused=0, chunks=0),
+        **counts,
+        "seconds": time.process_time() - before,
+    }
 
 
 def held(emulation: Emulation) -> int:
@@ -105,31 +201,51 @@ def held(emulation: Emulation) -> int:
     return sum(each.num_total_blocks - 1 - each.num_free_blocks for each in schedulers)
 
 
+def peak_mib(*, anew: bool = False) -> float:
+    """The most memory that this process has had, since it was last counted ``anew``."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
+    return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+
+
 def main() -> int:
     """Measure, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--leaving", type=int, default=2000)
-    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--answer", type=int, default=100, help="output tokens of a request")
+    parser.add_argument("--speed", type=float, default=0.05, help="so slow that steps are full on a busy machine, too")
     flags = parser.parse_args()
-    with served(flags.speed) as (emulation, url):
-        asked(url, 50, {"max_tokens": 100})
-        told = asked(url, flags.requests, {"max_tokens": 100})
-        each = told["seconds"] / flags.requests
-        cost = f"{each * 1e3:.2f} ms of a processor each, {1 / each:,.0f} a second of a core"
-        print(f"{flags.requests:,} requests of 100 tokens: {cost}", flush=True)
-        told = asked(url, flags.requests, {"max_tokens": 100, "stream": True})
-        tokens, chunks = 100 * flags.requests, told["chunks"]
-        print(
-            f"{tokens:,} tokens streamed in {chunks:,} chunks: {tokens / told['seconds']:,.0f} tokens and "
-            f"{chunks / told['seconds']:,.0f} chunks a second of a core"
-        )
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        told = asked(url, flags.streams, {"max_tokens": 50, "stream": True}, at_once=flags.streams)
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        print(f"{flags.streams:,} streams at once: {told['answered']:,} answered, {grown:.0f} MiB more memory")
-        told = asked(url, flags.leaving, {"max_tokens": 50, "stream": True}, leaving=0.3)
+    raise_limit()
+    fields = {"max_tokens": flags.answer}
+    with served(flags.speed) as (emulation, port):
+        asked(port, Wanted(50, fields))
+        if flags.requests:
+            told = asked(port, Wanted(flags.requests, fields))
+            each = told["seconds"] / flags.requests
+            cost = f"{each * 1e3:.2f} ms of a processor each, {1 / each:,.0f} a second of a core"
+            print(f"{flags.requests:,} requests of {_PROMPT} + {flags.answer} tokens: {cost}", flush=True)
+            told = asked(port, Wanted(flags.requests, {**fields, "stream": True}))
+            tokens, chunks = flags.answer * flags.requests, told["chunks"]
+            print(
+                f"{tokens:,} tokens streamed in {chunks:,} chunks: {tokens / told['seconds']:,.0f} tokens and "
+                f"{chunks / told['seconds']:,.0f} chunks a second of a core",
+                flush=True,
+            )
+        streaming = {"max_tokens": 50, "stream": True}
+        if flags.streams:
+            before = peak_mib(anew=True)
+            told = asked(port, Wanted(flags.streams, streaming, at_once=flags.streams))
+            grown = peak_mib() - before
+            print(
+                f"{flags.streams:,} streams at once: {told['answered']:,} answered, {grown:.0f} MiB more memory",
+                flush=True,
+            )
+        told = asked(port, Wanted(flags.leaving, streaming, leaving=0.3))
         time.sleep(1.0)
         left, gone = held(emulation), f"{told['left']:,} clients left"
         print(f"{flags.leaving:,} requests: {told['answered']:,} answered, {gone}, {left} blocks held")

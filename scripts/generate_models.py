@@ -18,6 +18,7 @@ from tests.support.planner_answers import differences, is_proof, num_built, reco
 
 from tokenyard.models.layers import (  # noqa: E402
     Attends,
+    CompressedAttention,
     LatentAttention,
     LayerSpec,
     Mixer,
@@ -46,8 +47,9 @@ a seed, for 1, 2 and 8 GPUs and three amounts of memory. An architecture is read
 `tests/unit/models/test_registry.py` repeats the comparison. A row of the table in `src/tokenyard/models/reading` says
 which fields of a `config.json` fill which piece.
 
-A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture was
-seen not to read it (`src/tokenyard/models/reading/unread.json`); `--ignore-unmodelled` goes on without it.
+A field of a file that no row and no rule knows is an error that names it, unless vLLM's code for the architecture does
+not name it (`field_names.json` beside the rows, from the sources) or was seen not to read it (`unread.json`);
+`--ignore-unmodelled` goes on without it.
 
 ## Models that are not here
 
@@ -124,9 +126,12 @@ def _mixer(mixer: Mixer) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", type(mixer).__name__).capitalize()
     if isinstance(mixer, LatentAttention):
         return "latent attention" + " with an indexer" * (mixer.indexer is not None)
+    if isinstance(mixer, CompressedAttention):
+        return "a window" + " and compressed vectors" * bool(mixer.ratio) + " with an indexer" * bool(mixer.indexer)
     assert isinstance(mixer, SoftmaxAttention)
+    picks = " with an indexer" * (mixer.indexer is not None)
     where = {Attends.FULL: "", Attends.SLIDING_WINDOW: " in a window", Attends.CHUNKED: " in chunks"}
-    return "attention" + where.get(mixer.attends, " over an encoder") + " with shared KV" * mixer.shares_kv
+    return "attention" + where.get(mixer.attends, " over an encoder") + " with shared KV" * mixer.shares_kv + picks
 
 
 def _mlp(layer: LayerSpec) -> str:

@@ -22,7 +22,12 @@ from typing import Any
 
 from tokenyard.models.gpus import GPUS
 from tokenyard.models.reading.harmless import may_matter
-from tokenyard.vllm.describing.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
+from tokenyard.vllm.describing.pretend_gpu import (
+    pretend_flashinfer,
+    pretend_gpu,
+    pretend_tokenizer,
+    pretend_torchvision,
+)
 
 REPO = Path(__file__).resolve().parent.parent
 OUT = REPO / "tests" / "unit" / "models" / "registry.json.gz"
@@ -47,6 +52,7 @@ def main() -> int:
     pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
     pretend_torchvision()
     pretend_flashinfer()
+    pretend_tokenizer()
     from planner.draw import registry
     from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ REPO = Path(__file__).resolve().parent.parent
 _REPEATED = settings(deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=bool(os.environ.get("CI")))
 settings.register_profile("all", _REPEATED, max_examples=ALL)
 settings.register_profile("quick", _REPEATED, max_examples=ALL // 4)
+settings.register_profile("few", _REPEATED, max_examples=ALL // 16)
 settings.load_profile(os.environ.get("TOKENYARD_EXAMPLES") or "quick")
 
 
@@ -28,6 +30,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What commands keep for the user lies in a folder of the tests', one for each process that runs them."""
     with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}):
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interruptible() -> Iterator[None]:
+    """Interrupts reach the tests and what they start, though a shell ignores them in what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -76,10 +76,23 @@ def _stand_in(content: dict[str, Any]) -> Any:
         attribute_map = {"num_hidden_layers": "num_layers"} if "num_layers" in content else {}
 
         def __init__(self, **fields: Any) -> None:
-            super().__init__(**{**content, **fields})
+            given = {**content, **fields}
+            super().__init__(**{name: _section(value) if name in _SECTIONS else value for name, value in given.items()})
 
-    AutoConfig.register(StandIn.model_type, StandIn)
+    AutoConfig.register(StandIn.model_type, StandIn, exist_ok=True)
     return StandIn
+
+
+_SECTIONS = ("text_config", "llm_config", "vision_config", "audio_config", "sound_config")
+
+
+def _section(content: Any) -> Any:
+    """A section of a configuration, of the class that its model_type has, if there is one."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
+
+    if not isinstance(content, dict):
+        return content
+    return CONFIG_MAPPING.get(content.get("model_type"), PretrainedConfig)(**content)
 
 
 def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> Iterator[dict[str, Any]]:
@@ -110,22 +123,30 @@ def _changed(made_by: Any, variant: str, random: Random, given: dict[str, Any]) 
     if thinker is not None:
         whole = _changed(type(thinker), variant, random, given.get("thinker_config", {}))
         return made_by(**{**given, "thinker_config": whole.to_dict()})
-    text = getattr(default, "text_config", None)
+    name = next((each for each in ("text_config", "llm_config") if hasattr(default, each)), "text_config")
+    text = getattr(default, name, None)
     if text is None or isinstance(text, dict):
-        return made_by(**_of_layers({**given, **_changes(default, made_by, variant, random)}))
+        whole = {**default.to_dict(), **given} if hasattr(made_by, "accepted") else given
+        return made_by(**_of_layers({**given, **_changes(default, made_by, variant, random)}, whole))
     content = {**_plain(text), **_changes(text, type(text), variant, random)}
-    return made_by(**{**given, "text_config": _of_layers({**content, **_kinds(given.get("text_config"))})})
+    section = given.get(name) or {}
+    return made_by(**{**given, name: _of_layers({**content, **_kinds(section)}, section)})
 
 
 def _kinds(given: Any) -> dict[str, Any]:
     return {"layer_types": given["layer_types"]} if isinstance(given, dict) and "layer_types" in given else {}
 
 
-def _of_layers(fields: dict[str, Any]) -> dict[str, Any]:
-    """A kind for as many layers as there are."""
-    if "layer_types" in fields and "num_hidden_layers" in fields:
-        return {**fields, "layer_types": fields["layer_types"][: fields["num_hidden_layers"]]}
-    return fields
+def _of_layers(fields: dict[str, Any], published: dict[str, Any]) -> dict[str, Any]:
+    """Values for as many layers as there are, in fields with one for each."""
+    count, before = fields.get("num_hidden_layers"), published.get("num_hidden_layers")
+    lists = {**published, **fields}
+    if count is None:
+        return fields
+    long = (
+        name for name, each in lists.items() if isinstance(each, list) and len(each) in (before, before and before + 1)
+    )
+    return {**fields, **{name: (lists[name] * 2)[:count] for name in {*long, "layer_types"} & {*lists}}}
 
 
 def _plain(config: Any) -> dict[str, Any]:

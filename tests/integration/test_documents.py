@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.documents import Session, blocks_of
+from tests.support.examples import ALL, examples
 
 import tokenyard
 
@@ -22,6 +23,8 @@ WITH_EXAMPLES = [path for path in DOCUMENTS if RUN.search(path.read_text(encodin
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
 DEEP_IMPORT = re.compile(r"\b(?:from|import) (tokenyard\.[\w.]+)")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
+LONG = "<!-- long -->"
+"""Of a document whose examples take half a minute of a processor: they run where all examples are asked for."""
 NEEDS_DATA = re.compile(r"<!-- needs data: (\S+) as (\S+) -->")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
@@ -37,7 +40,10 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.name)
 def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
-    for packed, name in NEEDS_DATA.findall(path.read_text(encoding="utf-8")):
+    document = path.read_text(encoding="utf-8")
+    if LONG in document and examples(ALL) < ALL:
+        pytest.skip("long documents run with TOKENYARD_EXAMPLES=all")
+    for packed, name in NEEDS_DATA.findall(document):
         traces: Path = request.getfixturevalue("shared") / "data/traces"
         (workplace / name).write_bytes(gzip.decompress((traces / packed).read_bytes()))
     run_examples(path, workplace)

@@ -114,7 +114,7 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
     "more", [(), ("--num-speculative-tokens", "2", "--acceptance-rates", "0.6"), ("--record-requests",)]
 )
 def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, more: tuple[str, ...]) -> None:
-    pressed = ("--limit", "30", "--rate-scale", "20", *SMALL, "--max-num-seqs", "4")
+    pressed = ("--limit", "10", "--rate-scale", "20", *SMALL, "--max-num-seqs", "3")
     run = call("run", "chat", *pressed, *more, "--trace", "t", "--json", cwd=tmp_path)
     again = call("report", "t", "--json", cwd=tmp_path)
     ours, theirs = json.loads(run.stdout), json.loads(again.stdout)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.command import call
 
-from tokenyard import Deployment, upgrade
+from tokenyard import Deployment, run, upgrade, whatif
 from tokenyard.core.profiles import PROFILES
 from tokenyard.questions.upgrade import meanings
 
@@ -63,3 +63,20 @@ def test_every_version_replays(version: str) -> None:
     told = Deployment.from_serve(SERVE, gpu="h100", vllm_version=version).replay("chat", limit=2)
     assert told.result.num_finished == len(told.workload)
     assert told.deployment.vllm_version == version
+
+
+def test_a_trace_is_upgraded_as_whatif_says(tmp_path: Path) -> None:
+    """A hybrid model that keeps every state to 0.27: later versions have room for more tokens."""
+    line = "vllm serve ibm-granite/granite-4.0-h-tiny --enable-prefix-caching --max-model-len 8192 --max-num-seqs 8"
+    deployment = Deployment.from_serve(line, gpu="l4", vllm_version="0.27")
+    run("chat", deployment, limit=6, seed=1, trace=tmp_path / "trace")
+    words = ("upgrade", str(tmp_path / "trace"), "--from", "0.27", "--to", "0.33", "--json")
+    told = json.loads(call(*words, cwd=tmp_path).stdout)
+    assert told["requests"] > 6
+    assert "num_blocks" in [each["name"] for each in told["memory"]]
+    figures = whatif(tmp_path / "trace", {"vllm_version": "0.33"}).variants[0].figures
+    latencies = {each["name"]: (each["older"], each["newer"]) for each in told["latencies"]}
+    assert latencies == {each.name: (pytest.approx(each.baseline), pytest.approx(each.variant)) for each in figures}
+    other = json.loads(call(*words, "--serve", SERVE, "--gpu", "h100", cwd=tmp_path).stdout)
+    assert other["memory"] == [], "another deployment may be named"
+    call(*words, "--max-num-seqs", "4", cwd=tmp_path).refused("--max-num-seqs = 4", "--serve")

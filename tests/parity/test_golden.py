@@ -1,7 +1,8 @@
 """Decisions recorded from real vLLM are met: who, in which order, how many tokens, which blocks.
 
 Every recording of every version counts: none may be left out but for what its version's profile names as outside, and
-each has to be compared at as many steps as it holds.
+each has to be compared at as many steps as it holds. By default the newest version's are replayed, and of each other
+version a share (``support/recordings.py``); all of them with ``TOKENYARD_EXAMPLES=all``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.recordings import EVERYTHING, drawn, drawn_of_all, noticed, share, turned_wrongly
 
 from tokenyard.core.outside import OUTSIDE
 from tokenyard.core.profiles import PROFILES
@@ -41,7 +43,7 @@ def _name(path: Path) -> str:
 CASES = [
     pytest.param(folder, recording, id=f"{folder.name}-{_name(recording.path)}")
     for folder in FOLDERS
-    for recording in recordings(folder)
+    for recording in drawn(folder, FOLDERS)
 ]
 
 
@@ -97,8 +99,27 @@ def test_only_a_few_recordings_are_outside() -> None:
 
 @pytest.mark.parametrize("name", ["golden", "golden33"])
 def test_shared_recordings_are_met(name: str) -> None:
-    files = _shared(name)
+    files = drawn_of_all(_shared(name))
     if not files:
         pytest.skip("no shared golden vectors here (TOKENYARD_SHARED, or ../shared)")
     for path in files:
         assert _check(Recording(path, None), _recorded_steps(path)).unsupported == []
+
+
+def test_the_share_has_every_version_and_every_scenario() -> None:
+    chosen = {folder: {_name(each.path) for each in share(folder, FOLDERS)} for folder in FOLDERS}
+    assert min(map(len, chosen.values())) >= 10
+    lacking = {name for folder in FOLDERS for name in _steps(folder)} - set().union(*chosen.values())
+    assert lacking == set()
+
+
+@pytest.mark.skipif(not EVERYTHING, reason="a question about all recordings (TOKENYARD_EXAMPLES=all)")
+def test_the_share_notices_every_switch_that_all_notice() -> None:
+    by_name = {folder.name: folder for folder in FOLDERS}
+    missed = [
+        f"{version}: {switch} = {value}"
+        for version, switch, value in turned_wrongly()
+        if not noticed(version, switch, value, share(by_name[version], FOLDERS))
+        and noticed(version, switch, value, recordings(by_name[version]))
+    ]
+    assert not missed, "\n".join(missed)

@@ -11,7 +11,7 @@ ALL = 100
 
 
 def examples(number: int) -> int:
-    """``number`` in the profile ``all``, a quarter of it in ``quick``; at least one."""
+    """``number`` in the profile ``all``, a quarter of it in ``quick``, a sixteenth in ``few``; at least one."""
     profile = settings.default
     assert profile is not None
     return max(1, number * profile.max_examples // ALL)

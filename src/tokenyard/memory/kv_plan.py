@@ -13,6 +13,7 @@ from tokenyard.core.releases import ReleaseFacts, release_facts
 from tokenyard.errors import ConfigError
 from tokenyard.models.layers import (
     Attends,
+    CompressedAttention,
     GatedDeltaNet,
     LatentAttention,
     Mamba1,
@@ -26,13 +27,17 @@ from tokenyard.models.spec import ModelSpec, pipeline_stages
 # ---------------------------------------------------------------------------------------------------------------------
 # What every layer keeps per block: the facts that vLLM's planner groups layers by.
 #
-# full, chunk, window   block size x KV heads x (key size + value size) x element size latent (MLA)          block
-# size x (kv_lora_rank + rope size) x element size; an indexer adds its keys cross                 as full, for the
-# encoder's tokens state (Mamba)         the state, padded to the page of the attention layers beside it
+# full, chunk, window   block size x KV heads x (key size + value size) x element size
+# latent (MLA)          block size x (kv_lora_rank + rope size) x element size; an indexer adds its keys
+# compressed (V4)       a window, compressed vectors, an indexer's keys, and the float32 state of every compressor
+# cross                 as full, for the encoder's tokens
+# state (Mamba)         the state, padded to the page of the attention layers beside it
 
 DEFAULT_BLOCK_SIZE = 16
 SPARSE_BLOCK_SIZE = 64
 """What DeepSeek's sparse attention has: its kernels take no other."""
+PICKED_BLOCK_SIZE = 128
+"""What MiniMax M3 picks: whole blocks."""
 FLASHMLA_BLOCK_SIZE = 64
 """What FlashMLA has, which reads an fp8 cache of latent vectors on Hopper."""
 FLASHINFER_MLA_BLOCK_SIZE = 32
@@ -43,6 +48,14 @@ INDEXER_SCALE_BYTES = 4
 """The scale of every 128 indexer keys, which are stored in a byte each."""
 SPARSE_FP8_BYTES = 656
 """A token's latent vector in DeepSeek's sparse attention with an fp8 cache: scales and a bfloat16 rope part."""
+
+COMPRESSED_BLOCK_SIZE = 256
+"""Tokens per block of compressed vectors."""
+_COMPRESSED_BYTES, _COMPRESSED_ALIGNMENT = 584, 576
+"""A vector in eight bits with scales and a bfloat16 rope part; pages are multiples of the second."""
+_WINDOW_BLOCK_SIZE = 64
+_COMPRESSOR_BLOCKS = {4: 4, 128: 8}
+"""Tokens per block of a compressor's state, by how many tokens it joins."""
 
 KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
 """Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
@@ -130,6 +143,8 @@ class LayerCache:
     """Blocks that a request's state takes; 0 where blocks follow from tokens."""
     drafts: int = 0
     """Blocks for the states after drafts, where blocks follow from tokens."""
+    packed: bool = False
+    """A block is as large as its widest group, and no page is padded for others' sake."""
 
     def blocks_per_request(self, settings: CacheSettings, max_model_len: int) -> int:
         """Most blocks that one request of ``max_model_len`` tokens takes: what vLLM plans with."""
@@ -170,8 +185,14 @@ def _caches(
         yield _state_cache(mixer, settings, settings.mamba_cache_mode(model), block_size, attention_page)
     elif isinstance(mixer, LatentAttention):
         yield from _latent_caches(mixer, dtype, block_size, settings)
+    elif isinstance(mixer, CompressedAttention):
+        yield from _compressed_caches(mixer)
     elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv:
         yield _softmax_cache(mixer, dtype, block_size, settings)
+        if mixer.indexer is not None:
+            keys = mixer.indexer.head_size
+            page = int(block_size * keys * kv_element_bytes(dtype))
+            yield LayerCache(kind=GroupKind.FULL, block_size=block_size, page_bytes=page, shape=("indexer", keys))
 
 
 _KINDS = {
@@ -222,6 +243,37 @@ def _latent_caches(
             shape=("indexer", keys),
             is_latent=True,
         )
+
+
+def _compressed_caches(mixer: CompressedAttention) -> Iterator[LayerCache]:
+    """In the order in which vLLM's layers name them; always in DeepSeek's own eight bits."""
+    yield _packed("window", _WINDOW_BLOCK_SIZE, _WINDOW_BLOCK_SIZE * _COMPRESSED_BYTES, mixer.window)
+    if not mixer.ratio:
+        return
+    vectors = COMPRESSED_BLOCK_SIZE // mixer.ratio
+    yield _packed("compressed", COMPRESSED_BLOCK_SIZE, vectors * _COMPRESSED_BYTES)
+    block, kept = _COMPRESSOR_BLOCKS.get(mixer.ratio, 0), mixer.overlap * mixer.ratio
+    if not block:
+        fix = f"vLLM joins {' or '.join(map(str, _COMPRESSOR_BLOCKS))} tokens"
+        raise ConfigError("compress_ratios", mixer.ratio, fix)
+    state = block * 2 * mixer.overlap * 4  # a key and a score in float32
+    yield _packed("compressor", block, state * mixer.head_size, kept)
+    if mixer.indexer is not None:
+        keys = mixer.indexer.head_size
+        yield _packed("indexer", COMPRESSED_BLOCK_SIZE, vectors * (keys + INDEXER_SCALE_BYTES * (keys // 128)))
+        yield _packed("indexer's compressor", block, state * keys, kept)
+
+
+def _packed(shape: str, block_size: int, num_bytes: int, window: int = 0) -> LayerCache:
+    return LayerCache(
+        kind=GroupKind.SLIDING_WINDOW if window else GroupKind.FULL,
+        block_size=block_size,
+        page_bytes=-(-num_bytes // _COMPRESSED_ALIGNMENT) * _COMPRESSED_ALIGNMENT,
+        shape=(shape,),
+        window=window,
+        is_latent=True,
+        packed=True,
+    )
 
 
 def _state_cache(
@@ -280,6 +332,8 @@ def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: 
     major = settings.compute_capability[0]
     if any(mixer.indexer is not None for mixer in latent):
         return SPARSE_BLOCK_SIZE
+    if any(isinstance(mixer, SoftmaxAttention) and mixer.indexer is not None for mixer in mixers):
+        return PICKED_BLOCK_SIZE
     if latent and major == _BLACKWELL:
         return FLASHINFER_MLA_BLOCK_SIZE
     if latent and major == _HOPPER and settings.cache_dtype(model).startswith("fp8"):
@@ -302,6 +356,7 @@ def with_block_size(cache: LayerCache, ratio: int) -> LayerCache:
 # all of one type, sizes differ   one group; a block is as large as all its layers' pages together
 # several types                   pages are made equal (longer blocks, or padding), and every type is cut into groups
 #                                 of as many layers as the smallest type has
+# packed (DeepSeek V4)            pages stay as they are; types whose layers repeat are cut so that groups are alike
 
 LARGER_GROUPS_BELOW = 1.5
 """If the largest type has fewer times the layers of the smallest, groups are as large as it is: less padding."""
@@ -331,6 +386,8 @@ def group_layers(caches: Sequence[LayerCache]) -> list[LayerGroup]:
         return []
     if _of_one_type(caches):
         return [LayerGroup(layers=tuple(caches), places=tuple(range(len(caches))))]
+    if all(cache.packed for cache in caches):
+        return _packed_groups(caches)
     types: dict[LayerCache, list[int]] = {}
     for place, cache in enumerate(_with_equal_pages(caches)):
         types.setdefault(cache, []).append(place)
@@ -342,6 +399,28 @@ def group_layers(caches: Sequence[LayerCache]) -> list[LayerGroup]:
         dealt = [tuple(places[i::number]) for i in range(number)]
         groups += [LayerGroup(layers=(cache,) * len(each), places=each) for each in dealt]
     return groups
+
+
+def _packed_groups(caches: Sequence[LayerCache]) -> list[LayerGroup]:
+    """Groups by window and block size; those with as many layers of every page are cut to cover as many layers each."""
+    types: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for place, cache in enumerate(caches):
+        types.setdefault((cache.window, cache.block_size), {}).setdefault(cache.page_bytes, []).append(place)
+    repeats = {each: len(max(pages.values(), key=len)) for each, pages in types.items()}
+    balanced = [each for each, pages in types.items() if len({len(places) for places in pages.values()}) == 1]
+    least = max((repeats[each] for each in balanced if len(types[each]) > 1), default=0)
+    size = _least_padding([repeats[each] for each in balanced], least) if least else 0
+    groups = []
+    for each, pages in types.items():
+        number = -(-repeats[each] // size) if size and each in balanced else 1
+        dealt = [sorted(place for places in pages.values() for place in places[i::number]) for i in range(number)]
+        groups += [LayerGroup(layers=tuple(caches[i] for i in places), places=tuple(places)) for places in dealt]
+    return groups
+
+
+def _least_padding(counts: Sequence[int], least: int) -> int:
+    """The size, from ``least``, by which these counts are rounded up least; the largest of equals."""
+    return min(range(least, max(least, *counts) + 1), key=lambda size: (sum(-n % size for n in counts), -size))
 
 
 def _of_one_type(caches: Sequence[LayerCache]) -> bool:
@@ -467,7 +546,7 @@ def plan_kv_cache(
         more = "use more or larger GPUs" if num_gpu_blocks is None else "raise §num_gpu_blocks_override"
         _check_fits(chosen, groups, bytes_per_block, available_bytes, more)
     per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
-    attention = [group.first.block_size for group in groups if group.first.kind is not GroupKind.MAMBA]
+    attention = [group.first.block_size for group in groups if _sets_block_size(group.first)]
     return KVCachePlan(
         groups=tuple(groups),
         num_blocks=available_bytes // bytes_per_block if groups else 1,
@@ -481,6 +560,11 @@ def plan_kv_cache(
         max_num_encoder_input_tokens=chosen.max_num_encoder_input_tokens,
         longest=_longest(chosen, groups, bytes_per_block, available_bytes),
     )
+
+
+def _sets_block_size(cache: LayerCache) -> bool:
+    """Whether ``--block-size`` is about it: not about states, nor about windows that are packed beside others."""
+    return cache.kind is not GroupKind.MAMBA and not (cache.packed and cache.window)
 
 
 def _settings(model: ModelSpec, given: dict[str, Any]) -> CacheSettings:

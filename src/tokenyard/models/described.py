@@ -25,8 +25,8 @@ _VERSION = 1
 _KINDS: dict[str, type] = {
     each.__name__: each
     for each in (
-        kinds.WeightFormat, kinds.SoftmaxAttention, kinds.LatentAttention, kinds.Indexer, kinds.Mamba1, kinds.Mamba2,
-        kinds.GatedDeltaNet, kinds.ShortConvolution, kinds.DenseMLP, kinds.MoE, EncoderSpec,
+        kinds.WeightFormat, kinds.SoftmaxAttention, kinds.LatentAttention, kinds.CompressedAttention, kinds.Indexer,
+        kinds.Mamba1, kinds.Mamba2, kinds.GatedDeltaNet, kinds.ShortConvolution, kinds.DenseMLP, kinds.MoE, EncoderSpec,
     )
 }  # fmt: skip
 

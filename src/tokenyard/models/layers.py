@@ -77,6 +77,7 @@ BFLOAT16 = plain_format("bfloat16")
 #
 # SoftmaxAttention   heads share keys and values in groups; over everything, a window, a chunk or an encoder's output
 #     LatentAttention    DeepSeek's MLA: one compressed vector per token for all heads; DSA adds an indexer (V3.2)
+#     CompressedAttention  DeepSeek V4: such vectors of a window, and of every few tokens together
 #
 # Counts are of one GPU of a tensor-parallel group of ``tp``; with ``tp`` 1 they are the model's.
 
@@ -92,6 +93,16 @@ class Attends(StrEnum):
     """Tokens of its own chunk of ``window`` tokens."""
     CROSS = "cross"
     """An encoder's output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """Sparse attention (DeepSeek, MiniMax M3): small heads that pick tokens to attend to, with keys of their own."""
+
+    num_heads: int
+    head_size: int
+    topk: int
+    """Tokens attended to at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +124,7 @@ class SoftmaxAttention:
     """A gate as wide as the queries comes out of the query projection (Qwen3-Next)."""
     shares_kv: bool = False
     """Reads the KV of an earlier layer: no key or value projection, and no cache of its own (Gemma-3n)."""
+    indexer: Indexer | None = None
     extra_parameters: int = 0
     """Biases, norms of queries and keys, sinks: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
@@ -145,17 +157,9 @@ class SoftmaxAttention:
         heads = self.num_heads // tp
         query = heads * self.head_size * (2 if self.output_gate else 1)
         keys_values = 0 if self.shares_kv else self.kv_heads(tp) * (self.head_size + self.value_size)
-        return self.hidden_size * (query + keys_values + heads * self.value_size)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexer:
-    """DeepSeek sparse attention: a small head that picks the tokens to attend to, with a key cache of its own."""
-
-    num_heads: int
-    head_size: int
-    topk: int
-    """Tokens attended to at most."""
+        index = self.indexer
+        picking = (max(1, index.num_heads // tp) + 1) * index.head_size if index is not None else 0
+        return self.hidden_size * (query + keys_values + heads * self.value_size + picking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +208,52 @@ class LatentAttention:
             return 0
         heads, size = self.indexer.num_heads, self.indexer.head_size
         return heads * size * self.q_lora_rank + self.hidden_size * (size + heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """Attention over a window of vectors, each a key and a value for all heads, and over compressed ones (DeepSeek V4).
+
+    A compressor joins every ``ratio`` tokens, in float32 until they are complete; an indexer picks among them.
+    """
+
+    hidden_size: int
+    num_heads: int
+    head_size: int
+    q_lora_rank: int
+    output_groups: int
+    output_rank: int
+    """Heads are projected back in groups, each through so many columns."""
+    window: int
+    ratio: int = 0
+    """Tokens that become one vector; 0: the window is all there is."""
+    indexer: Indexer | None = None
+    extra_parameters: int = 0
+    """Compressors, norms, sinks: never quantised, on every GPU."""
+    weights: WeightFormat = BFLOAT16
+
+    def __post_init__(self) -> None:
+        for field in ("hidden_size", "num_heads", "head_size", "q_lora_rank", "output_groups", "output_rank", "window"):
+            require_int(field, getattr(self, field), 1)
+        require_int("compress_ratios", self.ratio, 0)
+        require_int("extra_parameters", self.extra_parameters, 0)
+
+    @property
+    def overlap(self) -> int:
+        """How many times a token is compressed."""
+        return 2 if self.ratio == _OVERLAPPING else 1
+
+    def num_parameters(self, tp: int = 1) -> int:
+        """Down projections and the indexer are on every GPU; what belongs to heads is shared out."""
+        heads, down = self.num_heads // tp * self.head_size, self.q_lora_rank + self.head_size
+        columns = self.output_groups * self.output_rank // tp
+        output = columns * (self.num_heads * self.head_size // self.output_groups + self.hidden_size)
+        indexer = self.indexer.num_heads * self.indexer.head_size * self.q_lora_rank if self.indexer else 0
+        return self.hidden_size * down + heads * self.q_lora_rank + output + indexer
+
+
+_OVERLAPPING = 4
+"""The ratio at which every token is part of two vectors."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -391,6 +441,8 @@ class MoE:
     hidden_multiple: int = 1
     """Experts are stored with hidden and MLP width rounded up to multiples of these: what their kernels want."""
     width_multiple: int = 1
+    least_width: int = 0
+    """What a GPU stores of an expert is at least so wide, however many share it out."""
 
     def __post_init__(self) -> None:
         require_int("hidden_size", self.hidden_size, 1)
@@ -423,18 +475,18 @@ class MoE:
 
     def stored_parameters(self, tp: int = 1, ep: int = 1) -> int:
         """As :meth:`routed_parameters`, with what rounding adds."""
-        if self.hidden_multiple == self.width_multiple == 1:
+        if self.hidden_multiple == self.width_multiple == 1 and not self.least_width:
             return self.routed_parameters(tp, ep)
         experts, share = (-(-self.num_experts // ep), 1) if ep > 1 else (self.num_experts, tp)
         hidden = -(-self.hidden_size // self.hidden_multiple) * self.hidden_multiple
-        width = -(-self.width // share // self.width_multiple) * self.width_multiple
+        width = max(-(-self.width // share // self.width_multiple) * self.width_multiple, self.least_width)
         return experts * self._matrices * hidden * width
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One layer of a decoder: what mixes tokens, and the MLP.
 
-Mixer = SoftmaxAttention | LatentAttention | StateSpace
+Mixer = SoftmaxAttention | LatentAttention | CompressedAttention | StateSpace
 """What lets a token know of others."""
 
 

@@ -10,6 +10,7 @@ from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.layers import (
     BFLOAT16,
+    CompressedAttention,
     DenseMLP,
     LatentAttention,
     LayerSpec,
@@ -68,10 +69,10 @@ class MeanLayer:
     layers: tuple[LayerSpec, ...]
     dtype: str
 
-    def _attention(self) -> Iterator[SoftmaxAttention | LatentAttention]:
+    def _attention(self) -> Iterator[SoftmaxAttention | LatentAttention | CompressedAttention]:
         for layer in self.layers:
             for mixer in layer.mixers:
-                if isinstance(mixer, SoftmaxAttention | LatentAttention):
+                if isinstance(mixer, SoftmaxAttention | LatentAttention | CompressedAttention):
                     yield mixer
 
     def _experts(self) -> MoE | None:
@@ -151,9 +152,11 @@ class MeanLayer:
         return sum(_kv_elements(mixer, tensor_parallel_size) * size for mixer in self._attention())
 
 
-def _kv_elements(mixer: SoftmaxAttention | LatentAttention, tp: int) -> int:
+def _kv_elements(mixer: SoftmaxAttention | LatentAttention | CompressedAttention, tp: int) -> int:
     if isinstance(mixer, LatentAttention):
         return mixer.latent_size
+    if isinstance(mixer, CompressedAttention):
+        return mixer.head_size + (mixer.head_size // mixer.ratio if mixer.ratio else 0)
     return 0 if mixer.shares_kv else mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size)
 
 

@@ -16,18 +16,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.core.config import MambaCacheMode
 from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import PROFILES, DecisionProfile, decision_profile, turned_between
 from tokenyard.core.sched.observer import SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.given import names_of, value_of
+from tokenyard.deploy.settings import DeploymentSettings
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.deploy.vllm_serve.defaults import known_version
 from tokenyard.errors import ConfigError
 from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.report import Report
 from tokenyard.questions.recorded.answer import FIGURES
+from tokenyard.questions.recorded.recorded_run import read_run
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -38,6 +42,9 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
     without_trace,
 )
+from tokenyard.questions.variant_sources import is_trace
+from tokenyard.questions.variants import with_settings
+from tokenyard.questions.whatif import read_recorded
 from tokenyard.workload.record import Workload
 
 
@@ -245,20 +252,61 @@ def _outside(spec: ReplaySpec) -> dict[str, str]:
     return outside_features(spec.scheduler, spec.cache, speculative)
 
 
+class _Traffic(NamedTuple):
+    """A scenario, and what its two versions replay."""
+
+    scenario: Scenario
+    before: ReplaySpec
+    after: ReplaySpec
+
+
+def _replayed(scenario: Scenario, older: str, newer: str) -> _Traffic:
+    before = replay_spec(_of_version(scenario, older))
+    return _Traffic(scenario, before, replay_spec(_of_version(scenario, newer), before.workload))
+
+
+def _recorded(scenario: Scenario, trace: str, older: str, newer: str) -> _Traffic:
+    """The requests of a trace on the deployment that is named, else on its own, with its blocks and step times."""
+    named = scenario.launch.asked.named.intersection(names_of(DeploymentSettings))
+    if "model" in named:
+        return _replayed(replace(scenario, workload=read_run(trace).workload), older, newer)
+    for name in sorted(named):
+        fix = (
+            "a trace is replayed with the settings that it was recorded with: leave it out, or name a whole deployment"
+        )
+        raise ConfigError(name, value_of(scenario, name), f"{fix} with --serve")
+    run, recorded = read_recorded(trace)
+    flags, _ = recorded.known
+    traffic = _replayed(Scenario.of(flags, run.workload, arrivals=scenario.arrivals), older, newer)
+    before, after = (
+        replace(spec, scheduler=variant.scheduler, cache=variant.cache, latency=variant.latency)
+        for spec, version in ((traffic.before, older), (traffic.after, newer))
+        for variant in (with_settings(run, recorded, f"vllm_version={version}"),)
+    )
+    return traffic._replace(before=before, after=after)
+
+
 def ask(scenario: Scenario, older: str, newer: str, *, bars: Bars | None = None) -> Upgrade:
-    """What version ``newer`` changes for a scenario that version ``older`` serves. Raises TokenyardError."""
+    """What version ``newer`` changes for a scenario that version ``older`` serves. Raises TokenyardError.
+
+    A workload that names a trace is its requests, on the deployment that it was recorded on.
+    """
     bars = bars or bars_of(None)
     older, newer = known_version(older), known_version(newer)
     if older == newer:
         raise ConfigError("to", newer, f"is the version that it comes from: use another of {', '.join(PROFILES)}")
-    before = replay_spec(_of_version(scenario, older))
-    after = replay_spec(_of_version(scenario, newer), before.workload)
+    if isinstance(scenario.workload, str) and is_trace(scenario.workload):
+        scenario, before, after = _recorded(scenario, scenario.workload, older, newer)
+    else:
+        scenario, before, after = _replayed(scenario, older, newer)
     turned = {
         switch: since
         for switch, since in turned_between(older, newer).items()
         if getattr(before.scheduler.profile, switch) != getattr(after.scheduler.profile, switch)
     }
-    profile = replace(before.scheduler.profile, **{name: getattr(after.scheduler.profile, name) for name in turned})
+    # A mode that only the older version has belongs to its settings.
+    met = set(turned) - ({"mamba_mode_all"} if before.cache.mamba_cache_mode is MambaCacheMode.ALL else set())
+    profile = replace(before.scheduler.profile, **{name: getattr(after.scheduler.profile, name) for name in met})
     watches = _Watch(), _Watch()
     report = _watched(before, watches[0], bars, f"vLLM {older}")
     _watched(_with_profile(before, profile), watches[1], bars, f"decisions of {newer}")

@@ -291,7 +291,10 @@ class AsyncLLM:
         try:
             finished = False
             while not finished:
-                await _next(news, generation)
+                await news.wait()
+                news.clear()
+                if generation.error is not None:
+                    raise generation.error
                 finished, output = generation.is_finished, generation.output()
                 if output is not None:
                     yield output
@@ -313,7 +316,10 @@ class AsyncLLM:
         news = self._add(generation)
         try:
             while not generation.is_finished:
-                await _next(news, generation)
+                await news.wait()
+                news.clear()
+                if generation.error is not None:
+                    raise generation.error
             return generation.embedding()
         finally:
             self._leave(generation)
@@ -381,8 +387,7 @@ class AsyncLLM:
             if changes.to_abort:
                 self._thread.abort(changes.to_abort)
             for generation in changes.generations:
-                if generation.has_news:
-                    self._tell(generation)
+                self._tell(generation)
         if news.error is not None:
             self._die(_death_by(news.error))
 
@@ -397,14 +402,6 @@ class AsyncLLM:
         event = self.events.get(generation.request_id)
         if event is not None:
             event.set()
-
-
-async def _next(news: asyncio.Event, generation: Generation) -> None:
-    """Wait until there is news of it; raises the error that it ended with, if it did."""
-    await news.wait()
-    news.clear()
-    if generation.error is not None:
-        raise generation.error
 
 
 def _death_by(error: BaseException) -> EngineDeadError:

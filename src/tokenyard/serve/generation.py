@@ -35,6 +35,9 @@ class OutputKind(StrEnum):
     """Everything; there is one output, at the end."""
 
 
+_KINDS = tuple(OutputKind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutputsParams:
     """What an answer must look like: one of these (vLLM's names)."""
@@ -119,7 +122,7 @@ def check_generation_params(request_id: str, params: GenerationParams) -> None:
     asked = params.structured_outputs
     if asked is not None and not isinstance(asked, StructuredOutputsParams):
         raise RequestError(request_id, "structured_outputs", asked, "give StructuredOutputsParams")
-    if params.output_kind not in tuple(OutputKind):
+    if params.output_kind not in _KINDS:
         raise RequestError(request_id, "output_kind", params.output_kind, f"use one of: {', '.join(OutputKind)}")
 
 

@@ -227,16 +227,14 @@ class MetricsObserver(StepObserver):
 
     def _add_intervals(self, ts: float, outputs: EngineOutputs) -> None:
         """Time since the token before, for each request that has one now: most have the same."""
-        last, intervals = self._last_token, Counter[float]()
-        for request_id in outputs.req_ids:
-            before = last.get(request_id)
-            last[request_id] = ts
-            if before is not None:
-                intervals[ts - before] += 1
+        last = self._last_token
+        before = Counter(map(last.get, outputs.req_ids))
+        last.update(dict.fromkeys(outputs.req_ids, ts))
         for row in outputs.finish_reasons:
             last.pop(outputs.req_ids[row], None)
-        for seconds, times in intervals.items():
-            self._histograms["inter_token_latency_seconds"].add(seconds, times)
+        for moment, times in before.items():
+            if moment is not None:
+                self._histograms["inter_token_latency_seconds"].add(ts - moment, times)
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._last_token.pop(request.request_id, None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.core.params import PoolingParams, StructuredOutput
 from tokenyard.core.request import FinishReason, Request
-from tokenyard.core.sched.outputs import EngineOutputs, RequestOutput, TokenLogprobs
+from tokenyard.core.sched.outputs import NO_AUX_OUTPUT, EngineOutputs, RequestOutput, TokenLogprobs
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.serve.generation import (
     CompletionOutput,
@@ -78,7 +78,7 @@ class Detokenizer:
 
     def _give_out(self, text: str) -> str:
         new = text[len(self._prefix_text) :]
-        self._ids = self._ids[self._read :]
+        del self._ids[: self._read]
         self._read = len(self._ids)
         self._prefix_text = self._decode(self._ids)
         return new
@@ -153,6 +153,7 @@ class Sample:
             self._detokenizer = Detokenizer(tokenizer, prompt, skip_special_tokens=params.skip_special_tokens)
         self._waits = params.output_kind is OutputKind.FINAL_ONLY and not params.stop
         """No text is looked at before the end: it is made then, of all tokens together."""
+        self._only_keeps = self._waits and params.logprobs is None
         self._num_without_text = 0
         """Tokens at the end that have none, where the text is made then."""
         self._num_told_chars = self._num_told_tokens = 0
@@ -167,9 +168,18 @@ class Sample:
         """Output tokens so far."""
         return len(self._token_ids)
 
+    def keeps(self, news: RequestOutput) -> bool:
+        """Whether these tokens are only to be kept until the end; they have been then. Most news of whole answers."""
+        if not self._only_keeps or self.finish_reason is not None:
+            return False
+        if news.finish_reason is not None or news.extras is not NO_AUX_OUTPUT:
+            return False
+        self._token_ids += news.new_token_ids
+        return True
+
     def add(self, news: RequestOutput) -> bool:
         """Take in what a step brought; True if a stop string ended it, which the scheduler does not know."""
-        if self.is_finished:
+        if self.finish_reason is not None:
             return False
         if news.extras.pooling_output is not None:
             self.embedding = news.extras.pooling_output
@@ -194,7 +204,7 @@ class Sample:
         """True if a stop string was found; tokens after the one that completed it are dropped."""
         hidden = self._hidden_end(news)
         logprobs = news.extras.logprobs
-        if self._waits and self._logprobs is None:
+        if self._only_keeps:
             self._token_ids += news.new_token_ids
             self._num_without_text = int(hidden >= 0)
             return False
@@ -220,7 +230,7 @@ class Sample:
         if not piece:
             return
         self._text += piece
-        if len(self._token_ids) <= self._params.min_tokens:
+        if not self._params.stop or len(self._token_ids) <= self._params.min_tokens:
             return
         found = self._stops.find(self._text, len(piece))
         if found is not None:
@@ -309,6 +319,7 @@ class Generation:
         self.params = params
         self.error: BaseException | None = None
         """Why there are no more outputs, where neither the client nor the parameters ended them."""
+        self._tells_at_end = params.output_kind is OutputKind.FINAL_ONLY
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]
         self.samples = [
@@ -343,12 +354,16 @@ class Generation:
     @property
     def is_finished(self) -> bool:
         """No more outputs follow what can be told now."""
-        return self.error is not None or all(sample.is_finished for sample in self.samples)
+        if self.error is None:
+            for sample in self.samples:  # asked for every token: all() costs thrice as much
+                if sample.finish_reason is None:
+                    return False
+        return True
 
     @property
     def has_news(self) -> bool:
         """Whether its caller is to be told of what a step has brought: of a whole answer, only when it has ended."""
-        return self.params.output_kind is not OutputKind.FINAL_ONLY or self.is_finished
+        return not self._tells_at_end or self.is_finished
 
     @property
     def unfinished_ids(self) -> list[str]:
@@ -403,7 +418,7 @@ class Changes(NamedTuple):
     """What a step has changed."""
 
     generations: list[Generation]
-    """Those with news."""
+    """Those whose callers are to be told."""
     to_abort: list[str]
     """Requests that have ended by a stop string: the scheduler has to be told."""
 
@@ -443,19 +458,20 @@ class OutputProcessor:
 
         News of a request that was forgotten is passed over, also where another request has its id now.
         """
-        changed: dict[str, Generation] = {}
-        to_abort = []
+        changed: dict[Generation, None] = {}
+        to_abort, samples = [], self._samples
         for request, news in zip(outputs.requests, outputs, strict=True):
-            known = self._samples.get(news.request_id)
-            if known is None or known[1].request is not request:
+            known = samples.get(news.request_id)
+            if known is None or known[1].request is not request or known[1].keeps(news):
                 continue
             generation, sample = known
-            generation.add_prompt_logprobs(sample, news)
+            if news.extras is not NO_AUX_OUTPUT:
+                generation.add_prompt_logprobs(sample, news)
             if sample.add(news):
                 to_abort.append(news.request_id)
-            changed[generation.request_id] = generation
-        self._forget_finished(changed.values())
-        return Changes(list(changed.values()), to_abort)
+            changed[generation] = None
+        self._forget_finished(changed)
+        return Changes([each for each in changed if each.has_news], to_abort)
 
     def refuse(self, request_id: str, error: BaseException) -> tuple[Generation, list[str]] | None:
         """A request of the scheduler's was refused, and so is its generation; with its other requests, to abort."""

@@ -212,8 +212,7 @@ class GenerationMaker:
             "logit_bias": params.logit_bias or (),
         }
         for field, ids in named.items():
-            unknown = next((each for each in ids if each >= size), None)
-            if unknown is not None:
+            if (unknown := max(ids, default=0)) >= size:
                 raise RequestError(request_id, field, unknown, f"the model's token ids go from 0 to {size - 1}")
         if params.stop and self.tokenizer is None:
             raise RequestError(request_id, "stop", params.stop, "the engine has no tokenizer: use stop_token_ids")

@@ -11,6 +11,7 @@ from tokenyard.memory.room import MOST_CAPTURED
 from tokenyard.models.gpus import GPU, GPUS
 from tokenyard.models.layers import (
     Attends,
+    CompressedAttention,
     DenseMLP,
     LatentAttention,
     Mixer,
@@ -190,6 +191,18 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
             window=mixer.indexer.topk if mixer.indexer is not None else 0,
             latent=True,
         )
+    if isinstance(mixer, CompressedAttention):
+        # The window costs little beside what was picked, or beside all that was compressed.
+        share = 1.0 if mixer.indexer is not None or not mixer.ratio else 1.0 / mixer.ratio
+        picked = mixer.window + mixer.indexer.topk if mixer.indexer is not None else mixer.window
+        return Attention(
+            layers=0,
+            kv_bytes=mixer.head_size * kv_bytes * share,
+            pair_flops=4.0 * mixer.num_heads / tp * mixer.head_size * share,
+            decode_flops=4.0 * mixer.num_heads / tp * mixer.head_size * share,
+            window=picked if share == 1.0 else 0,
+            latent=True,
+        )
     assert isinstance(mixer, SoftmaxAttention)
     flops = 2.0 * mixer.num_heads / tp * (mixer.head_size + mixer.value_size)
     windowed = mixer.attends in (Attends.SLIDING_WINDOW, Attends.CHUNKED)
@@ -198,7 +211,7 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
         kv_bytes=mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_bytes,
         pair_flops=flops,
         decode_flops=flops,
-        window=mixer.window if windowed else 0,
+        window=mixer.window if windowed else mixer.indexer.topk if mixer.indexer is not None else 0,
         latent=False,
     )
 

@@ -233,10 +233,17 @@ def test_yarn_counts_from_the_original_length_in_0_22() -> None:
 
 
 def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
-    file = write(tmp_path, {**LLAMA, "cross_attention_layers": [3, 7], "some_colour": "blue", "block_multiplier": 0})
-    with pytest.raises(ConfigError, match=r"cross_attention_layers = \[3, 7\]: is not modelled .*--ignore-unmodelled"):
+    file = write(tmp_path, {**LLAMA, "attention_chunk_size": 512, "some_colour": "blue", "block_multiplier": 0})
+    with pytest.raises(ConfigError, match=r"attention_chunk_size = 512: is not modelled .*--ignore-unmodelled"):
         read_model_file(file)
-    assert read_model_file(file, ignore_unmodelled=True).ignored == ("cross_attention_layers = [3, 7]",)
+    assert read_model_file(file, ignore_unmodelled=True).ignored == ("attention_chunk_size = 512",)
+
+
+def test_a_field_that_no_code_of_the_architecture_names_is_harmless(tmp_path: Path) -> None:
+    other = {"linear_attn_config": {"num_heads": 4}}  # which vLLM's Kimi Linear reads, and its Llama does not
+    assert read_model_file(write(tmp_path, {**LLAMA, **other})) == read_model_file(write(tmp_path, LLAMA))
+    with pytest.raises(ConfigError, match="linear_attn_config"):
+        read_model_file(write(tmp_path, {**LLAMA, **other, "architectures": ["UnknownForCausalLM"]}))
 
 
 PUBLISHED_EXTRAS: dict[str, dict[str, Any]] = {

@@ -340,20 +340,22 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
     def __iter__(self) -> Iterator[RequestOutput]:
         """One record per request, in scheduling order."""
         rows = self.tokens.tolist()
-        if not (self.finish_reasons or self.extras or self.kv_transfer_params) and self.tokens.shape[1] == 1:
-            # Nearly every step: a token each, and nothing else to tell.
-            return map(RequestOutput, self.req_ids, rows)
-        return self._records(rows)
+        if self.tokens.shape[1] > 1 or self.extras or self.kv_transfer_params:
+            return (self._record(i, rows[i]) for i in range(len(rows)))
+        # Nearly every step: a token each, and nothing else to tell but of those that have ended.
+        records = list(map(RequestOutput, self.req_ids, rows))
+        for i in self.finish_reasons:
+            records[i] = self._record(i, rows[i])
+        return iter(records)
 
-    def _records(self, rows: list[list[int]]) -> Iterator[RequestOutput]:
-        counts = self.num_tokens.tolist()
-        for i, request in enumerate(self.requests):
-            yield RequestOutput(
-                self.req_ids[i],
-                rows[i][: counts[i]],
-                self.finish_reasons.get(i),
-                self.stop_reasons.get(i),
-                self.extras.get(i, NO_AUX_OUTPUT),
-                self.kv_transfer_params.get(request.request_id),
-                self.errors.get(request.request_id),
-            )
+    def _record(self, i: int, row: list[int]) -> RequestOutput:
+        request_id = self.req_ids[i]
+        return RequestOutput(
+            request_id,
+            row[: self.num_tokens[i]],
+            self.finish_reasons.get(i),
+            self.stop_reasons.get(i),
+            self.extras.get(i, NO_AUX_OUTPUT),
+            self.kv_transfer_params.get(request_id),
+            self.errors.get(request_id),
+        )

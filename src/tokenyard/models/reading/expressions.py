@@ -27,12 +27,19 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda item, items: isinstance(items, list) and item in items,
-    ast.NotIn: lambda item, items: not isinstance(items, list) or item not in items,
+    ast.GtE: operator.ge, ast.In: lambda item, items: item in _items(items),
+    ast.NotIn: lambda item, items: item not in _items(items),
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
 _MOST = 1 << 62
 """No count of parameters comes near it."""
+
+
+def _items(items: Any) -> list[Any]:
+    """A list, or the numbers of a text with commas between them."""
+    if isinstance(items, str):
+        return [int(each) for each in items.split(",") if each.strip().isdecimal()]
+    return items if isinstance(items, list) else []
 
 
 @cache

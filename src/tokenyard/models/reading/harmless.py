@@ -26,10 +26,11 @@ _HARMLESS_RULES = re.compile(
     r"|dropout|_pdrop$|layerdrop|jitter|_loss|_coeff?$|_penalty$"  # training
     r"|^(initializer|gradient|mask_feature|mask_time)_"
     r"|_init(ializer)?(_\w+)?$"
-    r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)$|_softcap(ping)?$"  # numbers that activations are scaled by
-    r"|(^|_)act(ivation)?(_function|_fn)?$"
+    r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # numbers that activations are scaled by
+    r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
     r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|^no_rope_layers$"
+    r"|(^|_)(mtp|nextn)_"  # draft heads, which are no part of the model
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 
@@ -40,7 +41,7 @@ _HARMLESS = frozenset(
         "index_topk_freq", "is_encoder_decoder", "lm_head_bias", "mamba_norm_before_gate",
         "max_source_positions", "max_window_layers", "median_filter_width", "multimodal_projector_bias",
         "n_group", "no_rope_layer_interval", "norm_topk_prob", "normalization_function",
-        "num_attention_sink", "num_hidden_layers", "num_labels", "num_logits_to_keep",
+        "num_attention_sink", "num_expert_group", "num_hidden_layers", "num_labels", "num_logits_to_keep",
         "num_nextn_predict_layers", "order_of_interleaved_layers", "position_embedding_type",
         "pretraining_tp", "projectors_bias", "qk_norm_type", "query_pre_attn_scalar", "residual_in_fp32",
         "rotary_dim", "seq_aux", "tie_encoder_decoder", "time_step_limit", "topk_group",
@@ -68,13 +69,27 @@ def _proved() -> dict[str, list[str]]:
     return content
 
 
+@cache
+def _named() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Module -> words in it, architecture -> modules of its code (scripts/record_field_names.py)."""
+    content = json.loads(Path(__file__).with_name("field_names.json").read_text())
+    return content["modules"], content["architectures"]
+
+
+def _may_be_read(name: str, architecture: str) -> bool:
+    """Whether vLLM's code for an architecture names the field; every field where its code was not looked at."""
+    words, modules = _named()
+    return architecture not in modules or any(name in words[module] for module in modules[architecture])
+
+
 def check_unread(reading: ConfigReader) -> None:
     """Raise the error for the first field of the file that may matter and that was not read, or note them all."""
     proved = _proved().get(reading.architecture, ())
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:
         for name, value in section.unread().items():
-            if may_matter(name) and name not in proved and _says_something(value):
+            matters = may_matter(name) and name not in proved and _says_something(value)
+            if matters and _may_be_read(name, reading.architecture):
                 _report(reading, section, name)
 
 

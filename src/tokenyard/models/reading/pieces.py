@@ -1,6 +1,6 @@
 """The pieces that a model is made of, and the row of the table that says which fields fill them.
 
-mixers   Grouped, Latent, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
+mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
 MLPs     Dense, Experts
 a row    which of them stands in which layer, what lies around the layers, and how the fields are called
 
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from tokenyard.models.layers import (
     Attends,
+    CompressedAttention,
     DenseMLP,
     GatedDeltaNet,
     Indexer,
@@ -32,6 +33,7 @@ from tokenyard.models.layers import (
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
+from tokenyard.models.reading.quantization import MXFP4
 from tokenyard.models.spec import EncoderSpec
 
 NAMES = {
@@ -87,6 +89,8 @@ class Grouped:
     """They are normed over all heads."""
     output_gate: Fill = False
     shares_kv: Fill = False
+    picks: tuple[Fill, Fill, Fill] = (0, 0, 0)
+    """Heads, head size and tokens of an indexer; 0 heads: there is none."""
     extra: Fill = 0
     cross: bool = False
     """Over an encoder's output."""
@@ -104,6 +108,8 @@ class Grouped:
         widths = heads * size + (0 if shares else kv_heads * (size + (value or size)))
         biases = widths * bool(count(self.qkv_bias)) + hidden * bool(count(self.output_bias))
         norms = 2 * size * bool(count(self.head_norms)) + (heads + kv_heads) * size * bool(count(self.full_norms))
+        index = [count(each) for each in self.picks]
+        norms += 2 * index[1] * bool(index[0])
         kinds = ((self.cross, Attends.CROSS), (chunk, Attends.CHUNKED), (window, Attends.SLIDING_WINDOW))
         return SoftmaxAttention(
             hidden_size=hidden,
@@ -116,6 +122,7 @@ class Grouped:
             window_plus_itself=self.window_plus_itself and bool(window),
             output_gate=bool(count(self.output_gate)),
             shares_kv=shares,
+            indexer=Indexer(num_heads=index[0], head_size=index[1], topk=index[2]) if index[0] else None,
             extra_parameters=biases + norms + count(self.extra),
             weights=reader.reading.quant.of(module),
         )
@@ -156,6 +163,53 @@ class Latent:
             extra_parameters=rank + query_rank + (2 * indexer.head_size if indexer else 0) + count(self.extra, i=i),
             weights=reader.reading.quant.of(module),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressed:
+    """DeepSeek V4's window with compressed vectors beside it, and with an indexer where four tokens are joined."""
+
+    reads: ClassVar = "q_lora_rank o_lora_rank o_groups index_n_heads index_head_dim index_topk qk_rope_head_dim"
+
+    ratio: Fill
+    module: str = "attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> CompressedAttention:
+        """The attention of layer ``i``."""
+        fields, name = reader.reading.fields, reader.values.name
+        fields.passed_over("num_key_value_heads")
+        hidden, heads, size = name("hidden"), name("heads"), fields.count("head_dim")
+        rank, ratio = fields.count("q_lora_rank"), reader.values.count(self.ratio, i=i)
+        overlap = 2 if ratio == _INDEXED else 1
+        extra = rank + size + 2 * heads  # norms; sinks in float32
+        extra += _compressor(hidden, size, ratio, overlap) if ratio else 0
+        indexer = None
+        if ratio == _INDEXED:
+            count, keys = fields.count("index_n_heads"), fields.count("index_head_dim")
+            indexer = Indexer(num_heads=count, head_size=keys, topk=fields.count("index_topk"))
+            extra += hidden * count + _compressor(hidden, keys, ratio, overlap)
+        return CompressedAttention(
+            hidden_size=hidden,
+            num_heads=heads,
+            head_size=size,
+            q_lora_rank=rank,
+            output_groups=fields.count("o_groups"),
+            output_rank=fields.count("o_lora_rank"),
+            window=name("window"),
+            ratio=ratio,
+            indexer=indexer,
+            extra_parameters=extra,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+_INDEXED = 4
+"""How many tokens are joined where an indexer picks among the results."""
+
+
+def _compressor(hidden: int, size: int, ratio: int, overlap: int) -> int:
+    """Keys and scores, positions in float32, a norm."""
+    return 2 * hidden * overlap * size + 2 * ratio * overlap * size + size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +266,7 @@ class KimiDelta:
             key_head_size=size,
             value_head_size=size,
             gate_rank=size,
+            hands_out_states=False,
             conv_dtype=reader.reading.dtype,
             state_dtype="float32",
             # convolutions, decays and their biases in float32, a norm
@@ -364,6 +419,9 @@ class Experts:
     """What the router has besides its matrix, biases, the shared expert's gate."""
     module: str = "mlp.experts"
     shared: str = ""
+    four_bits: Fill = False
+    """Whether experts are MXFP4 where the rest of a checkpoint is fp8."""
+    least_width: Fill = 0
     multiples: tuple[int, int] = (1, 1)
     """MXFP4 kernels want hidden and MLP width in multiples of these."""
 
@@ -371,6 +429,8 @@ class Experts:
         """The experts of layer ``i``."""
         values, hidden, quant = reader.values, reader.values.name("hidden"), reader.reading.quant
         count, weights = values.count(self.count), quant.of(module, experts=True)
+        if quant.method == "fp8" and values.value(self.four_bits):
+            weights = MXFP4
         multiples = self.multiples if weights.name == "mxfp4" else (1, 1)
         return MoE(
             hidden_size=hidden,
@@ -384,6 +444,7 @@ class Experts:
             shared_weights=quant.of(module.removesuffix(self.module) + self.shared if self.shared else module),
             hidden_multiple=multiples[0],
             width_multiple=multiples[1],
+            least_width=values.count(self.least_width),
         )
 
 
@@ -446,7 +507,7 @@ _TOWER_NAMES = {
 # ---------------------------------------------------------------------------------------------------------------------
 # A row: an architecture.
 
-AnyMixer = Grouped | Latent | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution
+AnyMixer = Grouped | Latent | Compressed | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,9 @@ class Quantization:
         return self.experts if experts else self.linear
 
 
+MXFP4 = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=8)
+
+
 def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
     """Read ``quantization_config``; ``dtype`` is that of weights that are not quantised.
 
@@ -152,8 +155,7 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
 
 def _mxfp4(fields: Fields, plain: WeightFormat) -> Quantization:
     fields.passed_over("modules_to_not_convert", "dequantize")  # attention, router, embedding and head, always
-    experts = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=8)
-    return Quantization(method="mxfp4", plain=plain, linear=plain, experts=experts)
+    return Quantization(method="mxfp4", plain=plain, linear=plain, experts=MXFP4)
 
 
 def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:

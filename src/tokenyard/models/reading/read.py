@@ -163,10 +163,9 @@ def _row(architecture: str, fields: Fields) -> ArchitectureRow:
     return ROWS.get(architecture) or ROWS.get(TYPES.get(fields.text("model_type"), ""), ORDINARY)
 
 
-def _inner(raw: Mapping[str, Any], architecture: str) -> str | None:
+def _inner(raw: Mapping[str, Any]) -> str | None:
     """The section with the decoder, if it has one of its own."""
-    names = INNER if architecture not in ROWS else INNER[:1]
-    return next((name for name in names if isinstance(raw.get(name), dict)), None)
+    return next((name for name in INNER if isinstance(raw.get(name), dict)), None)
 
 
 def _reading(
@@ -185,7 +184,7 @@ def _reading(
     if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
         raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
         outer = Fields(f"{where}: thinker_config", raw)
-    inner = _inner(raw, architecture)
+    inner = _inner(raw)
     section = raw if inner is None else raw[inner]
     known = {**_row(architecture, Fields(where, section)).defaults, **defaults}
     fields = None if inner is None else outer.section(inner, known)

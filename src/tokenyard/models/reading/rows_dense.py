@@ -185,7 +185,29 @@ MUSE_GLIMMER = ArchitectureRow(
     norms=4,
     harmless=("attention_bias", "qk_scale_factor"),
 )
+CHATGLM = ArchitectureRow(
+    mixers={
+        "full_attention": (
+            Grouped(
+                kv_heads="multi_query_group_num if multi_query_attention else heads",
+                head_dim="hidden // heads",
+                qkv_bias="add_bias_linear or add_qkv_bias",
+                output_bias="add_bias_linear",
+            ),
+        )
+    },
+    mlps={"": Dense(bias="add_bias_linear")},
+    other="hidden if post_layer_norm else 0",
+    names={"layers": "num_layers", "width": "ffn_hidden_size", "vocab": "padded_vocab_size"},
+    context="seq_length",
+    harmless=(
+        "attention_softmax_in_fp32", "num_hidden_layers", "original_rope", "kv_channels", "vocab_size",
+        "max_position_embeddings",
+    ),
+)  # fmt: skip
 ROWS = {
+    "ChatGLMForConditionalGeneration": CHATGLM,
+    "ChatGLMModel": CHATGLM,
     "MuseGlimmerForCausalLM": MUSE_GLIMMER,
     "HunYuanDenseV1ForCausalLM": HUNYUAN,
     "SolarForCausalLM": SOLAR,

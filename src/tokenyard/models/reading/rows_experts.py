@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Experts, Grouped, Latent, varied
+from tokenyard.models.reading.pieces import ArchitectureRow, Compressed, Dense, Experts, Grouped, Latent, varied
 from tokenyard.models.reading.rows_dense import ALL_WINDOWED, BIASED, COMMAND_R2, EXAONE4, windowed
 
 MIXTRAL = ArchitectureRow(
@@ -261,6 +261,7 @@ LONGCAT = ArchitectureRow(
 AFMOE = ArchitectureRow(
     mixers=windowed(Grouped(head_norms=True, output_gate=True)),
     order=(("full_attention", "(i + 1) % interval == 0"), ("sliding_attention", "1")),
+    harmless=("attention_bias",),
     norms=4,
     experts=Experts(
         shared_width="num_shared_experts * expert_width",
@@ -280,7 +281,7 @@ DBRX = ArchitectureRow(
     context="max_seq_len=2048",
     tied=False,
     prefix="transformer.blocks",
-    harmless=("resid_pdrop",),
+    harmless=("num_key_value_heads",),
 )  # fmt: skip
 HUNYUAN4 = varied(
     DEEPSEEK,
@@ -305,8 +306,113 @@ BEAM = ArchitectureRow(
     experts=Experts(extra="(hidden + 2) * experts"),  # a router in float32
     sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else experts",
 )
+_RATIO = (
+    "(compress_ratios[i] if compress_ratios[i] > 1 else 0) if compress_ratios else"
+    " compress_rates.compressed_sparse_attention if layer_types[i] == 'compressed_sparse_attention' else"
+    " compress_rates.heavily_compressed_attention if layer_types[i] == 'heavily_compressed_attention' else 0"
+)
+DEEPSEEK4 = ArchitectureRow(
+    tied=False,
+    mixers={"full_attention": (Compressed(ratio=_RATIO),)},
+    types="",
+    experts=Experts(
+        shared_width="n_shared_experts * expert_width",
+        extra="2 * experts",
+        module="ffn.experts",
+        shared="ffn.shared_experts",
+        four_bits="expert_dtype != 'fp8'",
+    ),
+    # hyper-connections in float32, around attention and MLP; experts by the token's number, in 32 bits
+    norms="2 + 4 * (2 + hc) * hc * hc",
+    other="hidden + 2 * hc * hc * hidden + 2 * hashed * vocab * per_token",
+    names={"hc": "hc_mult=4", "hashed": "num_hash_layers=3", "experts": "n_routed_experts"},
+    harmless=("layer_types", "mlp_layer_types", "attention_bias", "mlp_bias", "expert_dtype"),
+    prefix="layers",
+)
+
+_SINKS = "heads if add_full_attention_sink_bias else 0"
+MIMO2 = ArchitectureRow(
+    tied=False,
+    mixers={
+        "full_attention": (Grouped(head_dim_v="v_head_dim", qkv_bias="attention_bias", extra=_SINKS),),
+        "sliding_attention": (
+            Grouped(
+                heads="swa_num_attention_heads", kv_heads="swa_num_key_value_heads", head_dim="swa_head_dim",
+                head_dim_v="swa_v_head_dim", window="window", qkv_bias="attention_bias",
+                extra="swa_num_attention_heads if add_swa_attention_sink_bias else 0",
+            ),
+        ),
+    },
+    types="",
+    order=(("sliding_attention", "hybrid_layer_pattern[i] == 1"), ("full_attention", "1")),
+    experts=Experts(extra="(hidden + 2) * experts"),  # a router in float32
+    sparse="moe_layer_freq[i]",
+    names={"experts": "n_routed_experts", "window": "sliding_window_size|sliding_window=128"},
+    harmless=(
+        "layer_types", "attention_chunk_size", "attention_projection_layout", "hybrid_block_size", "n_shared_experts",
+    ),
+)  # fmt: skip
+_STEP3 = Grouped(
+    kv_heads="num_attention_groups", head_norms=True, qkv_bias="attention_bias",
+    extra="hidden * heads if use_head_wise_attn_gate else 0",
+)  # fmt: skip
+_SLIDING_HEADS = "num_sliding_attention_heads or attention_other_setting.num_attention_heads or heads"
+STEP3P5 = ArchitectureRow(
+    tied=False,
+    mixers={
+        "full_attention": (_STEP3,),
+        "sliding_attention": (
+            replace(
+                _STEP3, heads=_SLIDING_HEADS, window="window",
+                extra=f"hidden * ({_SLIDING_HEADS}) if use_head_wise_attn_gate else 0",
+            ),
+        ),
+    },
+    experts=Experts(
+        count="moe_num_experts", per_token="moe_top_k", shared_width="share_expert_dim",
+        extra="(hidden + 2) * moe_num_experts if need_fp32_gate else 2 * moe_num_experts", module="moe.experts",
+        shared="moe.share_expert",
+    ),
+    sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i in moe_layers_enum if moe_layers_enum else i > 0",
+    harmless=(
+        "use_moe", "moe_every_n_layer", "moe_layer_offset", "yarn_only_types", "use_rope_layers", "att_impl_type",
+        "num_key_value_heads", "max_seq_len", "per_layer_config", "use_moe_router_bias", "norm_expert_weight",
+    ),
+)  # fmt: skip
+MINIMAX_M3 = ArchitectureRow(
+    tied=False,
+    mixers={
+        "full_attention": (Grouped(head_norms="use_qk_norm=true", output_gate="attention_output_gate"),),
+        "picked_attention": (
+            Grouped(
+                head_norms="use_qk_norm=true", output_gate="attention_output_gate",
+                picks=(
+                    "sparse_attention_config.sparse_num_index_heads", "sparse_attention_config.sparse_index_dim",
+                    "sparse_attention_config.sparse_topk_blocks * sparse_attention_config.sparse_block_size",
+                ),
+            ),
+        ),
+    },
+    types="",
+    order=(("picked_attention", "sparse_attention_config.sparse_attention_freq[i]"), ("full_attention", "1")),
+    mlps={"": Dense(width="dense_intermediate_size")},
+    experts=Experts(
+        width="width", shared_width="n_shared_experts * width", extra="(hidden + 2) * experts",
+        module="block_sparse_moe.experts", shared="block_sparse_moe.shared_experts",
+    ),
+    sparse="moe_layer_freq[i]",
+    names={"experts": "num_local_experts"},
+    harmless=("qk_norm_type", "num_mtp_modules", "rotary_dim", "shared_intermediate_size"),
+)  # fmt: skip
 
 ROWS = {
+    "MiMoV2FlashForCausalLM": MIMO2,
+    "MiMoV2ForCausalLM": MIMO2,
+    "Step3p5ForCausalLM": STEP3P5,
+    "MiniMaxM3SparseForCausalLM": MINIMAX_M3,
+    "AfmoeForCausalLM": AFMOE,
+    "DbrxForCausalLM": DBRX,
+    "DeepseekV4ForCausalLM": DEEPSEEK4,
     "BeamForCausalLM": BEAM,
     "LongcatFlashForCausalLM": LONGCAT,
     "LongcatFlashNgramForCausalLM": LONGCAT,

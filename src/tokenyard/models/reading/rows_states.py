@@ -192,6 +192,7 @@ KIMI_LINEAR = varied(
         extra="2 * experts",
         module="block_sparse_moe.experts",
         shared="block_sparse_moe.shared_experts",
+        least_width="min_moe_intermediate_per_partition=256",
     ),
     names={"experts": "num_experts", "per_token": "num_experts_per_token|num_experts_per_tok"},
     context="model_max_length|max_position_embeddings",
@@ -202,6 +203,7 @@ OLMO_HYBRID = ArchitectureRow(
 )
 
 ROWS = {
+    "KimiLinearForCausalLM": KIMI_LINEAR,
     "Lfm2MoeForCausalLM": LFM2_MOE,
     "BambaForCausalLM": BAMBA,
     "FalconH1ForCausalLM": FALCON_H1,

@@ -13,13 +13,26 @@ from tokenyard.models.reading.rows_dense import (
     GEMMA2,
     GEMMA3,
     GLM4,
+    INTERNLM2,
     LLAMA,
     MISTRAL,
     MUSE_GLIMMER,
+    PHI3,
     QWEN2,
     QWEN3,
 )
-from tokenyard.models.reading.rows_experts import DEEPSEEK, GEMMA4, GLM4_MOE, LLAMA4, QWEN3_MOE
+from tokenyard.models.reading.rows_experts import (
+    DEEPSEEK,
+    GEMMA3N,
+    GEMMA4,
+    GLM4_MOE,
+    GPT_OSS,
+    LLAMA4,
+    MINIMAX_M3,
+    MIXTRAL,
+    QWEN2_MOE,
+    QWEN3_MOE,
+)
 from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 
 _VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
@@ -182,7 +195,10 @@ AUDIO_FLAMINGO3 = varied(
         ),
     ),
 )
-_DECODERS = {"llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma2": GEMMA2}
+_DECODERS = {
+    "llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma2": GEMMA2, "qwen3_moe": QWEN3_MOE,
+    "internlm2": INTERNLM2, "phi3": PHI3, "qwen2_moe": QWEN2_MOE, "gpt_oss": GPT_OSS, "mixtral": MIXTRAL,
+}  # fmt: skip
 _CLIP = Tower(
     block=_VIT,
     blocks="n + 1 + feature if feature < 0 else feature",
@@ -220,7 +236,7 @@ IDEFICS3 = varied(
     ),
 )
 INTERN_VL = ArchitectureRow(
-    decoders={"qwen2": QWEN2, "qwen3": QWEN3, "llama": LLAMA},
+    decoders=_DECODERS,
     towers=(
         Tower(
             block="2 * h * w + w",
@@ -452,6 +468,7 @@ KIMI_K25 = varied(
 
 KIMI_VL = varied(
     DEEPSEEK,
+    names={"per_token": "num_experts_per_tok=1"},
     towers=(
         Tower(
             block=_VIT,
@@ -462,7 +479,141 @@ KIMI_VL = varied(
     ),
 )
 
+INTERN_VL_CHAT = ArchitectureRow(
+    decoders=_DECODERS,
+    harmless_around=(
+        "dynamic_image_size",
+        "force_image_size",
+        "hidden_size",
+        "select_layer",
+        "max_dynamic_patch",
+        "min_dynamic_patch",
+    ),
+    towers=(
+        Tower(
+            block="4 * h * h + 2 * h * w + w + 11 * h",
+            blocks="n + 1 + select if select < 0 else select + 1",
+            replicated="pixels * h + (grid * grid + 3) * h + 4 * h * text + text * text + 8 * h + 2 * text",
+            tokens="grid * grid // 4 * (most + 1)",
+            outer={"most": "max_dynamic_patch=12", "select": "select_layer + 0 if select_layer else -1"},
+        ),
+    ),
+)
+MINIMAX_M3_VL = varied(
+    MINIMAX_M3,
+    harmless_around=("projector_hidden_size", "img_token_compression_config"),
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="wide * (h + text + 4 * text + text)",
+            replicated="pixels * frames * h + 2 * h + 2 * wide + 2 * text",
+            outer={"wide": "projector_hidden_size=6144"},
+            tokens="grid * grid // 4",
+        ),
+    ),
+)
+ERNIE_VL = ArchitectureRow(
+    mixers={"full_attention": (Grouped(qkv_bias="use_bias"),)},
+    # A token visits experts for text or for pictures: as many of either, side by side
+    experts=Experts(
+        count="moe_num_experts[0]",
+        per_token="moe_k=6",
+        width="moe_intermediate_size[0] + moe_intermediate_size[1]",
+        shared_width="moe_num_shared_experts * moe_intermediate_size[0]",
+        extra="(3 * hidden + 4) * moe_num_experts[0]",  # two routers in float32
+        shared="mlp.shared_experts",
+    ),
+    sparse="i >= moe_layer_start_index[0] and i <= moe_layer_end_index[0] and (i + 1) % interval == 0",
+    names={"interval": "moe_layer_interval=1"},
+    harmless=(
+        "moe_capacity",
+        "pixel_hidden_size",
+        "moe_layer_end_index",
+        "spatial_conv_size",
+        "temporal_conv_size",
+        "use_temporal_conv",
+        "use_recompute_resampler",
+        "resampler_fuse_rms_norm",
+    ),
+    towers=(
+        Tower(
+            block=_VIT,
+            shared="80 * h * h + 4 * h * text",
+            replicated="pixels * h + 34 * h + 2 * text",
+            names={"h": "embed_dim|hidden_size", "w": "h * mlp_ratio"},
+            tokens=16_384,
+        ),
+    ),
+)
+MOLMO = varied(
+    LLAMA,
+    mixers={"full_attention": (Grouped(qkv_bias="qkv_bias", full_norms="attention_layer_norm"),)},
+    tied="weight_tying",
+    embeddings="128 * hidden",
+    names={"width": "intermediate_size // 2", "vocab": "embedding_size|vocab_size"},
+    harmless=("clip_qkv", "embedding_size", "norm_after", "layer_norm_type"),
+    towers=(
+        # CLIP's large tower, whose sizes no file names
+        Tower(
+            section="",
+            blocks=1,
+            block="23 * (12 * 1024 * 1024 + 13 * 1024)",
+            shared="7 * 1024 * 1024 + 1024 * intermediate_size + text * intermediate_size // 2",
+            replicated="(577 + 588 + 7) * 1024",
+            tokens=1872,
+        ),
+    ),
+)
+
+GEMMA3N_ALL = varied(
+    GEMMA3N,
+    towers=(
+        # MobileNet, whose sizes no file names
+        Tower(
+            blocks=0,
+            shared="vocab_size * h + h * text",
+            replicated=294_131_008,
+            tokens="tokens",
+            outer={"tokens": "vision_soft_tokens_per_image=256"},
+        ),
+        Tower(
+            kind="audio",
+            section="audio_config",
+            shared="vocab_size * h + h * text",
+            replicated="n * (24 * h * h + 14 * h) + 1_614_112",
+            tokens="tokens",
+            names={"n": "conf_num_hidden_layers=12"},
+            outer={"tokens": "audio_soft_tokens_per_image=188"},
+        ),
+    ),
+)
+PHI4_MM = varied(
+    MISTRAL,
+    harmless=("original_max_position_embeddings", "lm_head_bias", "embd_layer", "vision_lora", "speech_lora"),
+    towers=(
+        # SigLIP and a conformer, whose sizes no file names
+        Tower(
+            section="",
+            shared=396_047_392,
+            replicated="2_040_192 + text * 1152 + text * text + 2 * text",
+            tokens=8192,
+        ),
+        Tower(
+            kind="audio", section="", replicated="441_238_304 + 2 * (1024 * text + text * text + 2 * text)", tokens=4096
+        ),
+    ),
+)
+QWEN3_OMNI = varied(QWEN3_MOE, tied="", towers=(_QWEN3_TOWER, *QWEN3_ASR.towers))
+
 ROWS = {
+    "Gemma3nForConditionalGeneration": GEMMA3N_ALL,
+    "Phi4MMForCausalLM": PHI4_MM,
+    "Qwen3OmniMoeForConditionalGeneration": QWEN3_OMNI,
+    "InternVLChatModel": INTERN_VL_CHAT,
+    "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3_VL,
+    "Ernie4_5_VLMoeForConditionalGeneration": ERNIE_VL,
+    "MolmoForCausalLM": MOLMO,
+    "KimiVLForConditionalGeneration": KIMI_VL,
     "KimiK25ForConditionalGeneration": KIMI_K25,
     "Cosmos3EdgeForConditionalGeneration": COSMOS3_EDGE,
     "AriaForConditionalGeneration": ARIA,

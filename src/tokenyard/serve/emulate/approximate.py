@@ -44,6 +44,13 @@ def _calls(message: Mapping[str, Any]) -> str:
     return "".join(f"\n{call.get('function')}" for call in message.get("tool_calls") or ())
 
 
+class _Texts(dict[int, str]):
+    """Texts by token id; an id that has none yet is a word of its number."""
+
+    def __missing__(self, token: int) -> str:
+        return f" t{token}"
+
+
 class ApproximateTokenizer(TextTokenizer):
     """A stand-in. A piece of text has the same id in every process, and ids of pieces that were seen become text again.
 
@@ -56,7 +63,7 @@ class ApproximateTokenizer(TextTokenizer):
         self.chat_template = chat_template or RolesTemplate()
         self.eos_token_id = vocab_size - 1
         self._ids: dict[str, tuple[int, ...]] = {}
-        self._texts: dict[int, str] = {}
+        self._texts = _Texts()
 
     most_bytes_per_token = 64
 
@@ -80,7 +87,10 @@ class ApproximateTokenizer(TextTokenizer):
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text; an id that has none yet is a word of its number."""
-        texts, said, held = self._texts, list[str](), bytearray()
+        texts, special = self._texts, self.vocab_size - _SPECIAL
+        if token_ids and min(token_ids) >= _BYTES and not (skip_special_tokens and max(token_ids) >= special):
+            return "".join(map(texts.__getitem__, token_ids))
+        said, held = list[str](), bytearray()
         for token in token_ids:
             if token < _BYTES:
                 held.append(token)
@@ -88,10 +98,7 @@ class ApproximateTokenizer(TextTokenizer):
             if held:
                 said.append(held.decode(errors="replace"))
                 held.clear()
-            text = texts.get(token)
-            if text is None:
-                text = "" if token >= self.vocab_size - _SPECIAL and skip_special_tokens else f" t{token}"
-            said.append(text)
+            said.append("" if token >= special and skip_special_tokens and token not in texts else texts[token])
         if held:
             said.append(held.decode(errors="replace"))
         return "".join(said)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -96,30 +95,32 @@ class Forms:
         return self.filled("model_card", {**card, "permission": [self.filled("model_permission", permission)]})
 
 
-class _Formed:
+class _Formed(AnswerWriter):
     """Tells another answer's chunks and whole."""
 
     def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, *, tells_usage: bool) -> None:
         """``tells_usage``: a chunk with the usage is the last one, and has what the last one has."""
         self._forms, self._kind, self._answer, self._tells_usage = forms, kind, answer, tells_usage
 
-    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
-        """At once."""
-        return self._forms.whole(self._kind, await self._answer.whole(together))
+    def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
+        """All of it at once."""
+        return self._forms.whole(self._kind, self._answer.whole(pieces))
 
-    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """The chunks of a stream; an error after the first is one of them."""
-        has_begun = False
-        try:
-            async with aclosing(self._answer.chunks(together)) as chunks:
-                async for chunk in chunks:
-                    for each in self._chat(chunk) if self._kind == "chat" else self._completion(chunk):
-                        yield each
-                        has_begun = True
-        except Exception as error:
-            if not has_begun:
-                raise
-            yield vllm_error(as_api_error(error))
+    def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
+        """Those of a stream that tell a piece."""
+        return self._formed(self._answer.chunks(piece))
+
+    def last_chunks(self) -> Sequence[dict[str, Any]]:
+        """Those after the last piece."""
+        return self._formed(self._answer.last_chunks())
+
+    def problem(self, error: ApiError) -> dict[str, Any]:
+        """The chunk for an error in the middle of a stream."""
+        return vllm_error(error)
+
+    def _formed(self, chunks: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        form = self._chat if self._kind == "chat" else self._completion
+        return [made for chunk in chunks for made in form(chunk)]
 
     def _completion(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
         if "usage" in chunk:

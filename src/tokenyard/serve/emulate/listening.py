@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.faults import Fault
@@ -26,6 +27,11 @@ def bound_to(host: str, port: int) -> socket.socket:
     return bound(host, port)
 
 
+def server_config(app: ASGIApp) -> uvicorn.Config:
+    """How an application is served. Where uvloop and httptools are installed, uvicorn takes them."""
+    return uvicorn.Config(app, log_level="warning", access_log=False, backlog=_BACKLOG, timeout_graceful_shutdown=5)
+
+
 class Listening:
     """Serves an emulation."""
 
@@ -35,7 +41,7 @@ class Listening:
     def serve(self, listeners: Sequence[socket.socket], host: str, on_ready: Callable[[Sequence[str]], None]) -> None:
         """Answer until told to end, at a socket for each front; ``on_ready`` is given the addresses."""
         emulation, servers = self._emulation, list[uvicorn.Server]()
-        _raise_limit()
+        raise_limit()
         for fault in self._faults:
             if fault.kind == "slow_start":
                 time.sleep(fault.seconds or 0.0)
@@ -58,14 +64,8 @@ class Listening:
                     each.should_exit = True
 
         for front in emulation.fronts:
-            config = uvicorn.Config(
-                make_app(emulation, front, self._deployment, emulation.faults),
-                log_level="warning",
-                access_log=False,
-                backlog=_BACKLOG,
-                timeout_graceful_shutdown=5,
-            )
-            servers.append(Server(config))
+            app = make_app(emulation, front, self._deployment, emulation.faults)
+            servers.append(Server(server_config(app)))
 
         async def together() -> None:
             pairs = zip(servers, listeners, strict=True)
@@ -75,7 +75,7 @@ class Listening:
             asyncio.run(together())
 
 
-def _raise_limit() -> None:
+def raise_limit() -> None:
     """As many open files as this process may have: a stream is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:

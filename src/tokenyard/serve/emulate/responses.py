@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.serve.emulate.forms import Forms
+from tokenyard.serve.emulate.forms import Forms, vllm_error
 from tokenyard.serve.generation import OutputKind
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
 from tokenyard.serve.openai.chat import chat_prompt
-from tokenyard.serve.openai.fields import ChatCompletionRequest, bad_field, parse_body
-from tokenyard.serve.openai.generating import EventStream, cancel_on_disconnect, output_room, reply_at_once
+from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field, parse_body
+from tokenyard.serve.openai.generating import AnswerWriter, PromptNews, output_room, pieces, reply
 
 
 class _ResponsesRequest(ChatCompletionRequest, kw_only=True):
@@ -59,15 +58,7 @@ class Responses:
         given = {"prompt_token_ids": prompt.token_ids, "prompt": prompt.text}
         outputs = context.llm.generate(given, params, name, turn=turn)
         answer = _Answer(self._forms, request, name, context.answering(request.model), room)
-        if not request.stream:
-            return await reply_at_once(http, answer.whole(outputs), ignored=())
-        events = answer.events(outputs)
-        first = await cancel_on_disconnect(http, _first(events))
-        return EventStream(events, first)
-
-
-async def _first(events: AsyncGenerator[bytes, None]) -> bytes:
-    return await anext(events)
+        return await reply(http, context, pieces([outputs]), answer, stream=bool(request.stream), ignored=())
 
 
 def _messages(request: _ResponsesRequest) -> list[dict[str, Any]]:
@@ -83,20 +74,23 @@ def _messages(request: _ResponsesRequest) -> list[dict[str, Any]]:
     return messages
 
 
-class _Answer:
-    """Tells the outputs of one request."""
+class _Answer(AnswerWriter):
+    """Tells the outputs of one request; of a stream each event has its name and number."""
+
+    last_event = b""
 
     def __init__(self, forms: Forms, request: _ResponsesRequest, name: str, model: str, room: int) -> None:
         self._forms, self._request, self._name, self._model, self._room = forms, request, name, model, room
         self._message = f"msg_{uuid.uuid4().hex[:16]}"
         self._created = int(time.time())
+        self._at = {"item_id": self._message, "output_index": 0, "content_index": 0}
+        self._number, self._text, self._num_tokens = -1, "", 0
+        self._last: Any = None
+        self._reason: str | None = None
 
-    async def whole(self, outputs: AsyncGenerator[Any, None]) -> dict[str, Any]:
-        """At once."""
-        last: Any = None
-        async with aclosing(outputs):
-            async for output in outputs:
-                last = output
+    def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
+        """All of it at once."""
+        last = pieces[-1].output
         (part,) = last.outputs
         return self._record(part.text, part.finish_reason, last, len(part.token_ids))
 
@@ -144,31 +138,42 @@ class _Answer:
     def _part(text: str) -> dict[str, Any]:
         return {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
 
-    async def events(self, outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
-        """A stream's events, each with its name and number."""
-        number = -1
+    def event(self, chunk: dict[str, Any]) -> bytes:
+        """A chunk as a server-sent event."""
+        self._number, kind = self._number + 1, str(chunk["type"])
+        body = msgspec.json.encode({**chunk, "sequence_number": self._number, "type": kind})
+        return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
 
-        def event(kind: str, **fields: Any) -> bytes:
-            nonlocal number
-            number += 1
-            body = msgspec.json.encode({**fields, "sequence_number": number, "type": kind})
-            return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
+    def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
+        """Those of a stream that tell a piece."""
+        told = list[dict[str, Any]]()
+        if self._last is None:
+            begun = self._record(None, None, None, 0)
+            told += [
+                {"type": "response.created", "response": begun},
+                {"type": "response.in_progress", "response": begun},
+                {"type": "response.output_item.added", "item": self._item(None, "in_progress"), "output_index": 0},
+                {"type": "response.content_part.added", "part": self._part(""), **self._at},
+            ]
+        self._last = piece.output
+        for part in piece.output.outputs:
+            self._text += part.text
+            self._num_tokens, self._reason = self._num_tokens + len(part.token_ids), part.finish_reason
+            if part.text:
+                told.append({"type": "response.output_text.delta", "delta": part.text, "logprobs": [], **self._at})
+        return told
 
-        at = {"item_id": self._message, "output_index": 0, "content_index": 0}
-        text, tokens, last, reason = "", 0, None, None
-        async with aclosing(outputs):
-            async for output in outputs:
-                if last is None:
-                    for kind in ("response.created", "response.in_progress"):
-                        yield event(kind, response=self._record(None, None, None, 0))
-                    yield event("response.output_item.added", item=self._item(None, "in_progress"), output_index=0)
-                    yield event("response.content_part.added", part=self._part(""), **at)
-                last = output
-                for part in output.outputs:
-                    text, tokens, reason = text + part.text, tokens + len(part.token_ids), part.finish_reason
-                    if part.text:
-                        yield event("response.output_text.delta", delta=part.text, logprobs=[], **at)
-        yield event("response.output_text.done", text=text, logprobs=[], **at)
-        yield event("response.content_part.done", part=self._part(text), **at)
-        yield event("response.output_item.done", item=self._item(text, "completed"), output_index=0)
-        yield event("response.completed", response=self._record(text, reason, last, tokens))
+    def problem(self, error: ApiError) -> dict[str, Any]:
+        """The chunk for an error in the middle of a stream."""
+        return {"type": "error", **vllm_error(error)}
+
+    def last_chunks(self) -> Sequence[dict[str, Any]]:
+        """What has been said, and that it is all."""
+        text, item = self._text, self._item(self._text, "completed")
+        response = self._record(text, self._reason, self._last, self._num_tokens)
+        return [
+            {"type": "response.output_text.done", "text": text, "logprobs": [], **self._at},
+            {"type": "response.content_part.done", "part": self._part(text), **self._at},
+            {"type": "response.output_item.done", "item": item, "output_index": 0},
+            {"type": "response.completed", "response": response},
+        ]

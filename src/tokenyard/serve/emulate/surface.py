@@ -31,10 +31,10 @@ from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions
+from tokenyard.serve.openai.clients import Ending, GoneError, on_gone
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field
-from tokenyard.serve.openai.generating import Ending, GoneError, on_gone
 from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
 from tokenyard.web.connections import RefusedError, json_body, json_response
@@ -54,7 +54,15 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     context = _context(emulation, front, deployment, forms)
     admin = _Admin(emulation, front, forms, context, faults)
     utilities, engines = Utilities(context), emulation.engines
-    routes = [
+    if front.model.is_pooling:
+        routes = [Route("/v1/embeddings", Embeddings(context).serve, methods=["POST"])]
+    else:
+        routes = [
+            Route("/v1/chat/completions", ChatCompletions(context).serve, methods=["POST"]),
+            Route("/v1/completions", Completions(context).serve, methods=["POST"]),
+            Route("/v1/responses", Responses(context, forms).serve, methods=["POST"]),
+        ]
+    routes += [
         Route("/v1/models", admin.models),
         Route("/health", admin.health),
         Route("/ping", admin.health, methods=["GET", "POST"]),
@@ -74,14 +82,6 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
         Route("/emulate/fault", admin.fault, methods=["POST", "GET", "DELETE"]),
     ]
-    if front.model.is_pooling:
-        routes.append(Route("/v1/embeddings", Embeddings(context).serve, methods=["POST"]))
-    else:
-        routes += [
-            Route("/v1/chat/completions", ChatCompletions(context).serve, methods=["POST"]),
-            Route("/v1/completions", Completions(context).serve, methods=["POST"]),
-            Route("/v1/responses", Responses(context, forms).serve, methods=["POST"]),
-        ]
     keys = asked.value("api-key")
     told: dict[bytes, bytes] = {b"vary": b"Origin"}
     if emulation.is_approximate:

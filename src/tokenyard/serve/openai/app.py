@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions, chat_prompt
+from tokenyard.serve.openai.clients import Ending, GoneError, on_gone
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
 from tokenyard.serve.openai.fields import (
@@ -30,7 +31,7 @@ from tokenyard.serve.openai.fields import (
     on_api_error,
     parse_body,
 )
-from tokenyard.serve.openai.generating import Ending, GoneError, in_thread_if_long, on_gone
+from tokenyard.serve.openai.generating import in_thread_if_long
 from tokenyard.web.connections import RefusedError, json_response
 from tokenyard.web.guard import Guard, is_loopback
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
+from starlette.requests import Request
 
 from tokenyard.errors import ConfigError
 from tokenyard.serve.async_llm import AsyncLLM
@@ -23,6 +24,7 @@ from tokenyard.serve.generation import (
     check_num_samples,
 )
 from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, Grammar, GrammarCompiler
+from tokenyard.serve.openai.clients import ForClient
 from tokenyard.serve.openai.fields import ApiError, GenerationRequest, bad_field, going_down
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
@@ -211,12 +213,16 @@ class _Asked(NamedTuple):
 
 
 async def compiled(
-    context: ServerContext, request: GenerationRequest, num_prompts: int, schema: Mapping[str, Any] | None = None
+    http: Request,
+    context: ServerContext,
+    request: GenerationRequest,
+    num_prompts: int,
+    schema: Mapping[str, Any] | None = None,
 ) -> list[list[Grammar]]:
     """For each prompt a grammar per answer, none if the request asks for none. Raises ApiError.
 
     ``schema`` is what the answer's JSON must look like because a tool has to be called. It is compiled once and waited
-    for, so that what cannot be compiled is refused; a request that is cancelled here gives its turn to others.
+    for, so that what cannot be compiled is refused; a client that leaves meanwhile gives its turn to others.
     """
     asked = _asked(request)
     if schema is not None:
@@ -232,7 +238,8 @@ async def compiled(
         raise bad_field(asked.field or "structured_outputs", asked.wanted, fix, code="unsupported_field")
     try:
         grammar = context.grammars.compile(**asked.wanted)
-        await asyncio.wrap_future(grammar.compiled)
+        async with ForClient(http.receive):
+            await asyncio.wrap_future(grammar.compiled)
     except ConfigError as error:
         raise bad_field(asked.field or error.field, error.value, error.fix) from None
     return [[grammar.another() for _ in range(request.n or 1)] for _ in range(num_prompts)]

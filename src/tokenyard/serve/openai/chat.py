@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,9 +24,9 @@ from tokenyard.serve.openai.fields import (
     parse_body,
 )
 from tokenyard.serve.openai.generating import (
+    AnswerWriter,
     PromptNews,
     Usage,
-    cancel_on_disconnect,
     in_thread_if_long,
     output_room,
     pieces,
@@ -43,6 +42,7 @@ from tokenyard.serve.text import TemplateError
 
 _MOST_MESSAGES = 10_000
 _MOST_TOOLS = 1_024
+_CHUNK = "chat.completion.chunk"
 
 
 async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | TokenizeRequest) -> TokenizedPrompt:
@@ -155,9 +155,7 @@ class ChatCompletions:
         if script is not None:
             grammars = [[script.another() for _ in range(request.n or 1)]]
         else:
-            grammars = await cancel_on_disconnect(
-                http, compiled(context, request, 1, None if forced is None else forced.schema)
-            )
+            grammars = await compiled(http, context, request, 1, None if forced is None else forced.schema)
         parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
@@ -166,11 +164,11 @@ class ChatCompletions:
             context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
         )
         answer = context.formed("chat", _ChatAnswer(context, request, name, num_top or 0, parser), request)
-        together = pieces(context, streams)
-        return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
+        together = pieces(streams, grammars)
+        return await reply(http, context, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
 
-class _ChatAnswer:
+class _ChatAnswer(AnswerWriter):
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(
@@ -184,44 +182,46 @@ class _ChatAnswer:
         self._request = request
         self._num_top = num_top
         self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
+        self._usage, self._begun = Usage(), set[int]()
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
-    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """The chunks of a stream."""
-        head = {**self._head, "object": "chat.completion.chunk"}
-        usage, options = Usage(), self._request.stream_options
-        begun: set[int] = set()
-        async with aclosing(together):
-            async for piece in together:
-                usage.add(piece)
-                each = usage.record() if options is not None and options.continuous_usage_stats else None
-                for part in piece.output.outputs:
-                    speaker = {} if part.index in begun else {"role": "assistant"}
-                    begun.add(part.index)
-                    news = self._calls[part.index].add(part)
-                    delta = {**speaker, **news.delta()}
-                    chunk = {**head, "choices": [{**self._choice(part, news), "delta": delta}]}
-                    yield chunk if each is None else {**chunk, "usage": each}
-        if options is not None and options.include_usage:
-            yield {**head, "choices": [], "usage": usage.record()}
+    def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
+        """Those of a stream that tell a piece."""
+        self._usage.add(piece)
+        options, told = self._request.stream_options, []
+        usage = {"usage": self._usage.record()} if options is not None and options.continuous_usage_stats else {}
+        for part in piece.output.outputs:
+            speaker = {} if part.index in self._begun else {"role": "assistant"}
+            self._begun.add(part.index)
+            news = self._calls[part.index].add(part)
+            delta = {**speaker, **news.delta()}
+            told.append(
+                {**self._head, "object": _CHUNK, "choices": [{**self._choice(part, news), "delta": delta}], **usage}
+            )
+        return told
 
-    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
-        """At once."""
-        usage, choices, of_prompt, last = Usage(), [], None, None
-        async with aclosing(together):
-            async for piece in together:
-                usage.add(piece)
-                last = piece.output
-                of_prompt = prompt_logprobs(piece.output)
-                for part in piece.output.outputs:
-                    news = self._calls[part.index].add(part)
-                    message = {"role": "assistant", **news.message(), "refusal": None}
-                    choices.append({**self._choice(part, news), "message": message})
+    def last_chunks(self) -> Sequence[dict[str, Any]]:
+        """The usage, if it was asked for."""
+        options = self._request.stream_options
+        if options is None or not options.include_usage:
+            return ()
+        return [{**self._head, "object": _CHUNK, "choices": [], "usage": self._usage.record()}]
+
+    def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
+        """All of it at once."""
+        choices = []
+        for piece in pieces:
+            self._usage.add(piece)
+            for part in piece.output.outputs:
+                news = self._calls[part.index].add(part)
+                message = {"role": "assistant", **news.message(), "refusal": None}
+                choices.append({**self._choice(part, news), "message": message})
+        last = pieces[-1].output
         head = {**self._head, "object": "chat.completion"}
-        answer = {**head, "choices": choices, "usage": usage.record(), "prompt_logprobs": of_prompt}
-        if last is not None and self._request.return_token_ids:
+        answer = {**head, "choices": choices, "usage": self._usage.record(), "prompt_logprobs": prompt_logprobs(last)}
+        if self._request.return_token_ids:
             answer["prompt_token_ids"] = list(last.prompt_token_ids)
-        return {**answer, **told_besides(last)}
+        return {**answer, **told_besides(pieces)}
 
     def _choice(self, part: CompletionOutput, news: ChoiceNews) -> dict[str, Any]:
         return {

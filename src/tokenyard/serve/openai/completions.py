@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -14,9 +13,9 @@ from tokenyard.serve.generation import CompletionOutput, GenerationOutput, Token
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
 from tokenyard.serve.openai.fields import CompletionRequest, parse_body
 from tokenyard.serve.openai.generating import (
+    AnswerWriter,
     PromptNews,
     Usage,
-    cancel_on_disconnect,
     output_room,
     pieces,
     reply,
@@ -47,7 +46,7 @@ class Completions:
         prompts = await tokenized_prompts(context, "prompt", given, add_special_tokens=special, n=request.n)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl", http)
-        grammars = await cancel_on_disconnect(http, compiled(context, request, len(prompts)))
+        grammars = await compiled(http, context, request, len(prompts))
         streams = start_streams(
             context,
             request,
@@ -60,8 +59,8 @@ class Completions:
         )
         echoed = [self._echoed(request, each) for each in prompts]
         answer = context.formed("completion", _CompletionAnswer(context, request, name, echoed), request)
-        together = pieces(context, streams)
-        return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
+        together = pieces(streams, grammars)
+        return await reply(http, context, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
     def _echoed(self, request: CompletionRequest, prompt: TokenizedPrompt) -> str:
         if not request.echo:
@@ -69,7 +68,7 @@ class Completions:
         return prompt.text if prompt.text is not None else self._context.tokenizer.decode(prompt.token_ids)
 
 
-class _CompletionAnswer:
+class _CompletionAnswer(AnswerWriter):
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
@@ -77,35 +76,38 @@ class _CompletionAnswer:
         self._request = request
         self._echoed = echoed
         self._per_prompt = request.n or 1
+        self._usage = Usage()
         self._offsets: dict[int, int] = {}
         """By index of an answer: characters that the client has got of it."""
         model = context.answering(request.model)
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
-    async def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """The chunks of a stream."""
-        usage, options = Usage(), self._request.stream_options
-        async with aclosing(together):
-            async for piece in together:
-                usage.add(piece)
-                each = usage.record() if options is not None and options.continuous_usage_stats else None
-                for part in piece.output.outputs:
-                    chunk = {**self._head, "choices": [self._choice(piece, part)]}
-                    yield chunk if each is None else {**chunk, "usage": each}
-        if options is not None and options.include_usage:
-            yield {**self._head, "choices": [], "usage": usage.record()}
+    def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
+        """Those of a stream that tell a piece."""
+        self._usage.add(piece)
+        options = self._request.stream_options
+        told = [{**self._head, "choices": [self._choice(piece, part)]} for part in piece.output.outputs]
+        if options is not None and options.continuous_usage_stats:
+            usage = self._usage.record()
+            return [{**each, "usage": usage} for each in told]
+        return told
 
-    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
-        """At once."""
-        usage, choices, last = Usage(), [], None
-        async with aclosing(together):
-            async for piece in together:
-                usage.add(piece)
-                last = piece.output
-                choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
+    def last_chunks(self) -> Sequence[dict[str, Any]]:
+        """The usage, if it was asked for."""
+        options = self._request.stream_options
+        if options is None or not options.include_usage:
+            return ()
+        return [{**self._head, "choices": [], "usage": self._usage.record()}]
+
+    def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
+        """All of it at once."""
+        choices = []
+        for piece in pieces:
+            self._usage.add(piece)
+            choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
         in_order = sorted(choices, key=lambda each: each["index"])
-        answer = {**self._head, "choices": in_order, "usage": usage.record()}
-        return {**answer, **told_besides(last)}
+        answer = {**self._head, "choices": in_order, "usage": self._usage.record()}
+        return {**answer, **told_besides(pieces)}
 
     def _whole_choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
         of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None

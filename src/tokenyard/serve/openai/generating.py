@@ -1,4 +1,4 @@
-"""What completions and chats do alike: ask the engine, stream its answer, stop when the client leaves."""
+"""What completions and chats do alike: ask the engine, and tell its answer, at once or as a stream."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from tokenyard.core.request import FinishReason
-from tokenyard.serve.generation import GenerationOutput, GenerationParams, OutputKind, TokenizedPrompt, Turn
+from tokenyard.serve.generation import GenerationOutput, OutputKind, TokenizedPrompt
 from tokenyard.serve.grammars import Grammar
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
+from tokenyard.serve.openai.clients import ForClient, GoneError, cancel_on_disconnect
 from tokenyard.serve.openai.fields import (
     ApiError,
     EmbeddingRequest,
@@ -24,109 +25,10 @@ from tokenyard.serve.openai.fields import (
     as_api_error,
     bad_field,
     going_down,
-    timed_out,
 )
 from tokenyard.web.connections import json_response
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Clients that leave before they have their answer: what is being done for them ends.
-
-_GONE = 499
-"""The client that left does not read it; it is what nginx writes into its log."""
-
 _Result = TypeVar("_Result")
-
-
-class GoneError(Exception):
-    """The client does not wait for the answer any more."""
-
-
-def on_gone(_: Request, __: Exception) -> Response:
-    """The answer to a client that has left."""
-    return Response(status_code=_GONE)
-
-
-class Ending:
-    """ASGI middleware: who is still being served when the server's time to end is over is told so."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on."""
-        has_begun = False
-
-        async def watched(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        except asyncio.CancelledError:
-            if scope["type"] != "http":
-                raise
-            if not has_begun:
-                await going_down().response()(scope, receive, send)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _first_of(work: Coroutine[Any, Any, _Result], receive: Receive) -> _Result:
-    """The result of ``work``, which is cancelled if the client leaves: GoneError then."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise GoneError
-        return working.result()
-    finally:
-        for each in (working, leaving):
-            each.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of ``work``, which is cancelled if the client leaves: GoneError then. The body was read before."""
-    return await _first_of(work, request.receive)
-
-
-class EventStream(Response):
-    """Server-sent events. The generator is closed in any case: when it ends, and when the client leaves."""
-
-    media_type = "text/event-stream"
-
-    def __init__(
-        self, events: AsyncGenerator[bytes, None], first: bytes, headers: dict[str, str] | None = None
-    ) -> None:
-        """``first`` is the first event, which was waited for: what could be refused has been by now."""
-        super().__init__(headers={"Cache-Control": "no-cache", **(headers or {})})
-        del self.headers["content-length"]
-        self._events = events
-        self._first = first
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events as they come."""
-        try:
-            await _first_of(self._send_all(send), receive)
-        except GoneError:
-            return
-        except asyncio.CancelledError:  # the server goes down, and its time to end is over
-            await send({"type": "http.response.body", "body": going_down().event(), "more_body": False})
-        finally:
-            await self._events.aclose()
-
-    async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self._first, "more_body": True})
-        async for event in self._events:
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What completions and chats do alike: ask the engine, put several streams together, keep to the time, count tokens.
@@ -167,12 +69,10 @@ class Usage:
         }
 
 
-def told_besides(output: GenerationOutput | None) -> dict[str, Any]:
+def told_besides(pieces: Sequence[PromptNews]) -> dict[str, Any]:
     """What a whole answer tells beside choices and usage, where there is any."""
-    told: dict[str, Any] = {}
-    if output is not None and output.kv_transfer_params is not None:
-        told["kv_transfer_params"] = dict(output.kv_transfer_params)
-    return told
+    given = pieces[-1].output.kv_transfer_params if pieces else None
+    return {} if given is None else {"kv_transfer_params": dict(given)}
 
 
 def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str, http: Request | None = None) -> str:
@@ -249,48 +149,42 @@ def start_streams(
             defaults=context.defaults,
         )
         name = request_id if len(prompts) == 1 else f"{request_id}-{i}"
-        streams.append(_generate(context, name, prompt, params, turn, grammars[i]))
+        given: dict[str, object] = {"prompt_token_ids": prompt.token_ids}
+        if prompt.text is not None:
+            given["prompt"] = prompt.text
+        streams.append(context.llm.generate(given, params, name, turn=turn, grammars=grammars[i]))
     return streams
 
 
-async def _generate(
-    context: ServerContext,
-    name: str,
-    prompt: TokenizedPrompt,
-    params: GenerationParams,
-    turn: Turn,
-    grammars: Sequence[Grammar],
-) -> AsyncGenerator[GenerationOutput, None]:
-    """The outputs; ApiError for a client's grammar that cannot be sampled by to the end."""
-    given: dict[str, object] = {"prompt_token_ids": prompt.token_ids}
-    if prompt.text is not None:
-        given["prompt"] = prompt.text
-    async with aclosing(context.llm.generate(given, params, name, turn=turn, grammars=grammars)) as outputs:
-        async for output in outputs:
-            problem = next((each.problem for each in grammars if each.problem is not None), None)
-            if problem is not None and any(part.finish_reason == FinishReason.ERROR for part in output.outputs):
-                fix = f"the grammar cannot be sampled by to the end of an answer: {problem}: make it smaller"
-                raise ApiError(400, fix, param="structured_outputs", code="grammar_too_complex")
-            yield output
-
-
 async def pieces(
-    context: ServerContext, streams: Sequence[AsyncGenerator[GenerationOutput, None]]
+    streams: Sequence[AsyncGenerator[GenerationOutput, None]], grammars: Sequence[Sequence[Grammar]] = ()
 ) -> AsyncGenerator[PromptNews, None]:
-    """What all streams bring, as it comes, until all have ended. Raises what one of them raises, and ApiError."""
-    deadline = asyncio.get_running_loop().time() + context.limits.request_timeout_s
-    async with aclosing(_merged(streams)) as together:
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    piece = await anext(together)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise timed_out(context.limits.request_timeout_s) from None
-            if any(part.finish_reason == FinishReason.ERROR for part in piece.output.outputs):
-                raise ApiError(500, "the engine could not go on with this request", code="generation_failed")
+    """What all streams bring, as it comes, until all have ended. Raises what one of them raises, and ApiError.
+
+    ``grammars`` are those of each stream: one may turn out to be too large on the way.
+    """
+    together = _numbered(streams[0]) if len(streams) == 1 else _merged(streams)
+    async with aclosing(together):
+        async for piece in together:
+            for part in piece.output.outputs:
+                if part.finish_reason == FinishReason.ERROR:
+                    raise _failure(grammars[piece.prompt] if grammars else ())
             yield piece
+
+
+def _failure(grammars: Sequence[Grammar]) -> ApiError:
+    """An answer has ended as an error: for a client's grammar that cannot be sampled by to the end, or for good."""
+    problem = next((each.problem for each in grammars if each.problem is not None), None)
+    if problem is None:
+        return ApiError(500, "the engine could not go on with this request", code="generation_failed")
+    fix = f"the grammar cannot be sampled by to the end of an answer: {problem}: make it smaller"
+    return ApiError(400, fix, param="structured_outputs", code="grammar_too_complex")
+
+
+async def _numbered(stream: AsyncGenerator[GenerationOutput, None]) -> AsyncGenerator[PromptNews, None]:
+    async with aclosing(stream):
+        async for output in stream:
+            yield PromptNews(0, output)
 
 
 async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> AsyncGenerator[PromptNews, None]:
@@ -324,49 +218,105 @@ async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def events_of(chunks: AsyncGenerator[dict[str, Any], None], prompt_field: str) -> AsyncGenerator[bytes, None]:
-    """Chunks as server-sent events. An error before the first one is raised; later ones are an event of their own."""
-    begun = False
-    async with aclosing(chunks):
-        try:
-            async for chunk in chunks:
-                yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-                begun = True
-        except Exception as error:
-            if not begun:
-                raise
-            yield as_api_error(error, prompt_field).event()
-    yield b"data: [DONE]\n\n"
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # An answer to the client, at once or as a stream, for as long as the client is there to take it.
 
 
-class AnswerWriter(Protocol):
+class AnswerWriter:
     """How the pieces of an answer are told."""
 
-    def chunks(self, together: AsyncGenerator[PromptNews, None]) -> AsyncGenerator[dict[str, Any], None]:
-        """The chunks of a stream."""
+    last_event = b"data: [DONE]\n\n"
+    """What ends a stream."""
 
-    async def whole(self, together: AsyncGenerator[PromptNews, None]) -> dict[str, Any]:
-        """At once."""
+    def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
+        """Those of a stream that tell a piece."""
+        raise NotImplementedError
+
+    def last_chunks(self) -> Sequence[dict[str, Any]]:
+        """Those after the last piece."""
+        return ()
+
+    def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
+        """All of it at once."""
+        raise NotImplementedError
+
+    def problem(self, error: ApiError) -> dict[str, Any]:
+        """The chunk for an error in the middle of a stream."""
+        return error.record()
+
+    def event(self, chunk: dict[str, Any]) -> bytes:
+        """A chunk as a server-sent event."""
+        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+class EventStream(Response):
+    """Server-sent events. The pieces are closed in any case: when they end, and when the client leaves.
+
+    What goes wrong before the first event is raised; later it is an event of its own.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        http: Request,
+        pieces: AsyncGenerator[PromptNews, None],
+        answer: AnswerWriter,
+        seconds: float,
+        **given: str,
+    ) -> None:
+        """``seconds``: the longest that the client may wait; ``given``: further headers."""
+        super().__init__(headers={"Cache-Control": "no-cache", **given})
+        del self.headers["content-length"]
+        self._http, self._pieces, self._answer, self._seconds = http, pieces, answer, seconds
+        self._has_begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events as they come."""
+        answer, last = self._answer, b""
+        try:
+            async with aclosing(self._pieces) as pieces, ForClient(receive, self._seconds):
+                async for piece in pieces:
+                    told = answer.chunks(piece)
+                    if told:
+                        await self._send(send, b"".join(map(answer.event, told)))
+            last = b"".join(map(answer.event, answer.last_chunks())) + answer.last_event
+        except GoneError:
+            return
+        except asyncio.CancelledError:  # the server goes down, and its time to end is over
+            if not self._has_begun:
+                raise
+            last = answer.event(answer.problem(going_down()))
+        except Exception as error:
+            if not self._has_begun:
+                raise
+            problem = answer.problem(as_api_error(error, _prompt_field(self._http)))
+            last = answer.event(problem) + answer.last_event
+        await self._send(send, last, has_more=False)
+
+    async def _send(self, send: Send, events: bytes, *, has_more: bool = True) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": events, "more_body": has_more})
 
 
 async def reply(
     http: Request,
-    together: AsyncGenerator[PromptNews, None],
+    context: ServerContext,
+    pieces: AsyncGenerator[PromptNews, None],
     answer: AnswerWriter,
     *,
     stream: bool,
     ignored: Sequence[str],
 ) -> Response:
     """The response. What goes wrong before its first byte is raised."""
-    if not stream:
-        return await reply_at_once(http, answer.whole(together), ignored=ignored)
-    events = events_of(answer.chunks(together), getattr(http.state, "prompt_field", "prompt"))
-    first = await cancel_on_disconnect(http, _first(events))
-    return EventStream(events, first, _headers(ignored))
+    seconds = context.limits.request_timeout_s
+    if stream:
+        return EventStream(http, pieces, answer, seconds, **_headers(ignored))
+    async with aclosing(pieces), ForClient(http.receive, seconds):
+        found = [piece async for piece in pieces]
+    return json_response(answer.whole(found), headers=_headers(ignored))
 
 
 async def reply_at_once(
@@ -380,8 +330,9 @@ def _headers(ignored: Sequence[str]) -> dict[str, str]:
     return {"Tokenyard-Ignored": ", ".join(ignored)} if ignored else {}
 
 
-async def _first(events: AsyncGenerator[bytes, None]) -> bytes:
-    return await anext(events)
+def _prompt_field(http: Request) -> str:
+    """What the client calls its prompt."""
+    return str(getattr(http.state, "prompt_field", "prompt"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -422,4 +373,4 @@ async def tokenized_prompts(
 
 
 def _are(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(each) is kind for each in value)
+    return isinstance(value, list) and set(map(type, value)) == {kind}

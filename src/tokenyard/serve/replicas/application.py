@@ -23,8 +23,8 @@ from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter
 from tokenyard.serve.openai.app import ApiKeys, make_api, scraped, together, unknown_path
 from tokenyard.serve.openai.assembly import build_server, unix_clock, watch
+from tokenyard.serve.openai.clients import GoneError, cancel_on_disconnect
 from tokenyard.serve.openai.fields import ApiError, on_api_error
-from tokenyard.serve.openai.generating import GoneError, cancel_on_disconnect
 from tokenyard.serve.replicas.passing import Head, ProxiedRequest, ReplicaSettings, answered, read_settings
 from tokenyard.serve.replicas.ray_router import ReplicaRouter
 from tokenyard.serve.replicas.routing import RoutedPrompt, prompt_of

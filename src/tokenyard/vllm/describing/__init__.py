@@ -24,4 +24,5 @@ def described_by_vllm(raw: dict[str, Any], *, name: str, gpu: str = "h100", dtyp
     pretend.pretend_gpu(device.memory_bytes, device.compute_capability, f"NVIDIA {device.name.upper()}")
     pretend.pretend_torchvision()
     pretend.pretend_flashinfer()
+    pretend.pretend_tokenizer()
     return import_module("tokenyard.vllm.describing.describe").describe(raw, name=name, dtype=dtype)

@@ -106,6 +106,19 @@ def pretend_flashinfer() -> None:
     COMPILED.append("cuda")
 
 
+def pretend_tokenizer() -> None:
+    """A model whose files are not there has a tokenizer: some classes count the tokens of a picture with it."""
+    with suppress(ImportError):
+        context = import_module("vllm.multimodal.processing.context").InputProcessingContext
+        tokenizer = MagicMock(name="tokenizer", pad_token_id=0)
+        tokenizer.encode.return_value = [1]
+        tokenizer.convert_tokens_to_ids.return_value = 1
+        tokenizer.get_vocab.return_value = {}
+        tokenizer.return_value = MagicMock(input_ids=[[1]])
+        tokenizer.__len__.return_value = 1000
+        context.get_tokenizer = lambda _context: tokenizer
+
+
 def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> None:
     """Install a GPU of this memory and compute capability. Call it before anything else of vLLM is imported."""
     pretend_another(memory_bytes, capability, name)

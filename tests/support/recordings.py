@@ -1,0 +1,113 @@
+"""Which of the recorded decisions of vLLM are replayed: all of them, or a share that notices as much.
+
+A later version's folder mostly repeats what the one before decided, so replaying all twelve costs twelve times one. The
+share holds the newest version whole, and with it every scenario; of each other version one scenario in eight, another
+eighth each time; and those in ``ALSO``, without which a switch turned in the wrong version would not be noticed.
+``TOKENYARD_EXAMPLES=all`` (nightly) replays everything, and asks again whether the share notices every switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from zlib import crc32
+
+from tests.support.examples import ALL, examples
+
+from tokenyard.core.profiles import PROFILES, SINCE
+from tokenyard.errors import TokenyardError
+from tokenyard.parity.comparison import Recording, recordings
+from tokenyard.parity.replay import replay_vector
+
+__all__ = ["ALSO", "EVERYTHING", "drawn", "drawn_of_all", "noticed", "share", "turned_wrongly"]
+
+EVERYTHING = examples(ALL) == ALL
+"""Whether all of them are asked for."""
+_ONE_IN = 8
+ALSO: dict[str, tuple[str, ...]] = {
+    "0.22": (
+        "full_and_window",
+        "grammars_drafts_async",
+        "mamba_none_drafts",
+    ),
+    "0.23": (
+        "cross_attention_mixed_blocks_priority",
+        "drafts_model_length_reached",
+        "grammars_drafts_async",
+        "images_eagle_in_one_piece_async",
+        "images_many_small",
+        "pipeline_2_async",
+    ),
+    "0.24": (
+        "images_eagle_in_one_piece_async",
+        "later_whole_hits_padded",
+    ),
+    "0.25": (
+        "context_parallel_both_async",
+        "later_whole_hits_padded",
+        "pipeline_3_async_windows",
+        "sessions",
+    ),
+    "0.26": (
+        "context_parallel_both_async",
+        "grammars_resets_in_flight",
+        "pipeline_2_async",
+        "pipeline_3_async_windows",
+    ),
+    "0.27": (
+        "grammars_resets_in_flight",
+        "pipeline_2_async",
+    ),
+    "0.28": ("cross_attention_mixed_blocks_priority",),
+}
+"""Version -> recordings that are replayed whatever the draw."""
+
+
+def share(folder: Path, folders: Sequence[Path]) -> list[Recording]:
+    """The share of a version's recordings; ``folders`` are those of all versions, the oldest first."""
+    found = recordings(folder)
+    if folder == folders[-1]:
+        return found
+    turn = folders.index(folder)
+    also = ALSO.get(folder.name, ())
+    return [each for each in found if _is_drawn(each.path, turn) or each.path.name.partition(".")[0] in also]
+
+
+def drawn(folder: Path, folders: Sequence[Path]) -> list[Recording]:
+    """All recordings of a version, or the share."""
+    return recordings(folder) if EVERYTHING else share(folder, folders)
+
+
+def drawn_of_all(files: Sequence[Path]) -> list[Path]:
+    """All of these files, or one in eight."""
+    return [path for path in files if EVERYTHING or _is_drawn(path, 0)]
+
+
+def _is_drawn(path: Path, turn: int) -> bool:
+    return (crc32(path.name.encode()) + turn) % _ONE_IN == 0
+
+
+def turned_wrongly() -> Iterator[tuple[str, str, Any]]:
+    """Every mistake in the table of versions: a version, a switch, and its value if that were turned late, or early."""
+    before = ""
+    for version, turned in SINCE.items():
+        for switch, value in turned.items():
+            yield version, switch, getattr(PROFILES[before], switch)
+            yield before, switch, value
+        before = version
+
+
+def noticed(version: str, switch: str, value: object, among: Sequence[Recording]) -> bool:
+    """Whether one of these recordings differs where that version's profile has ``switch`` at ``value``."""
+    with mock.patch.dict(PROFILES, {version: replace(PROFILES[version], **{switch: value})}):
+        return any(_differs(each) for each in among)
+
+
+def _differs(recording: Recording) -> bool:
+    try:
+        return replay_vector(*recording).difference is not None
+    except TokenyardError:
+        return True
