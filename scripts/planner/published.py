@@ -93,6 +93,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Gemma4ForConditionalGeneration": {"vision_config": {}},
     "Gemma4UnifiedForConditionalGeneration": {"vision_config": {}},
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 2},
+    "Gemma3nForConditionalGeneration": {"text_config": {"num_kv_shared_layers": 2}},
     "Glm4MoeForCausalLM": {"head_dim": 128},
     "Glm4vMoeForConditionalGeneration": {"text_config": {"head_dim": 128, "use_qk_norm": False}},
     "Glm4MoeLiteForCausalLM": {"first_k_dense_replace": 1},

@@ -190,7 +190,7 @@ CHATGLM = ArchitectureRow(
         "full_attention": (
             Grouped(
                 kv_heads="multi_query_group_num if multi_query_attention else heads",
-                head_dim="kv_channels",
+                head_dim="hidden // heads",
                 qkv_bias="add_bias_linear or add_qkv_bias",
                 output_bias="add_bias_linear",
             ),
@@ -201,7 +201,7 @@ CHATGLM = ArchitectureRow(
     names={"layers": "num_layers", "width": "ffn_hidden_size", "vocab": "padded_vocab_size"},
     context="seq_length",
     harmless=(
-        "attention_softmax_in_fp32", "num_hidden_layers", "original_rope", "quantization_bit", "vocab_size",
+        "attention_softmax_in_fp32", "num_hidden_layers", "original_rope", "kv_channels", "vocab_size",
         "max_position_embeddings",
     ),
 )  # fmt: skip
