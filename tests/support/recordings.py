@@ -61,7 +61,11 @@ ALSO: dict[str, tuple[str, ...]] = {
         "grammars_resets_in_flight",
         "pipeline_2_async",
     ),
-    "0.28": ("cross_attention_mixed_blocks_priority",),
+    "0.28": (
+        "async_priority_drift",
+        "cross_attention_mixed_blocks_priority",
+        "images_many_small",
+    ),
 }
 """Version -> recordings that are replayed whatever the draw."""
 

@@ -23,6 +23,7 @@ def _name(around: dict[str, Any], plan: dict[str, Any]) -> str:
     return "-".join((around["versions"]["vllm"], around.get("gpu", "h100"), plan["model"], size, *options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FIXTURES, ids=lambda file: file.name)
 def test_groups_blocks_and_capacity_are_the_planners(file: Path) -> None:
     around, wrong = recorded(file), []

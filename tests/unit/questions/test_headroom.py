@@ -16,7 +16,7 @@ LARGE = ty.Deployment(
 )
 
 
-@pytest.mark.parametrize("deployment", [SMALL, LARGE])
+@pytest.mark.parametrize("deployment", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)])
 def test_parts_and_kv_are_the_budget(deployment: ty.Deployment) -> None:
     room = ty.headroom(deployment)
     budget = room.total - room.outside
@@ -50,6 +50,7 @@ def test_limits_are_the_last_that_start(setting: str) -> None:
         assert blocks(SMALL, setting, limit.likely + 1) == -1
 
 
+@pytest.mark.slow
 def test_the_safe_utilization_leaves_room_for_every_step() -> None:
     risky = ty.Deployment("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-batched-tokens 16384", gpu="h100")
     room = ty.headroom(risky)

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.examples import examples  # noqa: F401 - the profile
+from tests.support.examples import examples
 
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer
@@ -46,6 +46,7 @@ SCHEMAS: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
+@settings(max_examples=examples(24))
 @given(seed=st.integers(0, 1000))
 def test_values_keep_to_their_schema(schema: Any, seed: int) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
