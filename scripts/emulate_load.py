@@ -184,9 +184,9 @@ def asked(port: int, wanted: Wanted) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     before = time.process_time()
-    process = context.Process(target=ask, args=(port, wanted, answers))
+    process = context.Process(target=ask, args=(port, wanted, answers), daemon=True)
     process.start()
-    counts: dict[str, Any] = answers.get(timeout=900)
+    counts: dict[str, Any] = answers.get(timeout=7200)
     process.join()
     return {
         **Counter(answered=0, left=0, lost=0, refused=0, chunks=0),
