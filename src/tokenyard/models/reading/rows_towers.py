@@ -303,6 +303,8 @@ QWEN2_AUDIO = varied(
 
 PADDLE_OCR = varied(
     ERNIE,
+    tied="",
+    ties=True,
     towers=(
         Tower(
             block=_VIT,
@@ -323,7 +325,6 @@ _OMNI_AUDIO = Tower(
 )  # fmt: skip
 QWEN2_5_OMNI = varied(
     QWEN2,
-    ties=True,
     tied=_INNER,
     harmless_around=("seconds_per_chunk", "position_id_per_seconds"),
     towers=(*QWEN2_5_VL.towers, _OMNI_AUDIO),
