@@ -32,7 +32,7 @@ from tokenyard.questions.recorded.ask import answer, replay_as_it_was  # noqa: E
 from tokenyard.questions.recorded.recorded_run import read_run  # noqa: E402
 from tokenyard.questions.recorded.variants import read_variant  # noqa: E402
 
-__all__ = ["main"]
+__all__ = ["BASE", "BASES", "VARIANTS", "Pair", "Session", "compare", "main", "sessions"]
 
 BASE = {"max_num_seqs": "4", "max_num_batched_tokens": "256", "num_gpu_blocks_override": "120"}
 VARIANTS = (
@@ -135,7 +135,7 @@ async def _all(server: Server, traffic: list[Session], by_priority: bool) -> Non
         await asyncio.gather(*(_talk(client, server, session, began, by_priority) for session in traffic))
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """Folders of two traces."""
 
     base: Path
@@ -182,7 +182,7 @@ def cut(folder: Path, kept: list[_Served]) -> None:
         path.write_text(header + "".join(line for line, stays in zip(lines, within, strict=True) if stays))
 
 
-def recorded(model: Path, folder: Path, asked: str, traffic: Traffic) -> _Pair:
+def recorded(model: Path, folder: Path, asked: str, traffic: Traffic) -> Pair:
     """Serve parts of the traffic in turns, with the base's settings and with what is asked."""
     name, _, value = asked.partition("=")
     base = BASE | BASES.get(name, {})
@@ -204,7 +204,7 @@ def recorded(model: Path, folder: Path, asked: str, traffic: Traffic) -> _Pair:
                 kept.append((first, second))
         for server, _ in pair:
             server.stop()
-    traces = _Pair(folder / "base" / "trace", folder / "other" / "trace")
+    traces = Pair(folder / "base" / "trace", folder / "other" / "trace")
     for trace, parts in zip(traces, zip(*kept, strict=True), strict=True):
         cut(trace, list(parts))
     stolen = max((each.stolen for both in kept for each in both), default=0.0)
@@ -242,27 +242,31 @@ def main() -> int:
         print(f"{'milliseconds, means':28}{'':11}" + "".join(f"{name.removesuffix('_ms'):>30}" for name in FIGURES))
         for number, asked in enumerate(flags.variants):
             pair = recorded(model, folder / f"pair{number}", asked, traffic)
-            _compare(asked, pair)
+            compare(asked, pair)
     return 0
 
 
-def _compare(asked: str, pair: _Pair) -> None:
+def compare(asked: str, pair: Pair) -> float:
+    """Print what was predicted and what was measured; the largest share that a mean of the prediction is off by."""
     run = read_run(pair.base)
     baseline = replay_as_it_was(run)
     (told,) = answer(run, baseline, [read_variant(run, asked)]).variants
     measured = summarize(pair.other)
     predicted = {figure.name: figure.variant for figure in told.figures}
     _row("as it was", "replayed", {each.name: each.replayed for each in baseline.check.checks}, run.report)
-    _row(asked, "predicted", predicted, measured)
+    return _row(asked, "predicted", predicted, measured)
 
 
-def _row(name: str, what: str, told: dict[str, float | None], measured: Report) -> None:
-    cells = []
+def _row(name: str, what: str, told: dict[str, float | None], measured: Report) -> float:
+    cells, worst = [], 0.0
     for figure in FIGURES:
         real, said = getattr(measured, figure).mean, told.get(f"{figure}.mean")
         off = "-" if not real or said is None else f"{said / real - 1:+.1%}"
+        if real and said is not None:
+            worst = max(worst, abs(said / real - 1))
         cells.append(f"{said or 0:9.1f} / {real or 0:8.1f} {off:>8}")
     print(f"{name:28}{what:11}" + "".join(f"{cell:>30}" for cell in cells), flush=True)
+    return worst
 
 
 if __name__ == "__main__":

@@ -70,7 +70,58 @@ CALLS = [
         "/v1/completions",
         {"prompt": "hi", "stream": True, "stream_options": {"include_usage": True}, **_SHORT},
     ),
+    Call(
+        "completion usage throughout",
+        "POST",
+        "/v1/completions",
+        {
+            "prompt": "hi",
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            **_SHORT,
+        },
+    ),
+    Call("completion n=2 stream", "POST", "/v1/completions", {"prompt": "hi", "n": 2, "stream": True, **_SHORT}),
+    Call("completion echo", "POST", "/v1/completions", {"prompt": "hi", "echo": True, **_SHORT}),
+    Call("completion prompt logprobs", "POST", "/v1/completions", {"prompt": "hi", "prompt_logprobs": 1, **_SHORT}),
+    Call("completion two prompts", "POST", "/v1/completions", {"prompt": ["hi", "ho"], **_SHORT}),
+    Call(
+        "completion logprobs stream",
+        "POST",
+        "/v1/completions",
+        {"prompt": "hi", "logprobs": 1, "stream": True, **_SHORT},
+    ),
+    Call(
+        "completion ids stream",
+        "POST",
+        "/v1/completions",
+        {"prompt": "hi", "return_token_ids": True, "stream": True, **_SHORT},
+    ),
     Call("chat", "POST", "/v1/chat/completions", {"messages": _USER, **_SHORT}),
+    Call("chat n=2", "POST", "/v1/chat/completions", {"messages": _USER, "n": 2, "temperature": 1, **_SHORT}),
+    Call("chat n=2 stream", "POST", "/v1/chat/completions", {"messages": _USER, "n": 2, "stream": True, **_SHORT}),
+    Call("chat ids", "POST", "/v1/chat/completions", {"messages": _USER, "return_token_ids": True, **_SHORT}),
+    Call(
+        "chat ids stream",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "return_token_ids": True, "stream": True, **_SHORT},
+    ),
+    Call(
+        "chat logprobs stream",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "logprobs": True, "top_logprobs": 1, "stream": True, **_SHORT},
+    ),
+    Call("chat tools, no parser", "POST", "/v1/chat/completions", {"messages": _USER, "tools": _TOOLS, **_SHORT}),
+    Call(
+        "chat tool_choice auto",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "tools": _TOOLS, "tool_choice": "auto", **_SHORT},
+    ),
+    Call("responses", "POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4}),
+    Call("responses stream", "POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4, "stream": True}),
     Call(
         "chat logprobs",
         "POST",
@@ -101,6 +152,16 @@ CALLS = [
     Call("no prompt", "POST", "/v1/completions", {}),
     Call("temperature -1", "POST", "/v1/chat/completions", {"messages": _USER, "temperature": -1}),
     Call("unknown field", "POST", "/v1/completions", {"prompt": "hi", "frobnicate": 1, **_SHORT}),
+    Call("no messages", "POST", "/v1/chat/completions", {"messages": []}),
+    Call("messages missing", "POST", "/v1/chat/completions", {}),
+    Call("prompt too long", "POST", "/v1/completions", {"prompt": [7] * (_LENGTH + 1), "max_tokens": 4}),
+    Call("token beyond the vocabulary", "POST", "/v1/completions", {"prompt": [10**9], "max_tokens": 4}),
+    Call("n=0", "POST", "/v1/completions", {"prompt": "hi", "n": 0}),
+    Call("top_p 2", "POST", "/v1/completions", {"prompt": "hi", "top_p": 2}),
+    Call("logprobs 1000", "POST", "/v1/completions", {"prompt": "hi", "logprobs": 1000, **_SHORT}),
+    Call("top_logprobs alone", "POST", "/v1/chat/completions", {"messages": _USER, "top_logprobs": 1, **_SHORT}),
+    Call("stream options, no stream", "POST", "/v1/completions", {"prompt": "hi", "stream_options": {}, **_SHORT}),
+    Call("min_tokens too large", "POST", "/v1/completions", {"prompt": "hi", "min_tokens": 9, "max_tokens": 4}),
     Call("unknown path", "GET", "/nope"),
     Call("wrong method", "GET", "/v1/completions"),
     Call("adapter without a name", "POST", "/v1/load_lora_adapter", {}),
@@ -155,7 +216,7 @@ def _ask(call: Call, url: str) -> httpx.Response:
         body = {"model": "tiny", **body}
     content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
     head = {"Content-Type": "application/json"} if content is not None else {}
-    return httpx.request(call.method, f"{url}{call.path}", content=content, headers=head, timeout=60)
+    return httpx.request(call.method, f"{url}{call.path}", content=content, headers=head, timeout=600)
 
 
 def _form(call: Call, answer: httpx.Response) -> Any:
@@ -235,21 +296,25 @@ make_demo_model(Path({str(folder)!r}), width=128, max_model_len=4096)
     return folder
 
 
+def _is_up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=10).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 @contextmanager
 def _started(command: list[str], url: str, environment: dict[str, str], seconds: float) -> Iterator[str]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment)
         try:
             until = time.monotonic() + seconds
-            while time.monotonic() < until and process.poll() is None:
-                try:
-                    if httpx.get(f"{url}/health", timeout=2).status_code == 200:
-                        yield url
-                        return
-                except httpx.HTTPError:
-                    time.sleep(0.5)
-            log.seek(0)
-            raise SystemExit(f"{command[0]} did not start:\n{log.read().decode(errors='replace')[-3000:]}")
+            while not _is_up(url):
+                if time.monotonic() > until or process.poll() is not None:
+                    log.seek(0)
+                    raise SystemExit(f"{command[0]} did not start:\n{log.read().decode(errors='replace')[-3000:]}")
+                time.sleep(2)
+            yield url
         finally:
             process.terminate()
             process.wait(120)
@@ -269,7 +334,7 @@ def _vllm(flags: argparse.Namespace, model: Path) -> Iterator[str]:
     python = [str(flags.vllm / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
     line = f"--model {model} --dtype float32 --enforce-eager --max-model-len {_LENGTH} --block-size {_BLOCK}"
     more = "--host 127.0.0.1 --port 18132 --served-model-name tiny --enable-prompt-tokens-details"
-    with _started([*python, *line.split(), *more.split()], "http://127.0.0.1:18132", settings, 900) as url:
+    with _started([*python, *line.split(), *more.split()], "http://127.0.0.1:18132", settings, 3000) as url:
         yield url
 
 
@@ -278,7 +343,7 @@ def _emulator(model: Path) -> Iterator[str]:
     line = f"vllm serve {model} --max-model-len {_LENGTH} --block-size {_BLOCK} --served-model-name tiny"
     line += " --enable-prompt-tokens-details"
     command = [sys.executable, "-m", "tokenyard", "emulate", line, "--port", "18133", "--surface", "0.32"]
-    with _started(command, "http://127.0.0.1:18133", {"PYTHONPATH": str(ROOT / "src")}, 60) as url:
+    with _started(command, "http://127.0.0.1:18133", {"PYTHONPATH": str(ROOT / "src")}, 300) as url:
         yield url
 
 

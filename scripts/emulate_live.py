@@ -1,10 +1,12 @@
 """Live against replay: an emulated server under a real client, and the replay of the arrivals that it saw.
 
-    .venv/bin/python scripts/emulate_live.py [--seconds 20] [--speed 1] [--json FILE]
+    .venv/bin/python scripts/emulate_live.py [--seconds 20] [--speed 1] [--only chat] [--rate 3] [--json FILE]
 
 Five workloads at three loads. A client in a process of its own streams completions over HTTP. Then the arrivals, as the
 server stamped them, are replayed: every decision is compared, and the means that the client has measured are put beside
-those of the replay. Exits with 1 if a decision differs or a mean is off by more than 2 %.
+those of the replay. What is on the way between client and engine, there and back, is told in milliseconds of the
+machine's own clock: on a busy machine a lower ``--speed`` leaves it small beside emulated times. Exits with 1 if a
+decision differs or a mean is off by more than 2 %.
 """
 
 from __future__ import annotations
@@ -92,7 +94,11 @@ class Seen(StepObserver):
         return _means({name: (self.arrivals[name], times) for name, times in self.tokens.items() if _WARM not in name})
 
 
-def _means(times: dict[str, tuple[float, list[float]]]) -> dict[str, float]:
+Times = dict[str, tuple[float, list[float]]]
+"""Request -> when it was sent, and when its tokens came."""
+
+
+def _means(times: Times) -> dict[str, float]:
     spans = list(times.values())
     return {
         "ttft": mean(told[0] - sent for sent, told in spans),
@@ -117,14 +123,14 @@ def requests_of(kind: Kind, rate: float, seconds: float) -> list[dict[str, Any]]
 
 
 def client(url: str, requests: list[dict[str, Any]], speed: float, answers: Any) -> None:
-    """Send them, and tell the mean times as the client has seen them, in emulated seconds."""
+    """Send them, and tell when each was sent, and its pieces came, in seconds of the machine's clock."""
 
     async def run() -> None:
         limits = httpx.Limits(max_connections=1000)
-        async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=3600, limits=limits) as http:
             warm = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "stream": True, "request_id": _WARM}
             await http.post("/v1/completions", json=warm)
-            start, times = time.monotonic(), dict[str, tuple[float, list[float]]]()
+            start, times = time.monotonic(), Times()
 
             async def one(request: dict[str, Any]) -> None:
                 await asyncio.sleep(max(0.0, request["at"] / speed - (time.monotonic() - start)))
@@ -133,10 +139,10 @@ def client(url: str, requests: list[dict[str, Any]], speed: float, answers: Any)
                     async for line in answer.aiter_lines():
                         if line.startswith("data: {"):
                             told.append(time.monotonic())
-                times[request["body"]["request_id"]] = sent * speed, [each * speed for each in told]
+                times[request["body"]["request_id"]] = sent, told
 
             await asyncio.gather(*(one(each) for each in requests))
-            answers.put(_means(times))
+            answers.put(times)
 
     asyncio.run(run())
 
@@ -159,11 +165,11 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         asking = context.Process(target=client, args=(url, requests, speed, answers))
         asking.start()
-        told = answers.get(timeout=600)
+        seen: Times = answers.get(timeout=7200)
         asking.join()
         server.should_exit = True
         thread.join()
-        late = emulation.engines.lateness
+        late, wall = emulation.engines.lateness, emulation.engines.wall
     resolved, bodies = deployment.resolve(), {each["body"]["request_id"]: each["body"] for each in requests}
     bodies[_WARM] = {"prompt": [1, 2, 3], "max_tokens": 2}
     workload = [
@@ -190,6 +196,9 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
     )
     same = parted is None and len(live.decisions) == len(again.decisions)
     replayed = again.means()
+    told = _means({name: (sent * speed, [each * speed for each in came]) for name, (sent, came) in seen.items()})
+    there = mean(wall.monotonic(live.arrivals[f"cmpl-{name}"]) - sent for name, (sent, _) in seen.items())
+    back = mean(came[0] - wall.monotonic(live.tokens[f"cmpl-{name}"][0]) for name, (_, came) in seen.items())
     off = {measure: told[measure] / replayed[measure] - 1 for measure in told}
     return {
         "workload": name,
@@ -200,6 +209,7 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
         "client": told,
         "replay": replayed,
         "off": off,
+        "way_ms": [there * 1e3, back * 1e3],
         "late_steps": late.late_steps / max(late.steps, 1),
     }
 
@@ -210,18 +220,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--speed", type=float, default=1.0)
     parser.add_argument("--only", choices=sorted(KINDS))
+    parser.add_argument("--rate", type=float, help="one load alone, in requests a second")
     parser.add_argument("--json", type=Path)
     flags = parser.parse_args()
     rows = []
     print(f"{'workload':9} {'req/s':>5} {'requests':>8} {'steps':>6} {'decisions':>9}   client against replay")
     for name in [flags.only] if flags.only else KINDS:
-        for rate in KINDS[name].rates:
+        for rate in KINDS[name].rates if flags.rate is None else [flags.rate]:
             row = compared(name, rate, flags.seconds, flags.speed)
             rows.append(row)
             off = "  ".join(f"{measure} {value:+.2%}" for measure, value in row["off"].items())
             equal = "equal" if row["decisions_equal"] else "DIFFER"
             steps, late = f"{row['requests']:8} {row['steps']:6}", f"late steps {row['late_steps']:.1%}"
-            print(f"{name:9} {rate:5g} {steps} {equal:>9}   {off}  {late}", flush=True)
+            way = "{:.1f} ms there, {:.1f} ms back".format(*row["way_ms"])
+            print(f"{name:9} {rate:5g} {steps} {equal:>9}   {off}  {late}  {way}", flush=True)
     if flags.json is not None:
         flags.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     good = all(row["decisions_equal"] and max(map(abs, row["off"].values())) <= _MOST_OFF for row in rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -163,3 +165,16 @@ def test_block_tables_are_as_wide_as_they_have_to_be() -> None:
     assert table.block_tables[1][1, :900].tolist() == list(range(100, 1000))
     table.acquire(Request("c", [1]), 10_000)
     assert table.block_tables[1][1, 899] == 999, "what it had when the table grew"
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.randoms(use_true_random=False))
+def test_blocks_are_dealt_out_in_order_to_few_and_to_many(counts: list[int], random: Random) -> None:
+    table = RequestTable(64, block_size=4)
+    slots, starts = random.sample(range(64), len(counts)), [random.randrange(9) for _ in counts]
+    blocks = list(range(1, 1 + sum(counts)))
+    table.append_blocks(np.array(slots), np.array(starts), np.array(counts), np.array(blocks, np.int32))
+    dealt = iter(blocks)
+    for slot, start, count in zip(slots, starts, counts, strict=True):
+        row = table.block_tables[0][slot].tolist()
+        assert row[start : start + count] == [next(dealt) for _ in range(count)]
+        assert not any(row[:start] + row[start + count :])

@@ -61,13 +61,15 @@ def _run(arguments: list[str], typed: list[type]) -> int:
         print(f"tokenyard {import_module('tokenyard.version').__version__}")
         print(f"core: {import_module('tokenyard.compiled').which_core()}")
         return 0
-    commands = import_module("tokenyard.cli.support.flags").COMMANDS
+    name_of = import_module("tokenyard.cli.support.flags").name_of
     command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)
     typed.append(type(command))
     command = with_stdin(command)
     for sentence in import_module("tokenyard.cli.support.ignored_flags").ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")
-    execute = import_module(f"tokenyard.cli.{commands[type(command)]}").execute
+    execute = import_module(f"tokenyard.cli.{name_of(type(command))}").execute
+    gc.freeze()  # what is loaded stays
+    gc.set_threshold(50_000)  # a replay makes many objects, and hardly any that point at each other
     gc.enable()
     return int(execute(command))
 

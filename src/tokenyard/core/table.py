@@ -14,7 +14,6 @@ A full tail stays until the next token would overwrite it: :meth:`RequestTable.s
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import ONE, Int32Array, IntArray, counting
+from tokenyard.core.basics import ONE, Int32Array, IntArray, counting, int32s
 from tokenyard.core.request import Request, SamplingParams
 
 __all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
@@ -44,6 +43,9 @@ _order = itemgetter(0, 1)
 
 _BLOCKS_AT_FIRST = 64
 """Width of a block table before anybody needs more."""
+
+_FEW_ROWS = 32
+"""Rows up to which blocks are copied row by row."""
 
 
 def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -373,7 +375,7 @@ class RequestTable(Columns):
         """The tenant of ``slot`` holds these blocks, per KV-cache group."""
         for group, ids in enumerate(blocks):
             table = self._wide_enough(group, len(ids))
-            table[slot, : len(ids)] = np.frombuffer(array("i", ids), np.int32)
+            table[slot, : len(ids)] = int32s(ids)
 
     def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
         """Share out ``blocks``: ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; one KV-cache group."""
@@ -384,6 +386,12 @@ class RequestTable(Columns):
                 self._wide_enough(0, int(starts.max()) + 1)[slots, starts] = blocks
             return
         table = self._wide_enough(0, int((starts + counts).max()))
+        if len(slots) <= _FEW_ROWS:
+            at = 0
+            for slot, start, count in zip(slots.tolist(), starts.tolist(), counts.tolist(), strict=True):
+                table[slot, start : start + count] = blocks[at : at + count]
+                at += count
+            return
         within = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts)
         table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = blocks
 

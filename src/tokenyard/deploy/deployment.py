@@ -15,7 +15,7 @@ import msgspec
 from tokenyard.deploy.given import changed, names_of, settings_by_name, value_of, with_values
 from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
 from tokenyard.deploy.spec import ResolvedDeployment, resolve
-from tokenyard.deploy.texts.commands import HeaderNote
+from tokenyard.deploy.texts.said import HeaderNote
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line, read_serve_text

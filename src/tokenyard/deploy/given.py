@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_
 import msgspec
 
 from tokenyard.deploy.settings import NO_SETTING, DeploymentSettings, LaunchSettings, Settings
-from tokenyard.deploy.texts.commands import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
-from tokenyard.deploy.texts.manifests import gpu_named
+from tokenyard.deploy.texts.said import NO_GPU, SEVERAL, SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, KNOWN_VERSIONS
 from tokenyard.deploy.vllm_serve.flags import (
     FlagEffect,
@@ -205,7 +204,7 @@ def said_beside_flags(
         else:
             why = f"{line.replicas.where}; {problem}, so that one of them gets all the traffic here"
             found.append(HeaderNote("replicas", line.replicas.value, why))
-    is_other_gpu = line.gpu is not None and gpu is not None and (gpu_named(gpu) or gpu) != line.gpu.value
+    is_other_gpu = line.gpu is not None and gpu is not None and _is_other(gpu, line.gpu.value)
     if line.gpu is not None and is_other_gpu and line.gpu.value not in GPUS:
         found.append(HeaderNote("gpu", gpu, f"given; {line.gpu.where} says {line.gpu.value}"))
     other = sorted(CHANGES_MEMORY & set(typed)) + ["gpu"] * is_other_gpu
@@ -501,3 +500,10 @@ def _flag_value_of(flag: VLLMFlag, value: Any) -> Any:
     if kind is FlagKind.FLOAT and isinstance(value, int | float):
         return float(value) if isinstance(value, float) else value
     return read_value(flag, str(value), flag.field)
+
+
+def _is_other(gpu: str, named: str) -> bool:
+    """Whether a GPU that was given is none of those that a text names."""
+    from tokenyard.deploy.texts.manifests import gpu_named  # noqa: PLC0415 - only where there is a text
+
+    return (gpu_named(gpu) or gpu) != named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -14,7 +15,6 @@ from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.answer import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.workload.generators import RandomOptions
 from tokenyard.workload.load import LoadShape, load_workload
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
 from tokenyard.workload.record import Clients, Workload
@@ -51,7 +51,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
         rate_scale=flags.rate_scale,
         seed=flags.seed,
         session_rate=flags.session_rate,
-        random_options=RandomOptions(**given) if given else None,
+        random_options=import_module("tokenyard.workload.generators").RandomOptions(**given) if given else None,
         log=LogOptions(
             columns=columns_from(flags.columns or ""),
             time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,

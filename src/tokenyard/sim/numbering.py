@@ -102,9 +102,9 @@ class SymbolicHasher:
             return self._stream(self._root(request), source.segments[0].seed, num_blocks)
         assert isinstance(source, HashedTokens)
         numbers: list[int] = []
-        before, size = self._root(request), source.block_size // self._block_size
+        before, size, scope = self._root(request), source.block_size // self._block_size, source.scope
         for hash_id in source.hash_ids().tolist():
-            before = self._begin((before, source.scope, hash_id), size)
+            before = self._begin((before, scope, hash_id), size)
             numbers += range(before, before + size)
         if len(numbers) < num_blocks:
             numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))

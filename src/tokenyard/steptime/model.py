@@ -287,6 +287,9 @@ def decode_seconds(
         if len(said) != piece:
             raise LatencyError(latency, "decode_seconds", len(said), f"{piece} steps", "give as many durations")
         for ahead, seconds in enumerate(said, done):
+            if type(seconds) is float and 0.0 <= seconds <= MOST_SECONDS:
+                yield seconds
+                continue
             step = None if first_step is None else first_step + ahead
             yield _checked(seconds, latency, "decode_seconds", f"{num} requests that decode", step)
         context += num * piece

@@ -15,7 +15,6 @@ import msgspec
 from tokenyard.errors import FileError, TraceError
 from tokenyard.files import DamagedFileError, bounded_lines, open_input, packing_of, unpacked
 from tokenyard.redaction import valid_text
-from tokenyard.trace.columnar.reading import columnar_head, columnar_lines
 from tokenyard.trace.schema import STEP_EVENTS, TraceStart
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -123,6 +122,8 @@ def is_columnar(path: Path) -> bool:
 
 def _by_content(path: Path) -> TraceFiles:
     if is_columnar(path):
+        from tokenyard.trace.columnar.reading import columnar_head  # noqa: PLC0415 - only where one is read
+
         return TraceFiles(path, None) if columnar_head(path).kind == "steps" else TraceFiles(None, path)
     try:
         for _, line in islice(open_lines(path), _LINES_PROBED):
@@ -156,6 +157,8 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     ends early, MissingExtraError for a packing that needs pyarrow where that is absent.
     """
     if is_columnar(path):
+        from tokenyard.trace.columnar.reading import columnar_lines  # noqa: PLC0415 - as above
+
         yield from columnar_lines(path)
         return
     try:

@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.policies.fair import user_name
 from tokenyard.record.recorder import TurnOrder
-from tokenyard.workload.generators import (
-    AgenticOptions,
-    ChatOptions,
-    CompletionOptions,
-    RagOptions,
-    RandomOptions,
-    agentic,
-    chat,
-    completion,
-    rag,
-    random,
-)
 from tokenyard.workload.logs.logged import LogOptions, Stamp
 from tokenyard.workload.logs.moments import seconds_of
 from tokenyard.workload.logs.reading import (
@@ -40,6 +29,9 @@ from tokenyard.workload.readers.formats import FORMATS, NamedSource
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
+
+if TYPE_CHECKING:
+    from tokenyard.workload.generators import RandomOptions
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which files a workload is read from: one, several, or those that fit a pattern.
@@ -201,25 +193,16 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _agentic(options: ReadOptions) -> Workload:
-    given = _given(seed=options.seed, num_sessions=options.limit, rate=options.session_rate)
-    return agentic(AgenticOptions(**given))
+def _built_in(name: str, count: str, *, has_rate: bool = False) -> Callable[[ReadOptions], Workload]:
+    """Makes a built-in workload; ``count`` is the setting that the limit is of."""
 
+    def make(options: ReadOptions) -> Workload:
+        generators = import_module("tokenyard.workload.generators")  # takes time that a file need not spend
+        given = {"seed": options.seed, count: options.limit} | ({"rate": options.session_rate} if has_rate else {})
+        made: Workload = getattr(generators, name)(getattr(generators, f"{name.title()}Options")(**_given(**given)))
+        return made
 
-def _chat(options: ReadOptions) -> Workload:
-    return chat(ChatOptions(**_given(seed=options.seed, num_sessions=options.limit, rate=options.session_rate)))
-
-
-def _completion(options: ReadOptions) -> Workload:
-    return completion(CompletionOptions(**_given(seed=options.seed, num_requests=options.limit)))
-
-
-def _rag(options: ReadOptions) -> Workload:
-    return rag(RagOptions(**_given(seed=options.seed, num_requests=options.limit)))
-
-
-def _random(options: ReadOptions) -> Workload:
-    return random(RandomOptions(**_given(seed=options.seed, num_prompts=options.limit)))
+    return make
 
 
 _OWN_FORMAT = "plain"
@@ -228,14 +211,25 @@ _LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
 
 GENERATORS: dict[str, NamedSource[Callable[[ReadOptions], Workload]]] = {
     "agentic": NamedSource(
-        _agentic, "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run"
+        _built_in("agentic", "num_sessions", has_rate=True),
+        "Multi-turn coding agents: one shared system prompt, growing contexts, pauses while tools run",
     ),
-    "chat": NamedSource(_chat, "Chats: a short shared system prompt, a few turns, a person who thinks between them"),
-    "completion": NamedSource(_completion, "Code completion: editors that ask at every pause while their user types"),
+    "chat": NamedSource(
+        _built_in("chat", "num_sessions", has_rate=True),
+        "Chats: a short shared system prompt, a few turns, a person who thinks between them",
+    ),
+    "completion": NamedSource(
+        _built_in("completion", "num_requests"),
+        "Code completion: editors that ask at every pause while their user types",
+    ),
     "rag": NamedSource(
-        _rag, "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer"
+        _built_in("rag", "num_requests"),
+        "Retrieval-augmented questions: a shared instruction, a few retrieved passages, a short answer",
     ),
-    "random": NamedSource(_random, "Random lengths, as vllm bench serve --dataset-name random draws them"),
+    "random": NamedSource(
+        _built_in("random", "num_prompts"),
+        "Random lengths, as vllm bench serve --dataset-name random draws them",
+    ),
 }
 """Built-in workloads by name."""
 
@@ -285,8 +279,9 @@ def load_workload(
 def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
     if name != "random" or random_options is None:
         return GENERATORS[name].read(options)
-    given = _given(seed=options.seed, num_prompts=options.limit)
-    return random(replace(random_options, **given))
+    from tokenyard.workload.generators import random  # noqa: PLC0415 - as above
+
+    return random(replace(random_options, **_given(seed=options.seed, num_prompts=options.limit)))
 
 
 def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
 from tokenyard.cli.support.flags import (
-    Command,
     CompareCommand,
     PlanCommand,
     RunCommand,
@@ -21,6 +20,9 @@ from tokenyard.cli.support.flags import (
     UpgradeCommand,
 )
 from tokenyard.deploy.settings import SpeculationSettings
+
+if TYPE_CHECKING:
+    from tokenyard.cli.support.flags import Command
 
 
 class _Rule(NamedTuple):

@@ -9,15 +9,18 @@ from functools import reduce
 from importlib import import_module
 from io import StringIO
 from operator import or_
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from tokenyard.cli.support.flag_names import spellings
-from tokenyard.cli.support.flags import COMMANDS, Command, CompareCommand
+from tokenyard.cli.support.flags import CompareCommand, command_of
 from tokenyard.cli.support.plain_words import read_plainly
 from tokenyard.cli.support.vllm_argv import REPLAYS, ReplayCommand, plain_words, with_given
 from tokenyard.deploy.vllm_serve.flags import written_out
 from tokenyard.deploy.vllm_serve.serve_line import check_joined
 from tokenyard.redaction import hidden_words
+
+if TYPE_CHECKING:
+    from tokenyard.cli.support.flags import Command
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Flags that take several names: ``--policies a,b``, ``--policies a b`` and ``--policy a --policy b`` are the same.
@@ -88,7 +91,7 @@ def parse(arguments: list[str]) -> Command:
         if REPLAYS[name] is CompareCommand:
             words = with_one_policies(words)
         return with_given(cast(ReplayCommand, _parsed([name, *words])), said)
-    command = next((command for command, known in COMMANDS.items() if known == name), None)
+    command = command_of(name)
     return _parsed(arguments if command is None else [name, *_written_out(command, given)])
 
 
@@ -112,9 +115,7 @@ def _parsed(arguments: list[str]) -> Command:
     except SystemExit as ended:
         if not ended.code:
             raise
-    command = (
-        next((command for command, known in COMMANDS.items() if known == arguments[0]), None) if arguments else None
-    )
+    command = command_of(arguments[0]) if arguments else None
     flags = {"-h", "--help"} if command is None else {"-h", "--help", *spellings(cast(type, command))}
     read_by_tyro([*arguments[:1], *hidden_words(arguments[1:], flags)])
     raise SystemExit(2)
@@ -124,6 +125,7 @@ def read_by_tyro(arguments: list[str]) -> Command:
     """What tyro reads, which prints help and mistakes itself."""
     import tyro  # noqa: PLC0415 - where the words are not plain: it takes longer than many a command
 
+    from tokenyard.cli.support.flags import COMMANDS  # noqa: PLC0415
     from tokenyard.cli.support.groups import registry  # noqa: PLC0415
 
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
@@ -135,4 +137,4 @@ def read_by_tyro(arguments: list[str]) -> Command:
         registry=registry(),
         config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
     )
-    return cast(Command, parsed)
+    return cast("Command", parsed)

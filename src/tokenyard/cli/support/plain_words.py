@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from tokenyard.cli.support.flag_names import NUMBERS, Flag, flags_of
-from tokenyard.cli.support.flags import COMMANDS, Command
+from tokenyard.cli.support.flags import command_of
 from tokenyard.cli.support.flags.marks import POSITIONAL, REPEATED
 from tokenyard.deploy.settings import OFF_UNLESS_NAMED
+
+if TYPE_CHECKING:
+    from tokenyard.cli.support.flags import Command
 
 _FLAG = re.compile(r"--[a-z0-9-]+")
 
@@ -27,7 +30,7 @@ class _NotPlainError(Exception):
 
 def read_plainly(arguments: Sequence[str]) -> Command | None:
     """The command with its flags; None where tyro has to look at the words."""
-    command = next((each for each, name in COMMANDS.items() if arguments and name == arguments[0]), None)
+    command = command_of(arguments[0]) if arguments else None
     if command is None:
         return None
     try:

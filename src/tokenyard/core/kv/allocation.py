@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from enum import StrEnum
 from itertools import chain, pairwise
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, counting
+from tokenyard.core.basics import Int32Array, IntArray, counting, int32s
 
 __all__ = ["NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 
@@ -221,7 +220,7 @@ class NewBlocks:
         for group in range(self._num_groups):
             lists = [blocks[group] for blocks in ordered]
             offsets.append(_bounds(np.fromiter(map(len, lists), np.int64, len(lists))))
-            block_ids.append(np.frombuffer(array("i", chain.from_iterable(lists)), np.int32))
+            block_ids.append(int32s([*chain.from_iterable(lists)]))
         return BlockDeltas(rows[order], tuple(offsets), tuple(block_ids))
 
 

@@ -47,14 +47,14 @@ cdef class NumberedIndex(PrefixIndex):
     @cython.locals(oldest=int[::1], found=list, room=Py_ssize_t, number=Py_ssize_t, block=int)
     cpdef list longest_prefix(self, hashes)
 
-    @cython.locals(oldest=int[::1], room=Py_ssize_t, number=Py_ssize_t, block=int, known=int)
+    @cython.locals(oldest=int[::1], room=Py_ssize_t, number=Py_ssize_t, block=int, known=int, i=Py_ssize_t)
     cpdef add_n(self, list hashes, list blocks)
 
-    @cython.locals(oldest=int[::1], more=dict, room=Py_ssize_t, number=Py_ssize_t, block=int)
+    @cython.locals(oldest=int[::1], more=dict, room=Py_ssize_t, number=Py_ssize_t, block=int, i=Py_ssize_t)
     cpdef discard_n(self, list hashes, list blocks)
 
 
-@cython.locals(worthless=list, kept=list)
+@cython.locals(worthless=list, kept=list, at=Py_ssize_t)
 cpdef unhashed_first(FreeQueue queue, freed, list hash_of, dict prompt_tails)
 
 
@@ -67,17 +67,17 @@ cdef class BlockPool:
     cdef readonly dict prompt_tails
     cdef readonly int[::1] ref
 
-    @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, contents=list)
+    @cython.locals(ref=int[::1], hash_of=list, blocks=list, cached=list, contents=list, at=Py_ssize_t)
     cpdef list take(self, Py_ssize_t n)
 
     @cython.locals(ref=int[::1], evictable=Py_ssize_t, block=Py_ssize_t)
     cpdef Py_ssize_t num_evictable(self, blocks)
 
-    @cython.locals(ref=int[::1], free=list, holders=int)
+    @cython.locals(ref=int[::1], free=list, holders=int, at=Py_ssize_t)
     cpdef touch(self, blocks)
 
-    @cython.locals(ref=int[::1], freed=list, left=int)
+    @cython.locals(ref=int[::1], freed=list, left=int, at=Py_ssize_t)
     cpdef release(self, ordered, put_back=*)
 
-    @cython.locals(hash_of=list, index_of=list, index=PrefixIndex, i=Py_ssize_t)
+    @cython.locals(hash_of=list, index_of=list, index=PrefixIndex, i=Py_ssize_t, block=Py_ssize_t)
     cpdef publish(self, list blocks, list hashes, Py_ssize_t group_id=*)

@@ -384,7 +384,8 @@ def unhashed_first(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prom
     worthless: list[int] = []
     kept: list[int] = []
     for block in freed:
-        if hash_of[block] is None and block not in prompt_tails:
+        at = block  # for C: where it stands
+        if hash_of[at] is None and block not in prompt_tails:
             worthless.append(block)
         else:
             kept.append(block)
@@ -458,10 +459,11 @@ class BlockPool:
         cached: list[int] = []
         contents: list[BlockHash] = []
         for block in blocks:
-            ref[block] = 1
-            content = hash_of[block]
+            at = block  # for C: where it stands
+            ref[at] = 1
+            content = hash_of[at]
             if content is not None:
-                hash_of[block] = None
+                hash_of[at] = None
                 cached.append(block)
                 contents.append(content)
         if cached:
@@ -516,9 +518,10 @@ class BlockPool:
         ref = self.ref
         free: list[int] = []
         for block in blocks:
-            if block:  # the null block has no references
-                holders = ref[block]
-                ref[block] = holders + 1
+            at = block  # for C: where it stands
+            if at:  # the null block has no references
+                holders = ref[at]
+                ref[at] = holders + 1
                 if not holders:
                     free.append(block)
         self.free_queue.remove_n(free)
@@ -531,9 +534,10 @@ class BlockPool:
         ref = self.ref
         freed: list[int] = []
         for block in ordered:
-            if block:  # the null block has no references
-                left = ref[block] - 1
-                ref[block] = left
+            at = block  # for C: where it stands
+            if at:  # the null block has no references
+                left = ref[at] - 1
+                ref[at] = left
                 if not left:
                     freed.append(block)
         (put_back or self._put_back)(self.free_queue, freed, self.hash_of, self.prompt_tails)

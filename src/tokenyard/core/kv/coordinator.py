@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, any_true, counting, total
+from tokenyard.core.basics import Int32Array, IntArray, any_true, counting, int32s, total
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager
@@ -195,7 +195,7 @@ class SingleGroupCoordinator:
         """
         taken = self.pool.take(count)
         self.group.grow_run(slots.tolist(), counts.tolist(), taken)
-        blocks = np.array(taken, np.int32)
+        blocks = int32s(taken)
         self.table.append_blocks(slots, starts, counts, blocks)
         self.table.set_capacity(slots, (starts + counts) * self.group.block_size)
         return blocks

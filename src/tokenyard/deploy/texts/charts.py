@@ -7,16 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokenyard.deploy.texts.commands import (
-    SEVERAL_GPUS,
-    ContainerCommand,
-    HeaderNote,
-    Nodes,
-    Said,
-    device_of_image,
-    script_started,
-    version_of_image,
-)
+from tokenyard.deploy.texts.commands import ContainerCommand, device_of_image, script_started, version_of_image
 from tokenyard.deploy.texts.manifests import (
     containers_started,
     count_of,
@@ -29,6 +20,7 @@ from tokenyard.deploy.texts.manifests import (
     labels_of_terms,
     words_of,
 )
+from tokenyard.deploy.texts.said import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.texts.scaling import range_of
 
 # ---------------------------------------------------------------------------------------------------------------------

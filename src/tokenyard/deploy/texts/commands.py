@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+from tokenyard.deploy.texts.said import SEVERAL, HeaderNote, MeasuredKV, Nodes, Said
 from tokenyard.deploy.vllm_serve.shell import (
     MOST_CHARACTERS,
     ShellError,
@@ -22,49 +23,6 @@ from tokenyard.redaction import hidden_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a text says of how vLLM is started, whatever kind of text it is.
-
-
-class Said(NamedTuple):
-    """Something that a text says beside flags, and where it stands."""
-
-    value: str
-    where: str
-    """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
-
-
-class HeaderNote(NamedTuple):
-    """Something that a header says of the text: ``name value: why``."""
-
-    name: str
-    value: Any
-    why: str
-
-
-NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
-
-
-SEVERAL_GPUS = " or "
-"""Between names of GPUs, where a text names several kinds."""
-
-
-class MeasuredKV(NamedTuple):
-    """What a start-up log says of the KV cache."""
-
-    memory_bytes: int | None = None
-    """Available on each GPU; of several workers, the least."""
-    size_tokens: int | None = None
-    """"GPU KV cache size"; of several engines, the least."""
-    max_model_len: int | None = None
-    """The length by which the size is counted, in tokens."""
-
-
-class Nodes(NamedTuple):
-    """Machines that a text asks for."""
-
-    machines: int
-    gpus: int | None
-    """On each of them, where the text says so."""
-    where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +76,6 @@ _OTHER_DEVICE = re.compile(
 """In the name or the tag of an image."""
 OTHER = "other"
 """In the place of a version, where a tag is another project's."""
-SEVERAL = "several"
-"""In the place of a version, where a text names more than one."""
 _MOST_NAMED = 3
 _MOST_READ = 20
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tokenyard.deploy.texts.commands import Nodes, Said
+from tokenyard.deploy.texts.said import Nodes, Said
 
 _OPTION = re.compile(r"^[ \t]*#SBATCH[ \t]+(--?[\w-]{1,40})(?:[ \t=]+|(?<=-\w))(\S{1,200})", re.MULTILINE)
 _PER_NODE = ("--gres", "--gpus-per-node")

@@ -16,8 +16,6 @@ from tokenyard.deploy.texts.charts import (
 )
 from tokenyard.deploy.texts.commands import (
     ContainerCommand,
-    HeaderNote,
-    Said,
     gpus_visible,
     is_unit,
     script_started,
@@ -40,6 +38,7 @@ from tokenyard.deploy.texts.operators import (
     model_service_started,
     values_of_release,
 )
+from tokenyard.deploy.texts.said import HeaderNote, Said
 from tokenyard.deploy.texts.scaling import scaled, scalers_of, unlisted
 from tokenyard.deploy.texts.startup_log import is_startup_log, log_started
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS

@@ -8,12 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenyard.deploy.texts.commands import (
-    SEVERAL_GPUS,
     ContainerCommand,
     Expander,
-    HeaderNote,
-    Nodes,
-    Said,
     device_of_image,
     may_hold_vllm,
     script_started,
@@ -21,6 +17,7 @@ from tokenyard.deploy.texts.commands import (
     words_started,
 )
 from tokenyard.deploy.texts.devices import gpus_of_service
+from tokenyard.deploy.texts.said import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance

@@ -9,10 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.commands import HeaderNote, MeasuredKV, Nodes, Said
-from tokenyard.deploy.texts.data import YAMLError, yaml_documents
-from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG, started_by
-from tokenyard.deploy.texts.startup_log import is_startup_log
+from tokenyard.deploy.texts.said import HeaderNote, MeasuredKV, Nodes, Said
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
 from tokenyard.errors import ConfigError, FileError, near_names
@@ -38,6 +35,8 @@ def config_words(path: Path | str) -> list[str]:
 
 
 def _content(path: Path) -> dict[str, Any]:
+    from tokenyard.deploy.texts.data import YAMLError, yaml_documents  # noqa: PLC0415 - only where there is such a file
+
     try:
         documents = yaml_documents(read_input(path, MOST_BYTES).decode())
     except FileError as error:
@@ -109,6 +108,8 @@ def read_serve_line(text: str) -> ServeLine:
 
 def read_serve_text(text: str) -> ServeLine:
     """What ``text`` says. Raises ConfigError naming the word that cannot be understood."""
+    from tokenyard.deploy.texts.kinds import started_by  # noqa: PLC0415 - takes time that plain flags need not spend
+
     started = started_by(text)
     given = _read(started.words, "serve")
     config = next((each for each in given if each.flag.name == "config"), None)
@@ -156,6 +157,9 @@ def _read_file(path: Path) -> ServeLine:
 
 def _file(path: Path) -> str:
     """The text of a file; of a start-up log, which may be long, the beginning."""
+    from tokenyard.deploy.texts.kinds import MOST_OF_A_LOG  # noqa: PLC0415 - as above
+    from tokenyard.deploy.texts.startup_log import is_startup_log  # noqa: PLC0415
+
     try:
         with open_input(path) as file:
             data = file.read(MOST_OF_A_LOG)

@@ -90,7 +90,19 @@ class Series:
         if not self._values:
             return [None] * (1 + len(percents))
         values = np.asarray(self._values)
-        return [float(values.mean()), *(float(value) for value in np.percentile(values, percents))]
+        mean = float(values.mean())
+        values = np.sort(values)
+        return [mean, *(_percentile(values, percent) for percent in percents)]
+
+
+def _percentile(ascending: FloatArray, percent: float) -> float:
+    """What ``numpy.percentile`` says, to the last bit, which would load NumPy's masked arrays for it."""
+    position = (len(ascending) - 1) * (percent / 100)
+    below = int(position)
+    part = position - below
+    low = float(ascending[below])
+    high = float(ascending[min(below + 1, len(ascending) - 1)])
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
 class WeightedSeries:

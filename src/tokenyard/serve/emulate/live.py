@@ -52,7 +52,11 @@ class WallClock:
 
     def seconds_until(self, moment: float) -> float:
         """Seconds of the wall until an emulated moment; negative if it is over."""
-        return moment / self.speed + self._start - time.monotonic()
+        return self.monotonic(moment) - time.monotonic()
+
+    def monotonic(self, moment: float) -> float:
+        """An emulated moment on the machine's own clock, in seconds of ``time.monotonic``."""
+        return moment / self.speed + self._start
 
     def unix(self, moment: float | None = None) -> float:
         """The emulated time of day of a moment, or of now, in Unix seconds."""

@@ -25,7 +25,7 @@ from tokenyard.steptime.model import StepShape, step_seconds
 from tokenyard.workload.record import output_tokens, seed_of
 
 _GOES_ON = 0.02
-"""Seconds within which a step that follows another is taken to have been prepared while that one ran."""
+"""Seconds within which a step of running requests is taken to have been prepared while the step before ran."""
 _OWN = ("speed", "seed")
 
 
@@ -157,7 +157,9 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
         seconds = step_seconds(self._resolved.latency, shape, self._steps) / self._speed
         self._steps += 1
         now = time.monotonic()
-        began = self._ends_at if now - self._ends_at < _GOES_ON else now
+        # Requests that were running cannot have been prepared later than the step before ended, but for this machine.
+        goes_on = bool(plan.scheduled_cached_reqs.req_ids) and now - self._ends_at < _GOES_ON
+        began = self._ends_at if goes_on else max(now, self._ends_at)
         self._ends_at = began + seconds
         return None
 

@@ -1,0 +1,51 @@
+"""What a text says of how vLLM is started, as values: no reader of texts is loaded for them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Said(NamedTuple):
+    """Something that a text says beside flags, and where it stands."""
+
+    value: str
+    where: str
+    """In words, for a header: ``the tag of the image vllm/vllm-openai:v0.22.1``."""
+
+
+class HeaderNote(NamedTuple):
+    """Something that a header says of the text: ``name value: why``."""
+
+    name: str
+    value: Any
+    why: str
+
+
+NO_GPU = HeaderNote("start-up log", "no GPU", "the log names none; --gpu says which")
+
+SEVERAL_GPUS = " or "
+"""Between names of GPUs, where a text names several kinds."""
+
+
+class MeasuredKV(NamedTuple):
+    """What a start-up log says of the KV cache."""
+
+    memory_bytes: int | None = None
+    """Available on each GPU; of several workers, the least."""
+    size_tokens: int | None = None
+    """"GPU KV cache size"; of several engines, the least."""
+    max_model_len: int | None = None
+    """The length by which the size is counted, in tokens."""
+
+
+class Nodes(NamedTuple):
+    """Machines that a text asks for."""
+
+    machines: int
+    gpus: int | None
+    """On each of them, where the text says so."""
+    where: str
+
+
+SEVERAL = "several"
+"""In the place of a version, where a text names more than one."""

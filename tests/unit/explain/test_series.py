@@ -1,0 +1,18 @@
+"""Figures of numbers gathered one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.explain.report.figures import Series
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=50))
+def test_percentiles_are_those_of_numpy_to_the_last_bit(values: list[float]) -> None:
+    series = Series.of(np.array(values))
+    assert [series.spread().p50, series.spread().p95] == np.percentile(values, (50, 95)).tolist()
+    p50, p90, p99, p95, most = (np.percentile(values, (50, 90, 99, 95, 100)) * 1e3).tolist()
+    found = series.latency()
+    assert (found.p50, found.p90, found.p99, found.p95, found.max) == (p50, p90, p99, p95, most)
