@@ -156,6 +156,10 @@ GROUP = {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_s
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bnb-int8", 8, "int8"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5, "float4"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", 8, "float8"),
+        ({"quant_method": "mxfp8", "weight_block_size": [1, 32]}, "mxfp8", 8.25, "float8"),
+        ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}, "fp8", 8, "float8"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, "fp8", 8, "float8"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}, "mxfp4", 4.25, "float4"),
         ({"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP}}, "int4", 4.125, "bfloat16"),
     ],
 )
@@ -167,6 +171,18 @@ def test_weights_are_of_the_format_that_the_checkpoint_says(
     matrices = 32 * (2 * 4096 * 128 * (32 + 8) + 3 * 4096 * 14336)
     rest = 2 * (2 * 128256 * 4096 + (2 * 32 + 1) * 4096)
     assert spec.weight_bytes() == pytest.approx(matrices * bits / 8 + rest, rel=1e-6)
+
+
+def test_each_module_may_have_a_format_of_its_own(tmp_path: Path) -> None:
+    named = {"model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}, "model.layers.0.mlp.up_proj": NVFP4}
+    config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": named}
+    weights, spec = _format(tmp_path, config)
+    assert (weights.name, spec.layers[0].mlp.weights.name, spec.layers[1].mlp.weights.name) == (
+        "fp8", "nvfp4", "bfloat16",
+    )  # fmt: skip
+
+
+NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
 
 
 @pytest.mark.parametrize("entry", ["model.layers.0.self_attn", "model.layers.0.self_attn.q_proj", "model.layers.0"])

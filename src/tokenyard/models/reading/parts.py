@@ -12,6 +12,30 @@ from tokenyard.models.spec import EncoderSpec
 MOST_LAYERS = 10_000
 """Far more than any model has; a file that names more is a mistake, or is meant to take long."""
 
+_OPENAI = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224}
+SECTION_DEFAULTS: dict[str, dict[str, int]] = {
+    "clip_vision_model": {**_OPENAI, "patch_size": 32},
+    "idefics3_vision": {**_OPENAI, "hidden_size": 1152, "patch_size": 32},
+    "llama": {
+        "hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "vocab_size": 32_000, "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 32_000, "max_position_embeddings": 131_072,
+    },
+    "pixtral": {
+        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "image_size": 1024, "patch_size": 16,
+    },
+    "qwen2": {
+        "hidden_size": 4096, "intermediate_size": 22_016, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "vocab_size": 151_936, "max_position_embeddings": 32_768,
+    },
+    "siglip_vision_model": {**_OPENAI, "patch_size": 16},
+    "smolvlm_vision": {**_OPENAI, "hidden_size": 1152, "patch_size": 32},
+}  # fmt: skip
+"""What sections of a file leave out, by their ``model_type``: as the configuration class fills it in."""
+
 
 @dataclass(kw_only=True)
 class ConfigReader:
@@ -47,6 +71,8 @@ class Stack:
     """0: as ``max_position_embeddings`` and its scaling say."""
     tie_word_embeddings: bool | None = None
     """None: as the file says."""
+    ties: bool = False
+    """What a file that says nothing means."""
     other_parameters: int = 0
     embedding_parameters: int = 0
     encoders: tuple[EncoderSpec, ...] = ()

@@ -32,7 +32,7 @@ from tokenyard.models.layers import (
     SoftmaxAttention,
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
+from tokenyard.models.reading.parts import MOST_LAYERS, SECTION_DEFAULTS, ConfigReader, Stack
 from tokenyard.models.reading.quantization import MXFP4
 from tokenyard.models.spec import EncoderSpec
 
@@ -413,6 +413,8 @@ class Experts:
     count: Fill = "experts"
     per_token: Fill = "per_token"
     width: Fill = "expert_width"
+    inner: Fill = 0
+    """What experts see is so wide, between two matrices that all tokens go through; 0: as wide as the model."""
     shared_width: Fill = 0
     gated: Fill = True
     extra: Fill = 0
@@ -432,14 +434,16 @@ class Experts:
         if quant.method == "fp8" and values.value(self.four_bits):
             weights = MXFP4
         multiples = self.multiples if weights.name == "mxfp4" else (1, 1)
+        inner = values.count(self.inner)
+        shared_width = values.count(self.shared_width)
         return MoE(
-            hidden_size=hidden,
+            hidden_size=inner or hidden,
             num_experts=count,
             num_experts_per_tok=values.count(self.per_token, i=i),
             width=values.count(self.width),
-            shared_width=values.count(self.shared_width),
+            shared_width=shared_width * hidden // inner if inner else shared_width,
             gated=bool(values.count(self.gated)),
-            extra_parameters=hidden * count + values.count(self.extra),
+            extra_parameters=hidden * (count + 2 * inner) + values.count(self.extra),
             weights=weights,
             shared_weights=quant.of(module.removesuffix(self.module) + self.shared if self.shared else module),
             hidden_multiple=multiples[0],
@@ -478,6 +482,9 @@ class Tower:
     def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec:
         """The tower beside a decoder that is ``hidden`` wide."""
         section = reading.outer.section(self.section) if self.section else reading.fields
+        if section is not None and self.section:
+            known = SECTION_DEFAULTS.get(section.text("model_type"), {})
+            section = reading.outer.section(self.section, known)
         if section is None:
             raise reading.outer.missing(self.section, "give the encoder's sizes")
         around = Expressions(reading.outer, {})
@@ -538,6 +545,8 @@ class ArchitectureRow:
     """Parameters of embeddings beside the first."""
     tied: Fill = ""
     """Whether the output head shares the embedding's weights; empty: as the file says, inside the decoder or around."""
+    ties: bool = False
+    """What a file that says nothing of it means, where ``tied`` is empty."""
     context: Fill = 0
     """Longest context; 0: as ``max_position_embeddings`` and its scaling say."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -599,7 +608,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         kind = reading.fields.text("model_type")
         if kind not in row.decoders:
             raise reading.fields.error("model_type", f"is not modelled here: use {' or '.join(row.decoders)}")
-        row = replace(row.decoders[kind], towers=row.towers, harmless_around=row.harmless_around)
+        row = replace(row.decoders[kind], towers=row.towers, harmless_around=row.harmless_around, ties=row.ties)
     names = {**NAMES, **row.names}
     reader = Reader(reading=reading, values=Expressions(reading.fields, names))
     values = reader.values
@@ -621,6 +630,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         vocab_size=values.name("vocab"),
         max_model_len=values.count(row.context),
         tie_word_embeddings=tied,
+        ties=row.ties,
         other_parameters=values.count(row.other),
         embedding_parameters=values.count(row.embeddings),
         encoders=tuple(tower.build(reading, values.name("hidden")) for tower in row.towers),

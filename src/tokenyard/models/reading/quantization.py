@@ -7,7 +7,7 @@ spelling (``model.layers.3.self_attn``). Embeddings, norms and routers are never
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenyard.errors import shown
 from tokenyard.models.layers import WeightFormat, plain_format
@@ -29,6 +29,8 @@ class Quantization:
     experts: WeightFormat
     excluded: tuple[str, ...] = ()
     matches: Matches = lambda module, entry: module == entry
+    named: tuple[tuple[str, WeightFormat], ...] = ()
+    """Modules with a format of their own, or parts of modules."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for; None: nothing."""
 
@@ -36,6 +38,8 @@ class Quantization:
         """The format of the weights of ``module``, or of the experts in it."""
         if any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
+        if self.named and not experts:
+            return next((each for name, each in self.named if _named(module, name)), self.linear)
         return self.experts if experts else self.linear
 
 
@@ -133,7 +137,7 @@ def _excluded(fields: Fields, *names: str, patterns: bool = False) -> tuple[str,
 def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
     block = fields.items("weight_block_size")
     size = int(block[0]) * int(block[1]) if len(block) == 2 else 0
-    fields.passed_over("activation_scheme", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
+    fields.passed_over("activation_scheme", "activation_scale_ub", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
     weights = WeightFormat(
         name="fp8",
         bits=8,
@@ -162,6 +166,8 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
     inner = fields.section("quantization") or fields
     fields.passed_over("producer", "config_groups", "quantization")
     algorithm = inner.text("quant_algo").upper()
+    if algorithm == "MIXED_PRECISION" or inner.get("quantized_layers"):
+        return _mixed_modelopt(fields, plain)
     kv = inner.text("kv_cache_quant_algo").upper()
     scheme = inner.section("kv_cache_scheme")
     if scheme is not None:
@@ -169,14 +175,7 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         kv = kv or ("FP8" if scheme.count("num_bits", 16) == 8 else "")
     if kv not in ("", "FP8", "NVFP4"):
         raise inner.error("kv_cache_quant_algo", "use FP8 or NVFP4")
-    if algorithm in ("NVFP4", "NVFP4_AWQ"):
-        size = inner.count("group_size", 16)
-        weights = WeightFormat(name="nvfp4", bits=4, group_size=size, group_bits=8, compute="float4")
-    elif algorithm.startswith("FP8"):
-        inner.passed_over("group_size")
-        weights = WeightFormat(name="fp8", bits=8, compute="float8")
-    else:
-        raise inner.error("quant_algo", "is not known: use FP8 or NVFP4")
+    weights = _modelopt_format(inner, algorithm)
     return Quantization(
         method="modelopt",
         plain=plain,
@@ -283,6 +282,84 @@ def _bitsandbytes(fields: Fields, plain: WeightFormat) -> Quantization:
     )
 
 
+def _modelopt_format(fields: Fields, algorithm: str) -> WeightFormat:
+    if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A16_NVFP4"):
+        size = fields.count("group_size", 16)
+        compute = "bfloat16" if algorithm.startswith("W4A16") else "float4"
+        return WeightFormat(name="nvfp4", bits=4, group_size=size, group_bits=8, compute=compute)
+    fields.passed_over("group_size")
+    if algorithm.startswith("FP8"):
+        return WeightFormat(name="fp8", bits=8, compute="float8")
+    if algorithm == "MXFP8":
+        return WeightFormat(name="mxfp8", bits=8, group_size=32, group_bits=8, compute="float8")
+    raise fields.error("quant_algo", "is not known: use FP8, MXFP8, NVFP4 or W4A16_NVFP4")
+
+
+def _mixed_modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
+    """A format for each module that is named (Nemotron 3): experts' and others' are those of the most modules."""
+    inner = fields.section("quantization") or fields
+    layers = inner.section("quantized_layers")
+    inner.passed_over(
+        "kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules", "ignore", "config_groups", "quant_algo"
+    )
+    named = {name: layers.section(name) for name in sorted(layers.unread())} if layers is not None else {}
+    formats = {name: _modelopt_format(each, each.text("quant_algo").upper()) for name, each in named.items() if each}
+    if not formats:
+        raise inner.error("quantized_layers", "name the modules that are quantised")
+    kv = inner.text("kv_cache_quant_algo").upper()
+    return Quantization(
+        method="modelopt",
+        plain=plain,
+        linear=plain,
+        experts=_commonest([each for name, each in formats.items() if ".experts." in name] or [plain]),
+        named=tuple(formats.items()),
+        kv_cache_dtype="fp8" if kv == "FP8" else "nvfp4" if kv == "NVFP4" else None,
+    )
+
+
+def _commonest(formats: list[WeightFormat]) -> WeightFormat:
+    return max(formats, key=formats.count)
+
+
+def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
+    """AMD's: one format for all, as its ``global_quant_config`` says."""
+    whole = fields.section("global_quant_config")
+    weights = whole.section("weight") if whole is not None else None
+    if weights is None:
+        raise fields.error("global_quant_config", "say how weights are quantised")
+    fields.passed_over("layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config", "export", "version")
+    kind = weights.text("dtype")
+    if kind.startswith("fp8"):
+        found = WeightFormat(name="fp8", bits=8, compute="float8")
+    elif kind in ("fp4", "mxfp4"):
+        found = replace(MXFP4, compute="float4")
+    elif kind in ("int8", "int4", "uint4"):
+        size = weights.count("group_size", 0, low=0)
+        bits = int(kind[-1])
+        found = WeightFormat(name=f"int{bits}", bits=bits, group_size=size, group_bits=16 + bits if size else 0)
+    else:
+        raise weights.error("dtype", "is not known: use fp8_e4m3, fp4, int8 or int4")
+    return Quantization(
+        method="quark",
+        plain=plain,
+        linear=found,
+        experts=found,
+        excluded=_excluded(fields, "exclude", patterns=True),
+        matches=_patterns(fields, "exclude"),
+        kv_cache_dtype="fp8" if fields.section("kv_cache_quant_config") else None,
+    )
+
+
+def _mxfp8(fields: Fields, plain: WeightFormat) -> Quantization:
+    fields.passed_over("activation_scheme", "weight_block_size", "scale_fmt")
+    weights = WeightFormat(name="mxfp8", bits=8, group_size=32, group_bits=8, compute="float8")
+    excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
+    matches: Matches = lambda module, entry: _part_of_name(module, entry) or _named(module, entry)  # noqa: E731
+    return Quantization(
+        method="mxfp8", plain=plain, linear=weights, experts=weights, excluded=excluded, matches=matches
+    )
+
+
 def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
     groups = fields.section("config_groups")
     named = [] if groups is None else [groups.section(name) for name in sorted(groups.unread())]
@@ -294,19 +371,30 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
     )
     fields.passed_over("version")
     formats = [_group_format(group) for group in given]
-    if len(set(formats)) > 1:
-        raise fields.error("config_groups", "groups of several formats are not modelled")
+    excluded = _excluded(fields, "ignore", patterns=True)
+    targets = [entry for group in given for entry in _excluded(group, "targets", patterns=True)]
+    of_experts = [each for each, group in zip(formats, given, strict=True) if _is_of_experts(group)]
+    others = [each for each, group in zip(formats, given, strict=True) if not _is_of_experts(group)]
+    if len({*of_experts}) > 1 or len({*others}) > 1:
+        raise fields.error("config_groups", "groups of several formats are modelled for experts and all else alone")
+    linear = others[0] if others else plain if all("expert" in each for each in targets) else formats[0]
     scheme = fields.section("kv_cache_scheme")
     kv_bits = scheme.count("num_bits", 8) if scheme is not None else 16
     return Quantization(
         method="compressed-tensors",
         plain=plain,
-        linear=formats[0],
-        experts=formats[0],
-        excluded=_excluded(fields, "ignore", patterns=True),
+        linear=linear,
+        experts=of_experts[0] if of_experts else formats[0],
+        excluded=excluded,
         matches=_patterns(fields, "ignore"),
         kv_cache_dtype="fp8" if kv_bits == 8 else None,
     )
+
+
+def _is_of_experts(group: Fields) -> bool:
+    """Whether every target of a group of modules is an expert's matrix."""
+    targets = [str(each) for each in group.items("targets")]
+    return bool(targets) and all("expert" in each for each in targets)
 
 
 def _group_format(group: Fields) -> WeightFormat:
@@ -337,8 +425,15 @@ METHODS: dict[str, Callable[[Fields, WeightFormat], Quantization]] = {
     "fp8": _fp8,
     "gptq": _integer("gptq"),
     "gptqmodel": _integer("gptq"),
+    "awq-marlin": _integer("awq"),
+    "fbgemm-fp8": _fp8,
+    "gptq-marlin": _integer("gptq"),
     "modelopt": _modelopt,
     "modelopt-fp4": _modelopt,
+    "modelopt-mixed": _modelopt,
+    "modelopt-mxfp8": _modelopt,
+    "mxfp8": _mxfp8,
+    "quark": _quark,
     "mxfp4": _mxfp4,
 }
 """By ``quant_method``, with ``-`` for ``_``."""

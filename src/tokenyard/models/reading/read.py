@@ -20,7 +20,7 @@ from tokenyard.models.layers import DTYPE_BYTES
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
-from tokenyard.models.reading.parts import ConfigReader, Stack
+from tokenyard.models.reading.parts import SECTION_DEFAULTS, ConfigReader, Stack
 from tokenyard.models.reading.pieces import ArchitectureRow, read_row
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
@@ -186,7 +186,8 @@ def _reading(
         outer = Fields(f"{where}: thinker_config", raw)
     inner = _inner(raw)
     section = raw if inner is None else raw[inner]
-    known = {**_row(architecture, Fields(where, section)).defaults, **defaults}
+    left_out = {} if inner is None else SECTION_DEFAULTS.get(str(section.get("model_type")), {})
+    known = {**_row(architecture, Fields(where, section)).defaults, **left_out, **defaults}
     fields = None if inner is None else outer.section(inner, known)
     if fields is None:
         outer = fields = Fields(where, raw, known)
@@ -230,7 +231,7 @@ def _tied(reading: ConfigReader, stack: Stack) -> bool:
         return stack.tie_word_embeddings
     sections = (reading.outer, reading.fields)  # the outer one counts, as transformers 5 hands it on
     found = next((each for each in sections if each.get("tie_word_embeddings") is not None), reading.fields)
-    return found.flag("tie_word_embeddings")
+    return found.flag("tie_word_embeddings", default=stack.ties)
 
 
 def _quantizes_head(reading: ConfigReader) -> bool:

@@ -84,6 +84,7 @@ GPT2 = ArchitectureRow(
     mixers={"full_attention": (replace(FULL_BIASES, kv_heads="heads", head_dim="hidden // heads"),)},
     mlps={"": _TWO_MATRICES},
     norms=4,
+    tied="tie_word_embeddings=true",
     other="2 * hidden + context * hidden",
     names=_GPT,
     context="context",
@@ -143,7 +144,7 @@ BLOOM = ArchitectureRow(
     context="seq_length|max_position_embeddings=2048",
     names={"heads": "n_head|num_attention_heads", "layers": "n_layer|num_hidden_layers", "width": "n_inner=4 * hidden"},
 )
-ERNIE = ArchitectureRow(mixers={"full_attention": (Grouped(),)})
+ERNIE = ArchitectureRow(mixers={"full_attention": (Grouped(),)}, tied="tie_word_embeddings=true")
 MINICPM = ArchitectureRow(harmless=("scale_depth",), refused=(("num_experts", "num_experts", "MiniCPM with experts"),))
 SOLAR = varied(LLAMA, harmless=("bskcn_1", "bskcn_2", "bskcn_3", "bskcn_4", "bskcn_tv"))
 HUNYUAN = varied(LLAMA, mixers={"full_attention": (replace(BIASED, head_norms=True),)})
@@ -175,9 +176,11 @@ FALCON = ArchitectureRow(
 )
 EXAONE = ArchitectureRow(names={"layers": "num_layers|num_hidden_layers"}, mixers={"full_attention": (Grouped(),)})
 INTERNLM2 = ArchitectureRow(mixers={"full_attention": (Grouped(qkv_bias="bias", output_bias="bias"),)})
-SMOLLM3 = varied(LLAMA, order=(("sliding_attention", "use_sliding_window"), ("full_attention", "1")))
+SMOLLM3 = varied(
+    LLAMA, tied="tie_word_embeddings=true", order=(("sliding_attention", "use_sliding_window"), ("full_attention", "1"))
+)
 VAULT_GEMMA = varied(GEMMA2, norms=2, tied="tie_word_embeddings=true")
-GRANITE_SWA = varied(LLAMA, mixers=windowed(replace(BIASED, extra="heads")))
+GRANITE_SWA = varied(LLAMA, tied="tie_word_embeddings=true", mixers=windowed(replace(BIASED, extra="heads")))
 
 MUSE_GLIMMER = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias=False, output_gate=True)),

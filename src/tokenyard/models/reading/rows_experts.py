@@ -103,6 +103,7 @@ OLMOE = ArchitectureRow(
 )
 FLEX_OLMO = varied(OLMOE, tied="", mixers={"full_attention": (replace(BIASED, full_norms=True),)})
 ERNIE_MOE = ArchitectureRow(
+    tied="tie_word_embeddings=true",
     mixers={"full_attention": (Grouped(qkv_bias="use_bias"),)},
     experts=Experts(
         shared_width="moe_num_shared_experts * moe_intermediate_size",

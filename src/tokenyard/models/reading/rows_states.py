@@ -78,6 +78,7 @@ NEMOTRON_H = ArchitectureRow(
     mlps={
         "mlp": Dense(gated=False, bias="mlp_bias", module="mixer"),
         "moe": Experts(
+            inner="moe_latent_size",
             shared_width="n_shared_experts * moe_shared_expert_intermediate_size", gated=False, extra="experts",
             module="mixer.experts", shared="mixer.shared_experts",
         ),
@@ -132,6 +133,7 @@ MAMBA = ArchitectureRow(
     },
     harmless=("use_conv_bias", "use_bias", "time_step_rank"),
     mlps={},
+    tied="tie_word_embeddings=true",
     norms=1,
     types="",
     order=(("mamba", "1"),),
@@ -153,7 +155,7 @@ MAMBA2 = ArchitectureRow(
             ),
         )
     },
-    harmless=("use_conv_bias", "use_bias", "time_step_rank"),
+    harmless=("use_conv_bias", "use_bias", "time_step_rank", "intermediate_size"),
     mlps={},
     norms=1,
     types="",

@@ -81,6 +81,7 @@ QWEN2_5_VL = varied(
 )  # fmt: skip
 MISTRAL3 = varied(
     MISTRAL,
+    ties=True,
     towers=(
         Tower(
             block="4 * h * h + 3 * h * w + 2 * h",
@@ -172,6 +173,7 @@ GLM_OCR = varied(
 _MELS = "3 * h * num_mel_bins + 3 * h * h + 4 * h"
 GLM_ASR = varied(
     LLAMA,
+    ties=True,
     towers=(
         Tower(
             kind="audio",
@@ -200,10 +202,10 @@ _DECODERS = {
     "internlm2": INTERNLM2, "phi3": PHI3, "qwen2_moe": QWEN2_MOE, "gpt_oss": GPT_OSS, "mixtral": MIXTRAL,
 }  # fmt: skip
 _CLIP = Tower(
-    block=_VIT,
+    block=f"4 * h * h + 3 * h * w + 2 * h if model_type == 'pixtral' else {_VIT}",
     blocks="n + 1 + feature if feature < 0 else feature",
     shared="text * h + text * text",
-    replicated="pixels * h + (grid * grid + 1) * h + 2 * h + 3 * text",
+    replicated="pixels * h + ((grid * grid + 1) * h if model_type != 'pixtral' else 0) + 2 * h + 3 * text",
     tokens="grid * grid",
     outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -2"},
 )
@@ -236,6 +238,7 @@ IDEFICS3 = varied(
     ),
 )
 INTERN_VL = ArchitectureRow(
+    ties=True,
     decoders=_DECODERS,
     towers=(
         Tower(
@@ -300,6 +303,8 @@ QWEN2_AUDIO = varied(
 
 PADDLE_OCR = varied(
     ERNIE,
+    tied="",
+    ties=True,
     towers=(
         Tower(
             block=_VIT,
@@ -338,6 +343,7 @@ QWEN3_ASR = varied(
 )
 GRANITE_SPEECH = varied(
     LLAMA,
+    ties=True,
     harmless_around=("window_size", "downsample_rate", "has_lora_adapter"),
     towers=(
         Tower(
@@ -363,6 +369,7 @@ GRANITE_SPEECH = varied(
 GEMMA4_VISION = varied(
     GEMMA4,
     tied="",
+    ties=True,
     refused_around=(("audio_config", "Gemma 4 with a tower for audio"),),
     towers=(
         Tower(
@@ -375,6 +382,7 @@ GEMMA4_VISION = varied(
 GEMMA4_UNIFIED = varied(
     GEMMA4,
     tied="",
+    ties=True,
     harmless=("use_bidirectional_attention",),
     names={"per_layer": "hidden_size_per_layer_input=0"},
     towers=(
@@ -398,6 +406,7 @@ PALIGEMMA = varied(
 LFM2_VL = varied(
     LFM2,
     tied="",
+    ties=True,
     harmless_around=("projector_use_layernorm", "projector_hidden_size"),
     towers=(
         Tower(
@@ -460,8 +469,15 @@ KIMI_K25 = varied(
     towers=(
         Tower(
             block=_VIT,
-            replicated="pixels * h + pos_emb_height * pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h + text",
-            tokens="pos_emb_height * pos_emb_width // 4",
+            replicated="pixels * h + high * wide * h + 16 * h * h + 4 * h * text + 10 * h + text",
+            tokens="high * wide // 4",
+            names={
+                "h": "vt_hidden_size|hidden_size",
+                "w": "vt_intermediate_size|intermediate_size",
+                "n": "vt_num_hidden_layers|num_hidden_layers",
+                "high": "init_pos_emb_height|pos_emb_height",
+                "wide": "init_pos_emb_width|pos_emb_width",
+            },
         ),
     ),
 )
@@ -513,6 +529,7 @@ MINIMAX_M3_VL = varied(
     ),
 )
 ERNIE_VL = ArchitectureRow(
+    tied="tie_word_embeddings=true",
     mixers={"full_attention": (Grouped(qkv_bias="use_bias"),)},
     # A token visits experts for text or for pictures: as many of either, side by side
     experts=Experts(
@@ -589,6 +606,7 @@ GEMMA3N_ALL = varied(
 )
 PHI4_MM = varied(
     MISTRAL,
+    tied="tie_word_embeddings=true",
     harmless=("original_max_position_embeddings", "lm_head_bias", "embd_layer", "vision_lora", "speech_lora"),
     towers=(
         # SigLIP and a conformer, whose sizes no file names
