@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 REPO = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPO / "src"), str(REPO)]
@@ -38,11 +38,11 @@ class _Clock:
     def monotonic(self) -> float:
         return self._monotonic() if self.now is None else self._start + self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float | SupportsIndex) -> None:
         if self.now is None or threading.current_thread() is not threading.main_thread():
             self._sleep(seconds)
         else:
-            self.now += seconds
+            self.now += float(seconds)
 
     @property
     def unix(self) -> float:
@@ -54,8 +54,9 @@ CLOCK = _Clock()
 time.time, time.monotonic, time.sleep = CLOCK.time, CLOCK.monotonic, CLOCK.sleep  # before others take them by name
 time.perf_counter = CLOCK.monotonic
 
-from benchmarks.whatif_vllm import BASE, BASES, VARIANTS, Pair, Session, compare, sessions  # noqa: E402
 from tests.vllm.tiny_models import make_model  # noqa: E402
+
+from whatif_vllm import BASE, BASES, VARIANTS, Pair, Session, compare, sessions  # noqa: E402
 
 __all__ = ["main"]
 

@@ -104,7 +104,7 @@ def turned_wrongly() -> Iterator[tuple[str, str, Any]]:
         before = version
 
 
-def noticed(version: str, switch: str, value: object, among: Sequence[Recording]) -> bool:
+def noticed(version: str, switch: str, value: Any, among: Sequence[Recording]) -> bool:
     """Whether one of these recordings differs where that version's profile has ``switch`` at ``value``."""
     with mock.patch.dict(PROFILES, {version: replace(PROFILES[version], **{switch: value})}):
         return any(_differs(each) for each in among)

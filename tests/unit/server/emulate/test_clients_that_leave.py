@@ -53,8 +53,10 @@ def test_openais_client_streams(server: Served) -> None:
         assert chunks[0].choices[0].delta.role == "assistant"
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks).split()
         assert chunks[-1].choices[0].finish_reason == "length"
+        assert last.usage is not None
         assert last.usage.completion_tokens == 12
         whole = client.completions.create(
             model="Qwen/Qwen3-0.6B", prompt="hello", max_tokens=5, extra_body={"ignore_eos": True}
         )
+        assert whole.usage is not None
         assert whole.usage.completion_tokens == 5
