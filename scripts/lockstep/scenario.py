@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lockstep.compare import Difference, DiffersError
 from lockstep.pair import EndedWaitsError, NeverServedError, Pair, WaitsForEverError
 from recorder import drive
-from recorder.host import Host, SchedulerArguments, build_host, scheduler_arguments
+from recorder.host import Host, SchedulerArguments, build_host, model_runner, scheduler_arguments
 from recorder.plan import Engine, Plan, Scenario
 from tokenyard.errors import ConfigError
 from tokenyard.vllm.fast.scheduler import FastScheduler
@@ -42,7 +42,8 @@ def _ours(engine: Engine, arguments: SchedulerArguments) -> FastScheduler:
         def encoder_room(vllm_config: Any, mm_registry: Any) -> EncoderRoom:
             return room
 
-    return WithEncoder(**arguments._asdict())
+    with model_runner(second=False):  # vLLM's is told so as well: 0.27 and 0.28 take the second for context parallelism
+        return WithEncoder(**arguments._asdict())
 
 
 def run_plan(scenario: Scenario, plan: Plan) -> Outcome:

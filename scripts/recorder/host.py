@@ -110,7 +110,7 @@ def build_host(engine: Engine, *, log_stats: bool = True, arguments: SchedulerAr
     config, hash_block_size = arguments.vllm_config, arguments.hash_block_size
     kind = AsyncScheduler if engine.async_scheduling else Scheduler
     if engine.async_scheduling and engine.pipeline_parallel_size:
-        with _second_model_runner():
+        with model_runner(second=True):
             scheduler = _decides_in_stages(kind(**arguments._asdict()))
     else:
         scheduler = kind(**arguments._asdict())
@@ -128,10 +128,11 @@ def build_host(engine: Engine, *, log_stats: bool = True, arguments: SchedulerAr
 
 
 @contextmanager
-def _second_model_runner() -> Iterator[None]:
+def model_runner(*, second: bool) -> Iterator[None]:
+    """Within it vLLM takes its second model runner for the one that is used, or the first."""
     name = "VLLM_USE_V2_MODEL_RUNNER"
     before = os.environ.get(name)
-    os.environ[name] = "1"
+    os.environ[name] = "1" if second else "0"
     try:
         yield
     finally:
