@@ -92,6 +92,8 @@ class Theirs:
                 raise Refused(said.getvalue().strip().splitlines()[-1]) from None
             except Exception as error:
                 raise Refused(f"{type(error).__name__}: {str(error)[:400]}") from error
+            if config.lora_config is not None and not _takes_adapters(config):
+                raise Refused(f"{config.model_config.architecture} takes no adapters, which is seen as it is loaded")
             return _settled(config)
 
     def _drafts(self, target: str) -> Path:
@@ -109,6 +111,16 @@ class Theirs:
         if not folder.exists():
             _write(folder, _config(name))
         return folder
+
+
+def _takes_adapters(config: Any) -> bool:
+    """What vLLM asks of the model's class as it loads it; True where the class cannot be imported here."""
+    models = import_module("vllm.model_executor.models")
+    try:
+        found, _ = models.ModelRegistry.resolve_model_cls(config.model_config.architectures, config.model_config)
+    except (ImportError, ValueError, RuntimeError):
+        return True
+    return bool(models.supports_lora(found))
 
 
 def _config(model: str) -> dict[str, Any]:

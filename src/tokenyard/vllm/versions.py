@@ -19,7 +19,20 @@ from typing import Any
 from tokenyard.core.profiles import PROFILES, nearest_version
 from tokenyard.errors import ConfigError, MissingExtraError
 
-TESTED = ("0.22.1", "0.24.0", "0.27.1", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+TESTED = (
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.1",
+    "0.26.0",
+    "0.27.1",
+    "0.28.0",
+    "0.29.0",
+    "0.30.0",
+    "0.31.0",
+    "0.32.0",
+    "0.33.0",
+)
 """Releases that the tests ran with: all with the scheduler, 0.32.0 with the whole engine."""
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
