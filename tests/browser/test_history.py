@@ -78,7 +78,7 @@ def test_a_step_link_keeps_the_request(page: Page) -> None:
 def test_rows_keeps_the_chosen_step_in_view(page: Page) -> None:
     go_to(page, 80)
     page.keyboard.press("f")
-    page.get_by_role("button", name="Rows").click()
+    page.get_by_role("button", name="Rows", exact=True).click()
     expect(page.locator(".focused-row .strong")).to_have_text("80")
     assert int(page.get_by_label("Start").input_value()) <= 80 <= int(page.get_by_label("End").input_value())
 
