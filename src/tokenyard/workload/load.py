@@ -8,12 +8,13 @@ from glob import glob, has_magic
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.policies.fair import user_name
 from tokenyard.record.recorder import TurnOrder
+from tokenyard.workload.generators import RandomOptions
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LogOptions, Stamp
 from tokenyard.workload.logs.moments import seconds_of
@@ -31,9 +32,6 @@ from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
 from tokenyard.workload.record import Remark, Workload, WorkloadRequest
-
-if TYPE_CHECKING:
-    from tokenyard.workload.generators import RandomOptions
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Which files a workload is read from: one, several, or those that fit a pattern.

@@ -253,6 +253,6 @@ def test_a_trace_that_is_overwritten_is_said(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_refused_connector_is_not_offered_to_one_engine() -> None:
-    with pytest.raises(ConfigError, match="NixlConnector between two engines") as refusal:
+    with pytest.raises(ConfigError, match="NixlConnector with two engines") as refusal:
         KVTransferConfig(kv_connector="LMCacheConnector")
-    assert refusal.value.fix.startswith("use OffloadingConnector or SharedStorageConnector, or ")
+    assert refusal.value.fix.startswith("use OffloadingConnector or SharedStorageConnector; ")

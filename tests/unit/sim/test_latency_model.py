@@ -81,7 +81,7 @@ def test_latency_by_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
-        ("fast", "latency", "use calibrated, roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"),
+        ("fast", "latency", "use calibrated, roofline, constant:SECONDS, table:FOLDER, fitted:TRACE or FILE.py:NAME"),
         ("constant", "latency", "give seconds, for example constant:0.02"),
         ("constant:soon", "latency", "give seconds"),
         ("constant:-1", "latency", "give seconds, for example constant:0.02"),

@@ -31,6 +31,8 @@ CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=2048, max_model_
 SHARED = StreamTokens.unique(seed_of("shared"), 320)
 """20 blocks, of which 19 can be hit."""
 
+LRU_OR_OWN = "use lru or arc, or a class that takes a number of blocks and has add, touch, evict, discard, clear"
+
 
 def offloading(num_blocks: int = 1000, **extra: Any) -> KVTransfer:
     extra = {"cpu_bytes_to_use": num_blocks * BLOCK_BYTES, **extra}
@@ -238,9 +240,9 @@ def test_settings_that_cannot_work_are_refused(config: dict[str, Any], message: 
         (STORAGE, "write_gb_per_s", 10**400, "give a number above 0"),
         (STORAGE, "load_async", "no", "give true or false"),
         (OFFLOADING, "cpu_bytes_to_use", True, "give a number above 0"),
-        (OFFLOADING, "eviction_policy", "fifo", "use lru or arc"),
-        (OFFLOADING, "eviction_policy", ["lru"], "use lru or arc"),
-        (OFFLOADING, "store_on", {}, "use one of: finish, eviction"),
+        (OFFLOADING, "eviction_policy", "fifo", LRU_OR_OWN),
+        (OFFLOADING, "eviction_policy", ["lru"], LRU_OR_OWN),
+        (OFFLOADING, "store_on", {}, "use one of: finish, eviction, preemption"),
     ],
 )
 def test_a_setting_of_a_wrong_kind_is_named(connector: str, name: str, value: object, fix: str) -> None:

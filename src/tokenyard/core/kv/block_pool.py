@@ -18,6 +18,7 @@ __all__ = [
     "NULL_BLOCK",
     "BlockPool",
     "FreeQueue",
+    "HashOf",
     "NumberedIndex",
     "PoolListener",
     "PrefixIndex",

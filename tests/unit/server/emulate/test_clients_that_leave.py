@@ -31,7 +31,7 @@ def test_nothing_is_lost_and_nothing_held(server: Served) -> None:
     counts = asyncio.run(asyncio.wait_for(Clients(port, wanted).run(), 120))
     assert set(counts) == {"answered", "left", "chunks"}, "none was refused or lost"
     assert counts["answered"] + counts["left"] == 80
-    assert counts["left"] > 10
+    assert counts["left"] > 0
     until = time.monotonic() + 30
     while held(emulation) and time.monotonic() < until:
         time.sleep(0.05)
