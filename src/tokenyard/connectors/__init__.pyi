@@ -8,6 +8,7 @@ from tokenyard.connectors.tiered import TieredConnector as TieredConnector
 from tokenyard.connectors.tiers import (
     Tier as Tier,
     LookupResult as LookupResult,
+    EvictionPolicy as EvictionPolicy,
     CPUTier as CPUTier,
     DiskTier as DiskTier,
 )
