@@ -14,7 +14,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.policies.fair import user_name
 from tokenyard.record.recorder import TurnOrder
-from tokenyard.workload.generators import RandomOptions
+from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
 from tokenyard.workload.logs.logged import LogOptions, Stamp
 from tokenyard.workload.logs.moments import seconds_of
@@ -197,7 +197,7 @@ def _built_in(name: str, count: str, *, has_rate: bool = False) -> Callable[[Rea
     """Makes a built-in workload; ``count`` is the setting that the limit is of."""
 
     def make(options: ReadOptions) -> Workload:
-        generators = import_module("tokenyard.workload.generators")  # takes time that a file need not spend
+        generators = import_module("tokenyard.workload.generators")
         given = {"seed": options.seed, count: options.limit} | ({"rate": options.session_rate} if has_rate else {})
         made: Workload = getattr(generators, name)(getattr(generators, f"{name.title()}Options")(**_given(**given)))
         return made
@@ -283,8 +283,6 @@ def load_workload(
 def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
     if name != "random" or random_options is None:
         return GENERATORS[name].read(options)
-    from tokenyard.workload.generators import random  # noqa: PLC0415 - as above
-
     return random(replace(random_options, **_given(seed=options.seed, num_prompts=options.limit)))
 
 
