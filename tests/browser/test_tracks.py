@@ -37,6 +37,9 @@ def test_the_timeline_opens_on_the_whole_run_and_a_double_click_on_its_rows(
     expect(page.locator(".focused-row")).to_be_visible()
     assert page.locator(".side-head").inner_text() == chosen
     page.keyboard.press("f")
+    ground.wait_for()
+    box = ground.bounding_box()
+    assert box is not None
     page.mouse.dblclick(box["x"] + 0.3 * box["width"], box["y"] + 40)
     expect(page.locator(".focused-row")).to_be_visible()
     assert page.locator(".side-head").inner_text() != chosen
