@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 import logging
 import subprocess
@@ -284,6 +285,12 @@ def _with_line(text: str, table: str, close: str, line: str) -> str:
     return f"{text[:end]}    {line},\n{text[end:]}"
 
 
+def _models_before(plans: Path) -> list[str]:
+    """Models whose plans were recorded for the version before: one of each architecture."""
+    before = max(path for path in plans.parent.glob("kv_plans_0.*.json.gz") if path != plans)
+    return sorted({plan["model"] for plan in json.loads(gzip.decompress(before.read_bytes()))["plans"]})
+
+
 def _take_in(version: str, release: str) -> None:
     """A version that decides as the one before: its entry, its flags, its vectors, its plans, and the pages of them."""
     source = ROOT / "src" / "tokenyard"
@@ -292,11 +299,11 @@ def _take_in(version: str, release: str) -> None:
         (source / "vllm" / "versions.py", lambda text: with_release(text, release)),
     ):
         path.write_text(text(path.read_text(encoding="utf-8")), encoding="utf-8")
-    plans = f"tests/unit/models/kv_plans_{version}.json.gz"
+    plans = ROOT / "tests" / "unit" / "models" / f"kv_plans_{version}.json.gz"
     for arguments in (
         ["record_vllm_flags.py"],
         ["record_vectors.py"],
-        ["record_kv_plans.py", "--tp", "1", "2", "--out", str(ROOT / plans)],
+        ["record_kv_plans.py", "--tp", "2", "--only", *_models_before(plans), "--out", str(plans)],
         *([f"generate_{page}.py"] for page in ("api", "vllm_flags", "versions")),
     ):
         print(" ".join(arguments), file=sys.stderr, flush=True)
