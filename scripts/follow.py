@@ -294,11 +294,9 @@ def _models_before(plans: Path) -> list[str]:
 def _take_in(version: str, release: str) -> None:
     """A version that decides as the one before: its entry, its flags, its vectors, its plans, and the pages of them."""
     source = ROOT / "src" / "tokenyard"
-    for path, text in (
-        (source / "core" / "profiles.py", lambda text: with_entry(text, version)),
-        (source / "vllm" / "versions.py", lambda text: with_release(text, release)),
-    ):
-        path.write_text(text(path.read_text(encoding="utf-8")), encoding="utf-8")
+    profiles, versions = source / "core" / "profiles.py", source / "vllm" / "versions.py"
+    profiles.write_text(with_entry(profiles.read_text(encoding="utf-8"), version), encoding="utf-8")
+    versions.write_text(with_release(versions.read_text(encoding="utf-8"), release), encoding="utf-8")
     plans = ROOT / "tests" / "unit" / "models" / f"kv_plans_{version}.json.gz"
     for arguments in (
         ["record_vllm_flags.py"],

@@ -18,8 +18,6 @@ from tokenyard.core.config import (
     HashAlgo,
     KVCacheGroup,
     MambaCacheMode,
-    SpeculativeConfig,
-    SpeculativeMethod,
 )
 from tokenyard.core.kv.block_pool import BlockPool, FreeQueue, append_freed, unhashed_first
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
@@ -105,7 +103,7 @@ def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> No
     assert turned_between("0.31", "0.32")["mamba_mode_all"] == "0.32"
     assert turned_between("0.28", "0.26").keys() >= {"drafts_take_input_slots", "zeroes_all_attention"}
     assert "uncached_blocks_first" not in turned_between("0.26", "0.28"), "0.27 turned it off, 0.28 on again"
-    assert turned_between("0.29", "0.30") == {"idle_admission_pads": "0.30"}
+    assert turned_between("0.29", "0.30") == {"idle_admission_pads": "0.30", "eagle_keeps_block_below": "0.30"}
     turned_back = {"windows_free_unhashed_first", "encoder_lags_behind_head"}
     assert set(turned_between("0.22", "0.33")) == {each.name for each in SWITCHES} - turned_back
 
@@ -123,18 +121,18 @@ def test_facts_of_a_release_are_those_of_the_one_before_with_what_changed() -> N
 def test_what_a_profile_does_not_model_is_named() -> None:
     assert outside("0.22") == outside("0.33") == {}
     assert set(outside("0.23")) == set(OUTSIDE)
-    cache = CacheConfig(
-        num_gpu_blocks=9, groups=(KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, block_size=16, window=32),)
+    states = CacheConfig(
+        num_gpu_blocks=9,
+        groups=(KVCacheGroup(kind=GroupKind.MAMBA, block_size=16),),
+        mamba_cache_mode=MambaCacheMode.ALIGN,
     )
-    head = SpeculativeConfig(method=SpeculativeMethod.EAGLE, num_speculative_tokens=2)
-    with_head = [
+    with_states = [
         version
         for version, profile in PROFILES.items()
-        if "eagle_windows" in outside_features(SchedulerConfig(profile=profile), cache, head)
+        if "mamba_prefix_caching" in outside_features(SchedulerConfig(profile=profile), states)
     ]
-    assert with_head == [version for version in PROFILES if "0.22" < version < "0.33"]
-    text = outside_features(SchedulerConfig(profile=PROFILES["0.27"]), CacheConfig(num_gpu_blocks=9), None)
-    assert text == {}
+    assert with_states == [version for version in PROFILES if "0.22" < version < "0.33"]
+    assert outside_features(SchedulerConfig(profile=PROFILES["0.27"]), CacheConfig(num_gpu_blocks=9)) == {}
 
 
 def test_nothing_that_decides_asks_for_a_version() -> None:

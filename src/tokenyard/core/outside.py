@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.core.profiles import PROFILES, nearest_version
 
 
@@ -22,7 +22,6 @@ class Outside(NamedTuple):
 
 OUTSIDE = {
     "mamba_prefix_caching": Outside("0.23", "0.32", "where prompts of models with states are cut, and hit: as in 0.22"),
-    "eagle_windows": Outside("0.23", "0.32", "which blocks an EAGLE head finds beside windows: as in 0.22"),
 }
 """By the name of the feature."""
 
@@ -38,18 +37,11 @@ def outside(version: str) -> dict[str, str]:
     }
 
 
-def outside_features(
-    scheduler: SchedulerConfig, cache: CacheConfig, speculative: SpeculativeConfig | None
-) -> dict[str, str]:
+def outside_features(scheduler: SchedulerConfig, cache: CacheConfig) -> dict[str, str]:
     """Those of them that these settings use."""
     found = outside(scheduler.profile.vllm_version)
     if not found:
         return {}
-    kinds = {group.kind for group in cache.groups}
-    has_windows = bool(kinds & {GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL})
-    has_head = speculative is not None and speculative.method is SpeculativeMethod.EAGLE
-    uses = {
-        "mamba_prefix_caching": GroupKind.MAMBA in kinds and cache.enable_prefix_caching,
-        "eagle_windows": has_windows and has_head and cache.enable_prefix_caching,
-    }
+    has_states = any(group.kind is GroupKind.MAMBA for group in cache.groups)
+    uses = {"mamba_prefix_caching": has_states and cache.enable_prefix_caching}
     return {feature: what for feature, what in found.items() if uses[feature]}

@@ -41,6 +41,15 @@ class DecisionProfile:
     request may then hold the tokens of all steps in flight."""
     output_blocks_hash_last_image: bool = True
     """A block that output has filled and that several images overlap is hashed with the last one only."""
+    eagle_publishes_block_beyond: bool = False
+    """Beside other groups an EAGLE head, which drops the last matched block, finds the one beyond the last position
+    that a hit can end at; of windows, those one block later are kept."""
+    eagle_caches_prompt_tail: bool = False
+    """With such a head a block of several hashes counts as cached if a prompt's last hash ends within it."""
+    eagle_keeps_block_below: bool = False
+    """With a retention interval and an EAGLE head repeated and longer prompts resume a block lower."""
+    eagle_peeks_all_hashed: bool = False
+    """The block that is dropped may lie beyond the longest hit that is asked for."""
     hashes_look_ahead: bool = False
     """With an EAGLE head the hash of a block covers the token behind it, and no matched block is dropped."""
 
@@ -169,6 +178,7 @@ SINCE: dict[str, dict[str, Any]] = {
         "fills_queue_first": True,
         "encoder_refers_to_items": True,
         "windows_free_unhashed_first": True,
+        "eagle_publishes_block_beyond": True,
     },
     "0.24": {
         "windows_free_unhashed_first": False,
@@ -182,7 +192,11 @@ SINCE: dict[str, dict[str, Any]] = {
         "paused_sessions_hold_slots": True,
         "resets_count_as_preemptions": True,
     },
-    "0.26": {"windows_free_processed_only": True, "prefill_ranks_spread_kv": False},
+    "0.26": {
+        "windows_free_processed_only": True,
+        "eagle_caches_prompt_tail": True,
+        "prefill_ranks_spread_kv": False,
+    },
     "0.27": {
         "uncached_blocks_first": False,
         "lookups_count_at_admission": True,
@@ -203,13 +217,14 @@ SINCE: dict[str, dict[str, Any]] = {
         "min_tokens_bar_stops": False,
         "encoder_holds_repeated": True,
     },
-    "0.30": {"idle_admission_pads": True},
+    "0.30": {"idle_admission_pads": True, "eagle_keeps_block_below": True},
     "0.31": {
         "output_blocks_hash_last_image": False,
         "lone_request_prefills_whole": True,
         "requests_with_blocks_first": True,
     },
     "0.32": {
+        "eagle_peeks_all_hashed": True,
         "mamba_mode_all": False,
         "pauses_spare_blocks": True,
         "reports_common_prefix": False,

@@ -239,7 +239,8 @@ def unsupported_features(header: VectorHeader) -> list[str]:
     found += [f"setting {key}" for key in sorted(config) if key not in known and config[key] is not None]
     if found:
         return found
-    return [f"{feature} of vLLM {_version(header)}" for feature in outside_features(*_settings(header))]
+    scheduler, cache, _ = _settings(header)
+    return [f"{feature} of vLLM {_version(header)}" for feature in outside_features(scheduler, cache)]
 
 
 def _version(header: VectorHeader) -> str:

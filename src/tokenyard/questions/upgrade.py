@@ -248,8 +248,7 @@ def _of_version(scenario: Scenario, version: str) -> Scenario:
 
 
 def _outside(spec: ReplaySpec) -> dict[str, str]:
-    speculative = spec.speculation.config if spec.speculation is not None else None
-    return outside_features(spec.scheduler, spec.cache, speculative)
+    return outside_features(spec.scheduler, spec.cache)
 
 
 class _Traffic(NamedTuple):

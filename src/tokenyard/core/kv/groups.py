@@ -44,18 +44,23 @@ class Reachable(NamedTuple):
 class Retention:
     """The rule for all requests; ``interval`` is None where every position is kept."""
 
-    __slots__ = ("interval",)
+    __slots__ = ("interval", "unit_below")
 
-    def __init__(self, interval: int | None = None) -> None:
+    def __init__(self, interval: int | None = None, unit_below: int = 0) -> None:
+        """``unit_below``: tokens of a unit of hits, where the last one is dropped and resumed at the one before; 0:
+        nothing is dropped.
+        """
         self.interval = interval
+        self.unit_below = unit_below
 
     def of(self, request: Request) -> Reachable | None:
         """What of the request stays reachable; None: everything."""
         if self.interval is None:
             return None
         # A repeated prompt computes its last token again.
-        end, junction = request.num_prompt_tokens - 1, request.shared_prefix_boundary
-        return Reachable(self.interval, (end, junction) if junction else (end,))
+        prompt, junction, unit = request.num_prompt_tokens, request.shared_prefix_boundary, self.unit_below
+        ends = (max((end // unit - 1) * unit, 0) for end in (prompt - 1, prompt)) if unit else (prompt - 1,)
+        return Reachable(self.interval, (*ends, junction) if junction else tuple(ends))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -345,14 +350,14 @@ class FullAttentionManager(SingleTypeManager):
             align_down(hits, self.block_size, alignment)
         return hits
 
-    def note_prompt_tail(self, slot: int, num_hashes: int, num_prompt: int, num_tokens: int) -> None:
-        """Note that the block in which the prompt's last hash ends is cached up to there; computed are
-        ``num_tokens``, and there are ``num_hashes`` so far.
+    def note_prompt_tail(self, slot: int, num_hashes: int, most: int, num_tokens: int) -> None:
+        """Note that the block in which the last hash within ``most`` tokens of a prompt ends is cached up to there;
+        computed are ``num_tokens``, and there are ``num_hashes`` so far.
 
         A whole block has its hash, and is published, unless that covers a token which is not known yet.
         """
         unit = self.block_size // self.hash_stride
-        end = min((num_prompt - 1) // unit, num_hashes) * unit
+        end = min(most // unit, num_hashes) * unit
         at = end // self.block_size
         if end % self.block_size and end <= num_tokens and at < len(self.held[slot]):
             self.pool.note_prompt_tail(self.held[slot][at], end)
@@ -408,7 +413,7 @@ class CrossAttentionManager(SingleTypeManager):
 class _WindowedManager(SingleTypeManager):
     """Common part: how much a request can hold at once."""
 
-    __slots__ = ("_max_admission_blocks", "_most_held", "window")
+    __slots__ = ("_max_admission_blocks", "_most_held", "num_beyond", "window")
 
     def __init__(
         self,
@@ -420,9 +425,12 @@ class _WindowedManager(SingleTypeManager):
         longest: int,
         most_held: int,
         *,
+        num_beyond: int = 0,
         is_zeroed: bool = False,
     ) -> None:
         super().__init__(pool, block_size, group_id, hash_stride, is_zeroed=is_zeroed)
+        self.num_beyond = num_beyond
+        """Blocks beyond a position that a hit there has to find, to drop them: one with an EAGLE head, or none."""
         self.window = window
         """Tokens of the window, or of a chunk."""
         self._max_admission_blocks = longest
@@ -507,14 +515,18 @@ class SlidingWindowManager(_WindowedManager):
         self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
     ) -> list[bool] | None:
         """The blocks of a window before each position that a hit can end at."""
-        size, tail = self.block_size, self._blocks_per_window
+        size, beyond = self.block_size, self.num_beyond
+        tail = self._blocks_per_window + beyond
         interval = alignment if reachable is None else reachable.interval
         per_segment = interval // size
         if per_segment and tail >= per_segment:
             return None
-        mask = [per_segment > 0 and i % per_segment >= per_segment - tail for i in range(start, stop)]
+        mask = [
+            per_segment > 0 and i >= beyond and (i - beyond) % per_segment >= per_segment - tail
+            for i in range(start, stop)
+        ]
         for boundary in reachable.boundaries if reachable is not None else ():
-            end = boundary // alignment * alignment // size
+            end = boundary // alignment * alignment // size + beyond
             for i in range(max(start, end - tail), min(stop, end)):
                 mask[i - start] = True
         return mask

@@ -73,6 +73,21 @@ def hash_block_size(config: CacheConfig) -> int:
     return gcd(*config.group_block_sizes) if config.enable_prefix_caching else config.block_size
 
 
+def _shape(group: KVCacheGroup, size: int) -> tuple[GroupKind, int, int]:
+    return group.kind, size, group.window
+
+
+def _drop_last_hit(config: CacheConfig, *, use_eagle: bool) -> list[bool]:
+    """By group: whether its last matched block is dropped. vLLM does so in those marked for it, in all if none is, and
+    in those that are looked up together with one.
+    """
+    unmarked = not any(group.is_eagle for group in config.groups)
+    shapes = [_shape(group, size) for group, size in zip(config.groups, config.group_block_sizes, strict=True)]
+    pairs = zip(shapes, config.groups, strict=True)
+    dropping = {shape for shape, group in pairs if use_eagle and (group.is_eagle or unmarked)}
+    return [shape in dropping for shape in shapes]
+
+
 def _make_manager(
     pool: BlockPool,
     group: KVCacheGroup,
@@ -80,6 +95,8 @@ def _make_manager(
     config: CacheConfig,
     limits: GroupLimits,
     profile: DecisionProfile,
+    *,
+    num_beyond: int,
 ) -> SingleTypeManager:
     size = config.group_block_sizes[group_id]
     stride = size // hash_block_size(config)
@@ -95,11 +112,14 @@ def _make_manager(
         step = min(limits.max_in_flight_tokens, limits.max_model_len)
         frees_late = profile.windows_free_processed_only
         return make(pool, size, group_id, stride, limits.num_drafts, step, frees_processed_only=frees_late)
-    kind = SlidingWindowManager if group.kind is GroupKind.SLIDING_WINDOW else ChunkedLocalManager
+    kind: type[SlidingWindowManager | ChunkedLocalManager] = ChunkedLocalManager
+    if group.kind is GroupKind.SLIDING_WINDOW:
+        kind = SlidingWindowManager
     step, limit = limits.max_in_flight_tokens, limits.max_model_len
     longest = kind.longest(group.window, size, step, limit)
     most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
-    return kind(pool, size, group_id, stride, group.window, longest, most_held, is_zeroed=zeroed)
+    window = group.window
+    return kind(pool, size, group_id, stride, window, longest, most_held, num_beyond=num_beyond, is_zeroed=zeroed)
 
 
 class HybridCoordinator:
@@ -117,34 +137,44 @@ class HybridCoordinator:
         in_flight: Callable[[Request], int] | None = None,
     ) -> None:
         """``in_flight`` says how many tokens of a request steps in flight compute; None: windows need not know."""
-        self._retention = Retention(profile.prefix_cache_retention_interval)
         self._in_flight = in_flight
         self.pool = pool
         self.table = table
         self.num_groups = len(config.groups)
         self._caching = config.enable_prefix_caching
         sizes = config.group_block_sizes
+        drops = _drop_last_hit(config, use_eagle=use_eagle)
+        publishes = profile.eagle_publishes_block_beyond
+        num_beyond = [int(publishes and drop) for drop in drops]
         self.managers = [
-            _make_manager(pool, group, i, config, limits, profile) for i, group in enumerate(config.groups)
+            _make_manager(pool, group, i, config, limits, profile, num_beyond=beyond)
+            for i, (group, beyond) in enumerate(zip(config.groups, num_beyond, strict=True))
         ]
         for manager in self.managers if profile.windows_free_unhashed_first else ():
             manager.put_back_dropped = unhashed_first
             manager.put_back_freed = unhashed_first if isinstance(manager, SlidingWindowManager) else None
-        self._types = self._attention_types(config, sizes, use_eagle=use_eagle)
+        self._types = self._attention_types(config, sizes, drops)
         self._alignment = lcm(*sizes)
         self._hash_block_size = hash_block_size(config)
+        self._caches_tails = profile.eagle_caches_prompt_tail
+        self._peeks_all_hashed = profile.eagle_peeks_all_hashed
+        unit_below = self._alignment if any(drops) and profile.eagle_keeps_block_below else 0
+        self._retention = Retention(profile.prefix_cache_retention_interval, unit_below)
+        # A state is found where it was kept, and no draft model has one.
+        has_state = [group.kind is GroupKind.MAMBA for group in config.groups]
+        self._finds_beyond = {
+            i for i, (beyond, state) in enumerate(zip(num_beyond, has_state, strict=True)) if beyond and not state
+        }
+        self._seal_unit = gcd(self._alignment, *(sizes[i] for i in self._finds_beyond))
 
-    def _attention_types(self, config: CacheConfig, sizes: Sequence[int], *, use_eagle: bool) -> list[_AttentionType]:
+    def _attention_types(
+        self, config: CacheConfig, sizes: Sequence[int], drops: Sequence[bool]
+    ) -> list[_AttentionType]:
         """Full attention first: its left-to-right scan gives the tightest bound to begin with."""
-        # vLLM drops the last hit of the groups marked for it, of all if none is.
-        marked = [group.is_eagle for group in config.groups]
-        drop = [use_eagle and (mark or not any(marked)) for mark in marked]
         by_shape: dict[tuple[GroupKind, int, int], list[int]] = {}
         for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True)):
-            by_shape.setdefault((group.kind, size, group.window), []).append(i)
-        types = [
-            _AttentionType([self.managers[i] for i in ids], any(drop[i] for i in ids)) for ids in by_shape.values()
-        ]
+            by_shape.setdefault(_shape(group, size), []).append(i)
+        types = [_AttentionType([self.managers[i] for i in ids], drops[ids[0]]) for ids in by_shape.values()]
         if self._caching and any(t.drop_last_hit and isinstance(t.managers[0], ChunkedLocalManager) for t in types):
             raise ConfigError("method", "eagle", "chunked local attention serves no EAGLE drafts: use another method")
         return sorted(types, key=lambda kind: not kind.is_full)
@@ -203,7 +233,10 @@ class HybridCoordinator:
         """The length of at most ``candidate`` tokens that attention type ``i`` accepts."""
         drop_last = kind.drop_last_hit and i not in dropped
         # To drop a block and still reach the candidate, one more has to match.
-        reach = min(candidate + kind.block_size, max_length) if drop_last else candidate
+        reach = candidate
+        if drop_last:
+            most = len(request.block_hashes) * self._hash_block_size if self._peeks_all_hashed else max_length
+            reach = min(candidate + kind.block_size, most)
         found[i] = self._lookup(kind, request, reach, self._alignment, drop_last=drop_last)
         accepted = len(found[i][0]) * kind.block_size
         if drop_last:
@@ -250,7 +283,7 @@ class HybridCoordinator:
         self.table.set_seal_at(slot, self._next_seal(length) if self._caching else NEVER)
 
     def _next_seal(self, num_tokens: int) -> int:
-        return (num_tokens // self._alignment + 1) * self._alignment
+        return (num_tokens // self._seal_unit + 1) * self._seal_unit
 
     def _note_skips(self, slot: int, num_computed: int) -> None:
         skips = [manager.next_skip(num_computed) for manager in self.managers]
@@ -300,13 +333,17 @@ class HybridCoordinator:
         aligned = [tokens // unit * unit for tokens in num_tokens]
         reachable = [self._retention.of(request) for request in requests]
         for manager in self.managers:
-            manager.publish_run(slots, hashes, aligned, alignment, reachable)
+            ends = aligned
+            if manager.group_id in self._finds_beyond:
+                size = manager.block_size
+                ends = [min(n, end + size) if end else 0 for n, end in zip(num_tokens, aligned, strict=True)]
+            manager.publish_run(slots, hashes, ends, alignment, reachable)
             if manager.hash_stride > 1 and isinstance(manager, FullAttentionManager):
-                for request, tokens in zip(requests, aligned, strict=True):
-                    if len(request.block_hashes) * self._hash_block_size < tokens:
-                        manager.note_prompt_tail(
-                            request.slot, len(request.block_hashes), request.num_prompt_tokens, tokens
-                        )
+                finds_tail = self._caches_tails and manager.group_id in self._finds_beyond
+                for request, tokens in zip(requests, ends if finds_tail else aligned, strict=True):
+                    if finds_tail or len(request.block_hashes) * self._hash_block_size < tokens:
+                        most = request.num_prompt_tokens - (not finds_tail)
+                        manager.note_prompt_tail(request.slot, len(request.block_hashes), most, tokens)
         # A block whose hash is not known yet is looked at again.
         known = [len(chain) * self._hash_block_size for chain in hashes]
         seals = [self._next_seal(min(pair)) for pair in zip(num_tokens, known, strict=True)]

@@ -140,7 +140,7 @@ def translated_settings(
     speculative = _speculative(vllm_config)
     cache = _cache(vllm_config, kv_cache_config)
     scheduler = _scheduler(vllm_config, cache, profile, encoder)
-    for feature, what in outside_features(scheduler, cache, speculative).items():
+    for feature, what in outside_features(scheduler, cache).items():
         raise ConfigError(feature, f"vLLM {installed_version()}", f"not modelled ({what}): use vLLM's own scheduler")
     if cache.enable_prefix_caching and hash_size not in (None, hash_block_size(cache)):
         fix = f"our hashes are of {hash_block_size(cache)} tokens each for these layers: choose another --block-size"
