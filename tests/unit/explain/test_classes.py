@@ -10,6 +10,7 @@ import pytest
 
 import tokenyard as ty
 from tokenyard.cli.main import main
+from tokenyard.explain.recorded import report_by
 from tokenyard.explain.report.classes import slos_by_class
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")
@@ -55,6 +56,21 @@ def test_bounds_are_of_one_class_or_of_all_others(found: ty.RunResult) -> None:
     assert (batch.met, interactive.met) == (True, False)
     assert [each.name for each in batch.objectives] == ["ttft_p95"]
     assert batch.requests == classes["batch"].finished
+
+
+@pytest.mark.parametrize("by", ["priority", "prompt_tokens"])
+def test_a_trace_has_the_classes_of_its_run(tmp_path: Path, by: str) -> None:
+    made = ty.run(workload(), DEPLOYMENT, policy="priority", trace=tmp_path / "trace")
+    of_trace = report_by(tmp_path / "trace", by, slo="ttft_p95=1s", seconds=made.result.seconds).as_table()
+    of_run = made.by(by, slo="ttft_p95=1s").as_table()
+    assert of_trace.columns == of_run.columns
+    for name in of_run.columns:
+        if of_run[name].dtype.kind == "f":
+            np.testing.assert_allclose(of_trace[name], of_run[name], rtol=1e-4, err_msg=name)
+        else:
+            assert of_trace[name].tolist() == of_run[name].tolist(), name
+    with pytest.raises(ty.ConfigError, match="a trace has: priority"):
+        report_by(tmp_path / "trace", "tier")
 
 
 def test_the_run_without_bounds_has_none(found: ty.RunResult) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import Column, RowTable, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
-from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
+from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
@@ -24,6 +24,8 @@ BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
 """Where ranges of numbers begin."""
 _NONE = "(none)"
 
+Moments = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 ClassSLOs = Mapping[str, Sequence[SLO]]
 """Class -> its bounds; those of the empty name hold for every class that has none of its own."""
 
@@ -118,6 +120,30 @@ class Classes(Answer, msgspec.Struct, frozen=True, kw_only=True):
             row["met"] = None if each.goodput is None or each.goodput.met is None else str(each.goodput.met).lower()
             rows.append(row)
         return table_from("classes", rows)
+
+
+def latency_columns(
+    arrival: Moments,
+    scheduled: Moments,
+    token: Moments,
+    finished: Moments,
+    *,
+    output: Counts,
+    reasons: Sequence[str | None],
+) -> dict[str, Column]:
+    """``queue_ms``, ``ttft_ms``, ``tpot_ms`` and ``e2e_ms`` of requests; all of shape ``[n]``.
+
+    Moments are in seconds, NaN where it did not come so far; ``output`` are tokens, ``reasons`` of the end. Requests
+    that were cut short have the first two only.
+    """
+    whole = np.array([reason not in CUT_SHORT for reason in reasons], np.bool_)
+    per_token = np.where(whole & (output > 1), (finished - token) / np.maximum(output - 1, 1), nan)
+    return {
+        "queue_ms": (scheduled - arrival) * 1e3,
+        "ttft_ms": (token - arrival) * 1e3,
+        "tpot_ms": per_token * 1e3,
+        "e2e_ms": np.where(whole, finished - arrival, nan) * 1e3,
+    }
 
 
 def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
