@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.command import call
 
 from viewer_sample import PRESSURE, crowded
 
@@ -66,8 +65,8 @@ def browser() -> Iterator[Browser]:
 def replay(folder: Path, *arguments: str) -> Path:
     """Write a trace with `tokenyard run`, one step in flight; the folder."""
     flags = ["--no-async-scheduling", "--trace", str(folder)]
-    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *arguments, *flags]
-    subprocess.run(command, check=True, capture_output=True)
+    made = call("run", *arguments, *flags, cwd=folder.parent)
+    assert made.code == 0, made.stderr
     return folder
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.command import call
 
 from tokenyard.explain.render.units import count, duration, milliseconds
 from viewer_sample import PRESSURE, crowded
@@ -29,8 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
     folder = tmp_path_factory.mktemp("groups")
     (folder / "crowded.jsonl").write_text(crowded())
     asked = ["--no-async-scheduling", "--trace", str(folder / "run"), "--by=prompt_tokens", "--advice=none", "--json"]
-    command = [sys.executable, "-m", "tokenyard.cli.main", "run", str(folder / "crowded.jsonl"), *PRESSURE, *asked]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    told = call("run", str(folder / "crowded.jsonl"), *PRESSURE, *asked, cwd=folder).stdout
     return folder / "run", json.loads(told)["classes"]
 
 

@@ -49,7 +49,7 @@ def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     landing.get_by_role("tab", name="Timeline").click()
     legend = landing.get_by_role("list", name="Reasons in the run").inner_text()
     assert "kv_blocks" in legend
-    assert "preempted_this_step" in legend
+    assert "token_budget" in legend
 
 
 def test_the_landing_page_has_the_help_too(landing: Page) -> None:

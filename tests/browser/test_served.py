@@ -162,7 +162,7 @@ def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], addr
     with path.open("a") as file:
         file.write("".join(lines[cut:]))
     expect(tokens).to_contain_text("(116)", timeout=15_000)
-    expect(page.get_by_role("spinbutton", name="End")).to_have_value("115")
+    expect(page.get_by_label("End", exact=True)).to_have_value("115")
     expect(page.get_by_role("slider", name="Steps in view")).to_have_attribute("aria-valuemax", "115")
 
 
@@ -190,7 +190,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     path, steps, requests = rising(folder / "rising_h100", folder / "beta_h100", 60)
     page = new_page()
     page.goto(f"{address}#trace={quote(str(path))}&reqs=1&live=1&tab=timeline")
-    end, sticks = page.get_by_role("spinbutton", name="End"), page.get_by_label("keep the end in view")
+    end, sticks = page.get_by_label("End", exact=True), page.get_by_label("keep the end in view")
     expect(end).to_have_value("59")
     expect(sticks).to_be_checked()
     half = next(at for at, line in enumerate(steps) if '"step_snapshot","step":90' in line)
@@ -209,7 +209,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     expect(sticks).not_to_be_checked()
     add(path, steps[half:])
     expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)", timeout=15_000)
-    expect(page.get_by_role("spinbutton", name="Start")).to_have_value("0")
+    expect(page.get_by_label("Start", exact=True)).to_have_value("0")
     sticks.check()
     expect(end).to_have_value("115")
 
@@ -225,7 +225,7 @@ def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
     expect(page).to_have_url(re.compile("live=1"))
     add(path.with_name(path.name.replace("steps", "requests")), requests)
     add(path, steps)
-    expect(page.get_by_role("spinbutton", name="End")).to_have_value("115", timeout=15_000)
+    expect(page.get_by_label("End", exact=True)).to_have_value("115", timeout=15_000)
     expect(page.get_by_role("button", name="follow", exact=True)).to_have_count(0)
 
 

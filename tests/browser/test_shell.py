@@ -69,7 +69,9 @@ def test_moving_keeps_to_what_passes_the_filter(page: Page) -> None:
 
 
 def test_legend_leads_to_the_next_such_step(page: Page) -> None:
-    page.get_by_role("list", name="Reasons in the run").get_by_role("button", name="preempted_this_step").click()
+    legend = page.get_by_role("list", name="Reasons in the run")
+    legend.get_by_role("button", name=re.compile(r"and \d+ others?")).click()
+    legend.get_by_role("button", name="preempted_this_step").click()
     assert page.locator(".reason-name strong").inner_text() == "preempted_this_step"
 
 
@@ -154,6 +156,18 @@ def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(p
     before = brush.get_attribute("aria-valuetext")
     page.keyboard.press("ArrowLeft")
     assert brush.get_attribute("aria-valuetext") != before
+
+
+def test_what_frames_the_view_takes_at_most_a_seventh_of_the_screen(open_files: Open, small_trace: Path) -> None:
+    """15 % of 900 pixels, on every tab, and of 1280 pixels in width as well."""
+    for width in (1440, 1280):
+        page = open_files(small_trace, viewport={"width": width, "height": 900})
+        for key, view in enumerate((".overview", ".timeline", ".requests", ".statistics", ".compare"), 1):
+            page.keyboard.press(str(key))
+            page.locator(view).wait_for()
+            box = page.locator(view).bounding_box()
+            assert box is not None
+            assert (width, view, box["y"] <= 135) == (width, view, True), box
 
 
 def test_on_a_phone_controls_are_high_enough_for_fingers(open_files: Open, small_trace: Path) -> None:
