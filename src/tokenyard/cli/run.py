@@ -14,6 +14,7 @@ from tokenyard.cli.support.flags import RunCommand
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report
+from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
@@ -78,6 +79,8 @@ def run(flags: RunCommand) -> Replayed:
         def read(workload: Workload) -> None:
             reading.close()
             say_notes(workload)
+            if flags.by is not None:
+                require_column(flags.by, workload)  # before the replay, not after it
 
         found = ask(
             scenario_of(flags),

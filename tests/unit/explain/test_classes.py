@@ -73,6 +73,24 @@ def test_a_trace_has_the_classes_of_its_run(tmp_path: Path, by: str) -> None:
         report_by(tmp_path / "trace", "tier")
 
 
+def test_a_class_is_called_as_the_log_calls_it(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.csv"
+    lines = [f"{at},500,20,{'search' if at % 3 else 'nightly'}" for at in range(9)]
+    log.write_text("\n".join(["timestamp,prompt_tokens,completion_tokens,team", *lines]))
+    made = ty.run(str(log), DEPLOYMENT, trace=tmp_path / "trace")
+    for found in (made.by("team"), made.by("user"), report_by(tmp_path / "trace", "user")):
+        assert {each.name: each.requests for each in found.classes} == {"search": 6, "nightly": 3}
+
+
+def test_a_class_that_there_is_not_is_refused_before_the_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--trace", str(tmp_path / "trace")]
+    assert main(["run", "chat", "--limit", "2", *flags, "--by", "tea"]) == 2
+    assert "--by = 'tea': requests have no such column: prompt_tokens, priority" in capsys.readouterr().err
+    assert not (tmp_path / "trace").exists()
+
+
 def test_the_run_without_bounds_has_none(found: ty.RunResult) -> None:
     assert found.by("priority")["1"].goodput is None
 
@@ -100,7 +118,7 @@ def test_a_bound_names_its_class(slo: str, classes: set[str]) -> None:
 
 def test_what_cannot_be_is_named(found: ty.RunResult) -> None:
     for by, slo, field in (
-        ("tear", None, "column"),
+        ("tear", None, "by"),
         ("tier", "gold:ttft_p95=1s", "slo"),
         ("tier", "batch:x=1s", "slo"),
     ):

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
-from tokenyard.explain.render.table import Column, RowTable, table_from
+from tokenyard.explain.render.table import Column, RowTable, column_of, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
 from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
+from tokenyard.policies.fair import user_name
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
@@ -23,6 +24,8 @@ _MOST_CLASSES = 1000
 BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
 """Where ranges of numbers begin."""
 _NONE = "(none)"
+USER = "user"
+"""The class that jobs' ids say, where no column does."""
 
 Moments = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -171,12 +174,12 @@ def classes_of(
 ) -> Classes:
     """The rows of a replay, class by class.
 
-    ``by`` is a column of ``requests``; of numbers with many different values, ranges are the classes. ``slos``: bounds
-    by class. ``seconds``: of the run, for goodput per second. Raises ConfigError for a column, or a bound's class, that
-    there is not.
+    ``by`` is a column of ``requests``, or ``user``, which begins a job's id where there is no such column; of numbers
+    with many different values, ranges are the classes. ``slos``: bounds by class. ``seconds``: of the run, for goodput
+    per second. Raises ConfigError for a column, or a bound's class, that there is not.
     """
     slos = slos or {}
-    labels = class_labels(requests[by], by)
+    labels = class_labels(_column(requests, by), by)
     names, counts = np.unique(labels, return_counts=True)
     require_classes(slos, names.tolist(), by)
     if len(names) > _MOST_CLASSES:
@@ -194,6 +197,14 @@ def classes_of(
             _figures(name, requests, labels == name, lost[name], bounds_of(name, slos), seconds) for name, _ in order
         ],
     )
+
+
+def _column(requests: RowTable, by: str) -> Column:
+    if by == USER and by not in requests:
+        return column_of([user_name(each) or None for each in requests["job_id"].tolist()])
+    if by not in requests:
+        raise ConfigError("by", by, f"requests have no such column: {', '.join(requests.columns)}")
+    return requests[by]
 
 
 def require_classes(slos: ClassSLOs, names: Sequence[str], by: str) -> None:

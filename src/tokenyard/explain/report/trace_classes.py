@@ -10,13 +10,13 @@ import numpy as np
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.table import Column, RowTable, column_of
-from tokenyard.explain.report.classes import Classes, ClassSLOs, classes_of, latency_columns
+from tokenyard.explain.report.classes import USER, Classes, ClassSLOs, classes_of, latency_columns
 from tokenyard.explain.why.timeline import timeline_readers
 from tokenyard.trace.facts import RequestTimeline
 from tokenyard.trace.schema import RequestArrived
 
-_CLASSES = ("priority", "lora_name", "tenant", "job_id", "prompt_tokens", "engine")
-"""Columns that a trace can be divided by; ``tenant`` is the hash of the cache salt."""
+_CLASSES = ("priority", USER, "lora_name", "tenant", "job_id", "prompt_tokens", "engine")
+"""What a trace can be divided by; ``user`` begins a job's id, ``tenant`` is the hash of the cache salt."""
 _Row = tuple[int, RequestArrived | None, RequestTimeline]
 
 

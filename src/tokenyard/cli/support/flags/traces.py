@@ -27,8 +27,8 @@ class ReportCommand:
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms). With
     --by also of one class: 0:ttft_p95=1s."""
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
-    """Also give figures per class: priority, lora_name, tenant (the cache salt's hash), prompt_tokens (in ranges),
-    job_id, engine."""
+    """Also give figures per class: priority, user (what begins a job's id), lora_name, tenant (the cache salt's hash),
+    prompt_tokens (in ranges), job_id, engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
