@@ -139,8 +139,8 @@ def test_a_log_tells_users_and_tiers(tmp_path: Path, capsys: pytest.CaptureFixtu
     log = tmp_path / "gateway.csv"
     log.write_text(LOG)
     given = ["run", str(log), "--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--advice", "none"]
-    assert main([*given, "--by", "service_tier"]) == 2
-    assert main([*given, "--by", "tier", "--json", "--slo", "batch:ttft_p95=1s"]) == 0
+    assert main([*given, "--by", "service-tier"]) == 2
+    assert main([*given, "--by", "service_tier", "--json", "--slo", "batch:ttft_p95=1s"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["by"] == "tier"
     assert {each["name"]: each["requests"] for each in answer["classes"]} == {"batch": 3, "interactive": 6}
