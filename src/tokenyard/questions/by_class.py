@@ -7,11 +7,11 @@ from operator import attrgetter
 
 import msgspec
 
+from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.table import column_of
 from tokenyard.explain.report.classes import USER, bounds_of, class_labels, require_classes, slos_by_class
 from tokenyard.explain.report.slo import SLO
-from tokenyard.policies.fair import user_name
 from tokenyard.sim.rows.rows import ReplayRows
 from tokenyard.workload.logs.logged import KNOWN_NAMES
 from tokenyard.workload.record import Workload

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import Column, RowTable, column_of, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
 from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
-from tokenyard.policies.fair import user_name
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
