@@ -21,9 +21,9 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 
 
-def printed(report: Report, width: int = 80, *, buckets: bool = True, **options: Any) -> str:
+def printed(report: Report, width: int = 80, *, buckets: bool = True, header: bool = False, **options: Any) -> str:
     file = io.StringIO()
-    print_report(report, Console(file=file, width=width, **options), buckets=buckets)
+    print_report(report, Console(file=file, width=width, **options), buckets=buckets, header=header)
     return file.getvalue()
 
 
@@ -68,7 +68,13 @@ def test_large_numbers_fit_too(report: Report) -> None:
 def test_what_stands_in_it(report: Report) -> None:
     text = printed(report, 120)
     header = report.header
-    assert text.startswith(f"FCFS  paper  toy  KV:40blk(0.0GB)  7 jobs  steps 0\N{EN DASH}{header.last_step}")
+    first, _, rest = text.partition("\n\n")
+    assert words(first) == report.verdict.sentence, "the verdict comes first"
+    assert rest.startswith("Latency"), "then a table of at most seven lines"
+    assert text.index("What held requests back") < text.index("\nFCFS  paper  toy  KV:40blk(0.0GB)  7 jobs  steps 0")
+    turned = printed(report, 120, header=True)
+    assert turned.startswith("FCFS  paper"), "which run it was comes first where that is asked for"
+    assert sorted(turned.splitlines()) == sorted(text.splitlines())
     assert f"maxRun:{header.max_running}" in text
     for name, steps in report.buckets.items():
         assert (f"  {name} " in text) == (steps > 0)

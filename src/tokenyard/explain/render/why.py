@@ -19,19 +19,21 @@ from tokenyard.vocabulary import PLACES, Place, meaning_of, reason_meaning
 
 _SPANS_SHOWN = 30
 _REASONS_EXPLAINED = 6
+_ALL = 0.99
+"""Share of the waiting time that is said as all of it."""
 _ID_WIDTH = 28
 
 
 def print_why(why: Why, console: Console) -> None:
     """Print the timeline of a request, what it waited for in all, and the same step by step."""
+    console.print(Text(_verdict(why), "bold"))
+    console.print()
     console.print(_title(why), soft_wrap=True)  # an id in one piece can be copied
     for line in _facts(why):
         console.print(Text(line))
     _print_partial(why.partial, console)
     print_section(console, "Where its time went", _phases(why))
     if not why.waited_us:
-        console.print()
-        console.print(Text("It never waited.", "bold"))
         return
     print_section(
         console, f"What it waited for: {_time(why.waited_us)}", _reasons(why.reasons), Text(), _meanings(why.reasons)
@@ -169,6 +171,20 @@ def _time(us: int) -> str:
     if us < 10_000_000:
         return f"{us / 1e3:,.3f} ms" if us < 1_000_000 else f"{us / 1e6:.6f} s"
     return duration(us / 1e6)
+
+
+def _verdict(why: Why) -> str:
+    """How long it waited, and mostly for what."""
+    if not why.waited_us:
+        return "It never waited."
+    total = max(why.until_us - (why.arrived_us or 0), 1)
+    most = why.reasons[0]
+    meaning = meaning_of(most.reason, most.place).rstrip(".")
+    share = "" if most.share > _ALL else f" {percent(most.share)} of that"
+    return (
+        f"It waited {percent(why.waited_us / total)} of its time,{share} for {plain(most.reason)}: "
+        f"{meaning[:1].lower()}{meaning[1:]}."
+    )
 
 
 def _title(why: Why) -> Text:
