@@ -219,7 +219,8 @@ TOWERS: dict[str, dict[str, Any]] = {
             "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131_072, "max_position_embeddings": 131_072,
         },
         "vision_config": {
-            "model_type": "pixtral_vision", "hidden_size": 1024, "num_channels": 3, "image_size": 1024, "patch_size": 16,
+            "model_type": "pixtral_vision", "hidden_size": 1024,
+            "num_channels": 3, "image_size": 1024, "patch_size": 16,
             "rope_theta": 10_000.0, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
             "image_token_id": 10, "adapter_bias": True, "max_image_size": 1024,
         },
