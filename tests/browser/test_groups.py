@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browser.conftest import settled
 from tests.integration.command import call
 
 from tokenyard.explain.render.units import count, duration, milliseconds
@@ -80,7 +81,7 @@ def test_columns_can_be_chosen_and_the_address_keeps_them(
     page.get_by_label("E2E", exact=True).uncheck()
     expect(page.get_by_role("columnheader", name="job")).to_be_visible()
     expect(page.get_by_role("columnheader", name="E2E")).to_have_count(0)
-    page.wait_for_timeout(400)
+    settled(page)
     state = page.evaluate("location.hash").removeprefix("#")
     again = open_files(run[0], state=state)
     expect(again.get_by_role("columnheader", name="job")).to_be_visible()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.browser.conftest import settled
 
 from tokenyard.explain.report.summary import summarize
 
@@ -64,5 +65,5 @@ def test_nothing_is_wider_than_a_small_screen(open_files: Open, small_trace: Pat
     page = open_files(small_trace, viewport={"width": width, "height": 800})
     for key in ("1", "2", "3", "4"):
         page.keyboard.press(key)
-        page.wait_for_timeout(300)
+        settled(page, "document.querySelector('#view').innerHTML.length", 250)
         assert page.evaluate("document.documentElement.scrollWidth") <= width

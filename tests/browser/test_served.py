@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from tests.browser.conftest import settled
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -129,7 +130,7 @@ def test_a_second_trace_that_is_on_its_way_stays_in_the_address(
     first, second = (quote(str(folder / name / STEPS)) for name in ("beta_h100", "alpha_a100"))
     page.goto(f"{address}#trace={first}&with={second}&tab=compare")
     expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)")
-    page.wait_for_timeout(700)
+    settled(page)
     assert "alpha" in page.url
     for route in held:
         route.continue_()
@@ -251,12 +252,12 @@ def test_a_reload_and_back_show_the_same_page(landing: Page) -> None:
     landing.keyboard.type("40")
     landing.keyboard.press("Enter")
     expect(landing).to_have_url(re.compile("step=40"))
-    landing.wait_for_timeout(400)
+    settled(landing)
     for _ in range(2):
         before = landing.url
         landing.reload()
         expect(landing.locator("aside h2").first).to_have_text("Step 40")
-        landing.wait_for_timeout(600)
+        settled(landing)
         assert landing.url == before
     landing.go_back()
     expect(landing.locator("aside h2")).to_have_count(0)

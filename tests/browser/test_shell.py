@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import until
+from tests.browser.conftest import settled, until
 
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.reader import TraceReader
@@ -108,7 +108,7 @@ def test_a_step_that_the_filter_hides_is_said_and_has_no_frame(page: Page) -> No
     pixels = "document.querySelector('.stage canvas').toDataURL()"
     page.keyboard.press("Escape")
     page.mouse.move(5, 5)
-    page.wait_for_timeout(200)
+    settled(page, pixels, 200)
     before = page.evaluate(pixels)
     page.keyboard.press("g")
     page.keyboard.type("50")
@@ -116,7 +116,7 @@ def test_a_step_that_the_filter_hides_is_said_and_has_no_frame(page: Page) -> No
     expect(page.locator(".hidden-step")).to_have_text("step 50 does not pass the filter")
     page.get_by_role("button", name="Close the panel").click()
     expect(page.locator(".hidden-step")).to_be_empty()
-    page.wait_for_timeout(200)
+    settled(page, pixels, 200)
     assert page.evaluate(pixels) == before
 
 

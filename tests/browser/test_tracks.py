@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import until
+from tests.browser.conftest import settled, until
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -82,7 +82,7 @@ def test_moments_come_from_a_file_beside_the_trace_and_from_one_that_is_dropped_
     marks.write_text('{"time": 0.3, "text": "deploy"}\n{"time": 0.5, "end": 0.8, "text": "incident"}\n{"text": 7}\n')
     plain = open_files(small_trace, state="tab=overview")
     plain.wait_for_selector(".overview[aria-busy=false]")
-    plain.wait_for_timeout(500)
+    settled(plain, PICTURE)
     without = plain.evaluate(PICTURE)
     transfer = "async (text) => {const it = new DataTransfer(); it.items.add(new File([text], 'markers.jsonl'));"
     transfer += " window.dispatchEvent(new DragEvent('drop', {dataTransfer: it, bubbles: true, cancelable: true}));}"
@@ -122,7 +122,7 @@ def test_every_tab_is_found_again_where_it_was_left(open_files: Open, small_trac
     page.mouse.wheel(0, 700)
     place = "document.querySelector('.statistics').scrollTop"
     until(page, f"{place} > 300")
-    page.wait_for_timeout(300)
+    settled(page, place)
     before = page.evaluate(place)
     page.locator("#tab-overview").click()
     page.locator(".tracks").wait_for()

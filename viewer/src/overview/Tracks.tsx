@@ -55,7 +55,10 @@ interface TracksProps {
 }
 
 const LANES = 8;
+/** Pixels of the stacked area; on a screen that is higher than a laptop's it takes a part of what is left. */
 const AREA = 170;
+const LAPTOP = 820;
+const MOST_AREA = 300;
 const AREA_NARROW = 120;
 /** Nobody waited. */
 const AREA_EMPTY = 44;
@@ -70,7 +73,7 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
   const [at, setAt] = useState(Number.NaN);
   const [drag, setDrag] = useState<{ begin: number; end: number } | null>(null);
   const { pressure, requests, stretches } = found;
-  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : AREA;
+  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : tall();
   const { view } = navigation;
   const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
   const order = useMemo(() => bySlowness(requests), [requests]);
@@ -218,6 +221,10 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
       </p>
     </div>
   );
+}
+
+function tall(): number {
+  return Math.min(AREA + Math.max(innerHeight - LAPTOP, 0), MOST_AREA);
 }
 
 /** Rows that follow each other, as ranges; at most so many that they can be told apart. */
