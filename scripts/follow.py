@@ -5,14 +5,15 @@ before it, as it lies in that one's environment: functions that changed, fields 
 flags. Then the recorder's scenarios and drawn ones run through the release's own scheduler and ours in lockstep,
 decided by the newest profile that is known. Where they differ, switches are turned one by one; those that mend a
 scenario are proposed, and what none mends is made small. The report is Markdown. Where nothing differs the version is
-taken in: its entry, flags and vectors are written. With ``--newest 0.32`` later profiles are taken to be unknown: so a
-known release can be followed.
+taken in: its entry, flags, vectors, plans and pages are written. With ``--newest 0.32`` later profiles are taken to be
+unknown: so a known release can be followed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 import logging
 import subprocess
@@ -262,21 +263,52 @@ def _decisions(found: _Found, newest: str, version: str) -> Iterator[str]:
     yield f"### {len(found.unmended)} differences that no switch mends: each asks for a new one\n"
     yield from found.unmended[:_MOST_SHOWN]
     if not found.proposed and not found.unmended:
-        yield f"Nothing differs: `SINCE[{version!r}] = {{}}` in `core/profiles.py`.\n"
+        yield (
+            f"Nothing differs: `SINCE[{version!r}] = {{}}` in `core/profiles.py`. Defaults and checks "
+            "that moved (above) are facts in `core/releases.py`. `make differential`, "
+            f"`make differential-config` and `make test-vllm` with `VLLM={version} ARGS=--note` complete its row.\n"
+        )
 
 
 def with_entry(text: str, version: str) -> str:
     """The source of the table of switches with a version at its end that turned none."""
-    end = text.index("\n}\n", text.index("SINCE: dict")) + 1
-    return f'{text[:end]}    "{version}": {{}},\n{text[end:]}'
+    return _with_line(text, "SINCE: dict", "\n}\n", f'"{version}": {{}}')
 
 
-def _take_in(version: str) -> None:
-    """A version that decides as the one before: its entry, its flags, its vectors."""
-    path = ROOT / "src" / "tokenyard" / "core" / "profiles.py"
-    path.write_text(with_entry(path.read_text(encoding="utf-8"), version), encoding="utf-8")
-    import_module("record_vllm_flags").main()
-    subprocess.run([sys.executable, ROOT / "scripts" / "record_vectors.py"], check=True)
+def with_release(text: str, release: str) -> str:
+    """The source of the list of releases that were tried with this one at its end."""
+    return _with_line(text, "TESTED = (", "\n)\n", f'"{release}"')
+
+
+def _with_line(text: str, table: str, close: str, line: str) -> str:
+    end = text.index(close, text.index(table)) + 1
+    return f"{text[:end]}    {line},\n{text[end:]}"
+
+
+def _models_before(plans: Path) -> list[str]:
+    """Models whose plans were recorded for the version before: one of each architecture."""
+    before = max(path for path in plans.parent.glob("kv_plans_0.*.json.gz") if path != plans)
+    return sorted({plan["model"] for plan in json.loads(gzip.decompress(before.read_bytes()))["plans"]})
+
+
+def _take_in(version: str, release: str) -> None:
+    """A version that decides as the one before: its entry, its flags, its vectors, its plans, and the pages of them."""
+    source = ROOT / "src" / "tokenyard"
+    for path, text in (
+        (source / "core" / "profiles.py", lambda text: with_entry(text, version)),
+        (source / "vllm" / "versions.py", lambda text: with_release(text, release)),
+    ):
+        path.write_text(text(path.read_text(encoding="utf-8")), encoding="utf-8")
+    plans = ROOT / "tests" / "unit" / "models" / f"kv_plans_{version}.json.gz"
+    for arguments in (
+        ["record_vllm_flags.py"],
+        ["record_vectors.py"],
+        ["record_kv_plans.py", "--tp", "2", "--only", *_models_before(plans), "--out", str(plans)],
+        *([f"generate_{page}.py"] for page in ("api", "vllm_flags", "versions")),
+    ):
+        print(" ".join(arguments), file=sys.stderr, flush=True)
+        script, *rest = arguments
+        subprocess.run([sys.executable, ROOT / "scripts" / script, *rest], check=True, cwd=ROOT)
 
 
 def main() -> int:
@@ -309,7 +341,7 @@ def main() -> int:
     if found.proposed or found.unmended:
         return 1
     if version not in PROFILES:
-        _take_in(version)
+        _take_in(version, release)
     return 0
 
 

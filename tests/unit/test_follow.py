@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from follow import _compared, structure_of, with_entry
+from follow import _compared, structure_of, with_entry, with_release
 from tokenyard.core import profiles
+from tokenyard.vllm import versions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,6 +66,12 @@ def test_a_version_that_changes_nothing_gets_an_entry_that_makes_a_profile() -> 
     known = made["PROFILES"]
     assert isinstance(known, dict)
     assert list(known) == [*profiles.PROFILES, "9.99"]
+
+
+def test_its_release_counts_as_tried() -> None:
+    made: dict[str, object] = {"__name__": "tokenyard.vllm.versions"}
+    exec(with_release(Path(versions.__file__).with_suffix(".py").read_text(encoding="utf-8"), "9.99.1"), made)
+    assert made["TESTED"] == (*versions.TESTED, "9.99.1")
 
 
 def test_the_page_of_versions_is_what_was_noted() -> None:

@@ -10,7 +10,7 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import CompareCommand, DemoCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33
+from tokenyard.core.profiles import NEWEST, VLLM_0_22
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import NoStartError
 from tokenyard.questions.scenario import replay_spec
@@ -33,9 +33,9 @@ def assumed(which: ReplaySpec) -> dict[str, Any]:
 
 def test_the_command_line_and_the_library_decide_as_the_newest() -> None:
     newest = setup()
-    assert newest.scheduler.profile == VLLM_0_33
-    assert newest.deployment.vllm_version == assumed(newest)["vllm-version"] == "0.33"
-    assert SchedulerConfig().profile == VLLM_0_33
+    assert newest.scheduler.profile == NEWEST
+    assert newest.deployment.vllm_version == assumed(newest)["vllm-version"] == NEWEST.vllm_version
+    assert SchedulerConfig().profile == NEWEST
 
 
 @pytest.mark.parametrize("typed", ["0.22", "0.22.1", "v0.22.1"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.profiles import NEWEST, VLLM_0_22
 from tokenyard.trace.start import deployment_of, describe_run
 
 CACHE = CacheConfig(num_gpu_blocks=100, block_size=32)
@@ -18,7 +18,7 @@ def assumed(scheduler: SchedulerConfig) -> dict[str, object]:
 
 def test_configurations_made_by_hand_say_what_stands_at_its_default() -> None:
     assert assumed(SchedulerConfig(max_model_len=4096, max_num_batched_tokens=2048)) == {
-        "profile": "0.33",
+        "profile": NEWEST.vllm_version,
         "max_num_seqs": 256,
         "async_scheduling": False,
     }
@@ -32,7 +32,7 @@ def test_what_somebody_chose_is_no_assumption() -> None:
 def test_the_header_tells_sizes_and_limits() -> None:
     told = deployment_of(describe_run(SchedulerConfig(), CACHE, host="replay").config)
     assert (told.kv_tokens, told.num_gpu_blocks, told.block_size) == (3200, 100, 32)
-    assert (told.max_num_seqs, told.max_model_len, told.vllm_version) == (256, 8192, "0.33")
+    assert (told.max_num_seqs, told.max_model_len, told.vllm_version) == (256, 8192, NEWEST.vllm_version)
 
 
 def test_a_host_that_describes_the_deployment_itself_is_not_spoken_for() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokenyard.core.profiles import NEWEST
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.vllm import versions
@@ -315,19 +316,19 @@ def test_only_requests_of_the_border_are_hashed_so() -> None:
 
 def test_a_version_that_was_never_compared_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(versions.DECIDES_AS, raising=False)
-    monkeypatch.setattr(versions, "installed_version", lambda: "0.34.0")
+    monkeypatch.setattr(versions, "installed_version", lambda: "9.1.0")
     with (
         pytest.warns(versions.UntestedVersionWarning),
-        pytest.raises(ConfigError, match=r"vllm = '0\.34\.0'") as refused,
+        pytest.raises(ConfigError, match=r"vllm = '9\.1\.0'") as refused,
     ):
         versions.profile_name()
-    assert f"{versions.DECIDES_AS}=0.33" in str(refused.value)
+    assert f"{versions.DECIDES_AS}={NEWEST.vllm_version}" in str(refused.value)
 
 
 def test_the_profile_of_a_version_that_was_never_compared_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "check_version", lambda: "0.34.0")
+    monkeypatch.setattr(versions, "check_version", lambda: "9.1.0")
     monkeypatch.setenv(versions.DECIDES_AS, "0.32")
-    with pytest.warns(versions.NotComparedWarning, match=r"decides as vLLM 0\.32 and this is 0\.34\.0"):
+    with pytest.warns(versions.NotComparedWarning, match=r"decides as vLLM 0\.32 and this is 9\.1\.0"):
         assert versions.profile_name() == "0.32"
     monkeypatch.setenv(versions.DECIDES_AS, "0.99")
     with pytest.raises(ConfigError, match=versions.DECIDES_AS):
