@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.command import call
 
 from viewer_sample import PRESSURE, crowded
 
@@ -66,8 +65,8 @@ def browser() -> Iterator[Browser]:
 def replay(folder: Path, *arguments: str) -> Path:
     """Write a trace with `tokenyard run`, one step in flight; the folder."""
     flags = ["--no-async-scheduling", "--trace", str(folder)]
-    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *arguments, *flags]
-    subprocess.run(command, check=True, capture_output=True)
+    made = call("run", *arguments, *flags, cwd=folder.parent)
+    assert made.code == 0, made.stderr
     return folder
 
 
@@ -88,7 +87,7 @@ def small_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some thousand steps, without request records."""
     folder = tmp_path_factory.mktemp("long") / "long_a100"
-    return replay(folder, "agentic", "--limit=6", "--max-num-seqs=3")
+    return replay(folder, "agentic", "--limit=1", "--max-num-seqs=3")
 
 
 @pytest.fixture(scope="session")
@@ -152,3 +151,23 @@ def until(page: Page, condition: str) -> None:
     while not page.evaluate(condition):
         assert time.monotonic() < deadline, f"never true: {condition}"
         page.wait_for_timeout(50)
+
+
+def settled(page: Page, what: str = "location.href", quiet: int = 400) -> None:
+    """Wait until a JavaScript expression has had one value for ``quiet`` milliseconds of the page's own time.
+
+    The page writes its address a quarter of a second after the last change: a busy machine takes longer, but its timers
+    keep their order.
+    """
+    page.evaluate(
+        f"""() => new Promise((resolve) => {{
+            let last, since;
+            const look = () => {{
+                const [now, time] = [{what}, performance.now()];
+                if (now !== last) [last, since] = [now, time];
+                if (time - since > {quiet}) resolve();
+                else setTimeout(look, 40);
+            }};
+            look();
+        }})"""
+    )

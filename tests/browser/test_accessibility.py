@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browser.conftest import settled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -68,7 +69,7 @@ def test_axe_finds_nothing(
     assert faults(page, axe) == [], "the panel of a request"
     for view in VIEWS:
         page.evaluate("(state) => { location.hash = state; }", view)
-        page.wait_for_timeout(400)
+        settled(page, "document.querySelector('#view').innerHTML.length", 250)
         assert (view, faults(page, axe)) == (view, [])
         assert (view, page.evaluate("document.documentElement.scrollWidth <= innerWidth")) == (view, True)
     page.keyboard.press("?")

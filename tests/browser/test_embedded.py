@@ -60,12 +60,16 @@ def large_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trace
 
 
-def test_a_large_page_is_drawn_while_the_rest_is_unpacked(
-    large_trace: Path, viewer_html: Path, new_page: Callable[..., Page], tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def large_page(large_trace: Path, viewer_html: Path) -> str:
+    """The address of the page that holds it."""
+    return made(large_trace, viewer_html, large_trace.parent)
+
+
+def test_a_large_page_is_drawn_while_the_rest_is_unpacked(large_page: str, new_page: Callable[..., Page]) -> None:
     page = new_page()
     page.add_init_script(WATCH_STEPS)
-    page.goto(made(large_trace, viewer_html, tmp_path))
+    page.goto(large_page)
     page.get_by_text(ALL_STEPS).wait_for(timeout=ARRIVED_MS)
     page.wait_for_selector(".load-line", state="detached", timeout=ARRIVED_MS)
     told = page.evaluate("window.told")
@@ -75,12 +79,10 @@ def test_a_large_page_is_drawn_while_the_rest_is_unpacked(
     assert page.evaluate(f"document.getElementById('{EMBEDDED_ID}').textContent") == "", "its text is given up"
 
 
-def test_a_link_into_a_large_page_waits_for_its_step(
-    large_trace: Path, viewer_html: Path, new_page: Callable[..., Page], tmp_path: Path
-) -> None:
+def test_a_link_into_a_large_page_waits_for_its_step(large_page: str, new_page: Callable[..., Page]) -> None:
     page = new_page()
     page.add_init_script(WATCH_STEPS)
-    page.goto(made(large_trace, viewer_html, tmp_path) + "#step=39000")
+    page.goto(f"{large_page}#step=39000")
     page.wait_for_selector(".run", timeout=ARRIVED_MS)
     page.wait_for_selector(".load-line", state="detached", timeout=ARRIVED_MS)
     assert page.evaluate("window.told") == [ALL_STEPS]
@@ -88,9 +90,9 @@ def test_a_link_into_a_large_page_waits_for_its_step(
 
 
 def test_a_large_page_that_is_damaged_shows_its_beginning(
-    large_trace: Path, viewer_html: Path, new_page: Callable[..., Page], tmp_path: Path
+    large_page: str, new_page: Callable[..., Page], tmp_path: Path
 ) -> None:
-    text = Path(unquote(urlsplit(made(large_trace, viewer_html, tmp_path)).path)).read_text(encoding="utf-8")
+    text = Path(unquote(urlsplit(large_page).path)).read_text(encoding="utf-8")
     head, tag, end = text.rpartition("</script>\n</body>")
     (tmp_path / "damaged.html").write_text(head[: -(4 * 2_000)] + tag + end, encoding="utf-8")
     page = new_page()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browser.conftest import settled
+from tests.integration.command import call
 
 from tokenyard.explain.render.units import count, duration, milliseconds
 from viewer_sample import PRESSURE, crowded
@@ -29,8 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
     folder = tmp_path_factory.mktemp("groups")
     (folder / "crowded.jsonl").write_text(crowded())
     asked = ["--no-async-scheduling", "--trace", str(folder / "run"), "--by=prompt_tokens", "--advice=none", "--json"]
-    command = [sys.executable, "-m", "tokenyard.cli.main", "run", str(folder / "crowded.jsonl"), *PRESSURE, *asked]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    told = call("run", str(folder / "crowded.jsonl"), *PRESSURE, *asked, cwd=folder).stdout
     return folder / "run", json.loads(told)["classes"]
 
 
@@ -82,7 +81,7 @@ def test_columns_can_be_chosen_and_the_address_keeps_them(
     page.get_by_label("E2E", exact=True).uncheck()
     expect(page.get_by_role("columnheader", name="job")).to_be_visible()
     expect(page.get_by_role("columnheader", name="E2E")).to_have_count(0)
-    page.wait_for_timeout(400)
+    settled(page)
     state = page.evaluate("location.hash").removeprefix("#")
     again = open_files(run[0], state=state)
     expect(again.get_by_role("columnheader", name="job")).to_be_visible()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.browser.conftest import settled
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -51,7 +52,7 @@ def test_back_leads_to_the_first_page_and_forward_to_the_trace(page: Page) -> No
     go_to(page, 20)
     page.get_by_role("button", name="Load another").click()
     expect(page.get_by_role("button", name="Open the sample")).to_be_visible()
-    page.wait_for_timeout(400)
+    settled(page)
     page.go_back()
     expect(page.locator("aside h2")).to_have_text("Step 20")
     page.go_forward()
@@ -90,9 +91,9 @@ def test_an_address_is_the_same_after_it_was_opened_again_and_again(
     page.keyboard.press("d")
     page.keyboard.press("d")
     expect(page).to_have_url(re.compile("view="))
-    page.wait_for_timeout(500)
+    settled(page)
     state = page.url.split("#")[1]
     for _ in range(2):
         again = open_files(small_trace, state=state)
-        again.wait_for_timeout(700)
+        settled(again)
         assert again.url.split("#")[1] == state

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.browser.conftest import ARRIVED_MS
+from tests.integration.command import call
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -43,8 +42,7 @@ def test_other_forms_show_the_same(open_files: Open, plain: Path, tmp_path: Path
         for name in (STEPS, REQUESTS):
             (tmp_path / f"{name}.gz").write_bytes(gzip.compress((plain / name).read_bytes()))
     elif form == "parquet":
-        command = [sys.executable, "-m", "tokenyard.cli.main", "convert", str(plain), "--output", str(tmp_path)]
-        subprocess.run(command, check=True, capture_output=True)
+        assert call("convert", plain, "--output", tmp_path, cwd=tmp_path).code == 0
     else:  # the contents tell which is which
         (tmp_path / "a.txt").write_bytes((plain / REQUESTS).read_bytes())
         (tmp_path / "b.log").write_bytes((plain / STEPS).read_bytes())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import until
+from tests.browser.conftest import settled, until
 
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import why
@@ -60,7 +60,7 @@ FIRST = "document.querySelector('.request-table tbody tr').ariaRowIndex"
 def test_the_keys_scroll_the_table_and_leave_the_timeline_alone(page: Page) -> None:
     scrolled = "document.querySelector('.request-table').scrollTop"
     page.set_viewport_size({"width": 1024, "height": 400})
-    page.wait_for_timeout(400)
+    settled(page)
     before = page.url
     page.keyboard.press("PageDown")
     until(page, f"{scrolled} > 0")
@@ -73,7 +73,7 @@ def test_the_keys_scroll_the_table_and_leave_the_timeline_alone(page: Page) -> N
     page.keyboard.press("ArrowUp")
     expect(lines.first).to_be_focused()
     assert page.locator("aside h2").count() == 0
-    page.wait_for_timeout(400)
+    settled(page)
     assert page.url == before, "no step was opened, nothing moved behind the table"
 
 
@@ -128,7 +128,7 @@ def test_what_is_wrong_with_a_filter_covers_no_head(page: Page) -> None:
     page.get_by_label("Filter", exact=True).fill("ttft:soon")
     note = page.locator("#filter-note")
     expect(note).to_contain_text("ttft:30s.., ttft:..80ms")
-    page.wait_for_timeout(600)
+    settled(page, "document.querySelector('.request-table thead').getBoundingClientRect().top")
     below, head = note.bounding_box(), page.locator(".request-table thead").bounding_box()
     assert below is not None
     assert head is not None

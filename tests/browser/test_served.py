@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from tests.browser.conftest import settled
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -129,7 +130,7 @@ def test_a_second_trace_that_is_on_its_way_stays_in_the_address(
     first, second = (quote(str(folder / name / STEPS)) for name in ("beta_h100", "alpha_a100"))
     page.goto(f"{address}#trace={first}&with={second}&tab=compare")
     expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)")
-    page.wait_for_timeout(700)
+    settled(page)
     assert "alpha" in page.url
     for route in held:
         route.continue_()
@@ -162,7 +163,7 @@ def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], addr
     with path.open("a") as file:
         file.write("".join(lines[cut:]))
     expect(tokens).to_contain_text("(116)", timeout=15_000)
-    expect(page.get_by_role("spinbutton", name="End")).to_have_value("115")
+    expect(page.get_by_label("End", exact=True)).to_have_value("115")
     expect(page.get_by_role("slider", name="Steps in view")).to_have_attribute("aria-valuemax", "115")
 
 
@@ -190,7 +191,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     path, steps, requests = rising(folder / "rising_h100", folder / "beta_h100", 60)
     page = new_page()
     page.goto(f"{address}#trace={quote(str(path))}&reqs=1&live=1&tab=timeline")
-    end, sticks = page.get_by_role("spinbutton", name="End"), page.get_by_label("keep the end in view")
+    end, sticks = page.get_by_label("End", exact=True), page.get_by_label("keep the end in view")
     expect(end).to_have_value("59")
     expect(sticks).to_be_checked()
     half = next(at for at, line in enumerate(steps) if '"step_snapshot","step":90' in line)
@@ -209,7 +210,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     expect(sticks).not_to_be_checked()
     add(path, steps[half:])
     expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)", timeout=15_000)
-    expect(page.get_by_role("spinbutton", name="Start")).to_have_value("0")
+    expect(page.get_by_label("Start", exact=True)).to_have_value("0")
     sticks.check()
     expect(end).to_have_value("115")
 
@@ -225,7 +226,7 @@ def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
     expect(page).to_have_url(re.compile("live=1"))
     add(path.with_name(path.name.replace("steps", "requests")), requests)
     add(path, steps)
-    expect(page.get_by_role("spinbutton", name="End")).to_have_value("115", timeout=15_000)
+    expect(page.get_by_label("End", exact=True)).to_have_value("115", timeout=15_000)
     expect(page.get_by_role("button", name="follow", exact=True)).to_have_count(0)
 
 
@@ -251,12 +252,12 @@ def test_a_reload_and_back_show_the_same_page(landing: Page) -> None:
     landing.keyboard.type("40")
     landing.keyboard.press("Enter")
     expect(landing).to_have_url(re.compile("step=40"))
-    landing.wait_for_timeout(400)
+    settled(landing)
     for _ in range(2):
         before = landing.url
         landing.reload()
         expect(landing.locator("aside h2").first).to_have_text("Step 40")
-        landing.wait_for_timeout(600)
+        settled(landing)
         assert landing.url == before
     landing.go_back()
     expect(landing.locator("aside h2")).to_have_count(0)

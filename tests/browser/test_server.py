@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from tests.browser.conftest import ARRIVED_MS, until
@@ -18,6 +20,8 @@ from tests.integration.command import environment
 
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.columnar.convert import convert
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -52,6 +56,33 @@ def steps_of(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory, small_trace: Path) -> Path:
+    """The folder of the server that all but one test share: the trace, packed and not, and a run of two engines."""
+    folder = tmp_path_factory.mktemp("shelf")
+    shutil.copytree(small_trace, folder / "run")
+    for rank in range(2):
+        (folder / "moon" / f"rank-{rank}").mkdir(parents=True)
+        shutil.copy(steps_of(small_trace), folder / "moon" / f"rank-{rank}" / "t.steps.jsonl")
+    (folder / "packed").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(shelf: Path, viewer_html: Path) -> Iterator[str]:
+    with served(shelf, viewer_html) as found:
+        yield found
+
+
+def opened(new_page: NewPage, address: str, trace: Path) -> Page:
+    """A page that shows a trace by its path."""
+    page = new_page()
+    page.goto(f"{address}#trace={quote(str(trace))}")
+    page.wait_for_selector(".run", timeout=ARRIVED_MS)
+    page.wait_for_selector(".load-line", state="detached", timeout=ARRIVED_MS)
+    return page
+
+
 def test_a_trace_by_its_address(new_page: NewPage, viewer_html: Path, small_trace: Path) -> None:
     with served(small_trace, viewer_html) as address:
         page = new_page()
@@ -61,95 +92,72 @@ def test_a_trace_by_its_address(new_page: NewPage, viewer_html: Path, small_trac
 
 
 @pytest.mark.parametrize("packing", [".jsonl.gz", ".jsonl.zst", ".parquet"])
-def test_every_packing(new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path, packing: str) -> None:
+def test_every_packing(new_page: NewPage, address: str, shelf: Path, packing: str) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
-    source, target = steps_of(small_trace), tmp_path / f"t.steps{packing}"
+    source, target = steps_of(shelf / "run"), shelf / "packed" / f"t.steps{packing}"
     if packing == ".parquet":
         convert(source, target, "steps")
     elif packing == ".jsonl.gz":
         target.write_bytes(gzip.compress(source.read_bytes()))
     else:
         target.write_bytes(pa.Codec("zstd").compress(source.read_bytes(), asbytes=True))
-    with served(target, viewer_html) as address:
-        page = new_page()
-        page.goto(address)
-        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+    assert "FCFS" in opened(new_page, address, target).inner_text(".run")
 
 
-def test_notes_are_saved_beside_the_trace(
-    new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path
-) -> None:
+def test_notes_are_saved_beside_the_trace(new_page: NewPage, address: str, shelf: Path) -> None:
     """What the page sends is what the server takes: the headers, the origin, the tag."""
-    trace = tmp_path / "t.steps.jsonl"
-    trace.write_bytes(steps_of(small_trace).read_bytes())
-    with served(trace, viewer_html) as address:
-        page = new_page()
-        page.goto(address)
-        page.wait_for_selector(".run", timeout=ARRIVED_MS)
-        status = page.evaluate(
-            """async (path) => (await fetch(`/api/annotations?path=${encodeURIComponent(path)}`, {
-                method: "PUT", body: "{}",
-                headers: {"Content-Type": "application/json", "Tokenyard-Annotations": "1"}})).status""",
-            str(trace),
-        )
+    trace = shelf / "moon" / "rank-1" / "t.steps.jsonl"
+    status = opened(new_page, address, trace).evaluate(
+        """async (path) => (await fetch(`/api/annotations?path=${encodeURIComponent(path)}`, {
+            method: "PUT", body: "{}",
+            headers: {"Content-Type": "application/json", "Tokenyard-Annotations": "1"}})).status""",
+        str(trace),
+    )
     assert status == 200
-    assert (tmp_path / "t.steps.jsonl.annotations.json").read_text() == "{}"
+    assert trace.with_name("t.steps.jsonl.annotations.json").read_text() == "{}"
 
 
-def test_the_engines_of_one_run_are_one_entry(
-    new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path
-) -> None:
-    for rank in range(2):
-        (tmp_path / "moon" / f"rank-{rank}").mkdir(parents=True)
-        (tmp_path / "moon" / f"rank-{rank}" / "t.steps.jsonl").write_bytes(steps_of(small_trace).read_bytes())
-    with served(tmp_path / "moon", viewer_html) as address:
-        page = new_page()
-        page.goto(address)
-        page.wait_for_selector("section.browse tbody tr", timeout=ARRIVED_MS)
-        assert page.locator("section.browse tbody tr").count() == 1
-        assert page.locator("section.browse .browse-head .number").inner_text() == "1 of 1"
-        engine = page.get_by_label("Engine of moon")
-        assert engine.locator("option").all_inner_texts() == ["rank 0", "rank 1"]
-        engine.select_option("rank 1")
-        page.get_by_role("button", name="Load moon", exact=True).click()
-        page.wait_for_selector(".run", timeout=ARRIVED_MS)
-        assert "rank-1" in (page.locator(".token.source").get_attribute("title") or "")
+def test_the_engines_of_one_run_are_one_entry(new_page: NewPage, address: str) -> None:
+    page = new_page()
+    page.goto(address)
+    page.get_by_label("Filter by name").fill("moon")
+    expect(page.locator("section.browse tbody tr")).to_have_count(1, timeout=ARRIVED_MS)
+    engine = page.get_by_label("Engine of moon")
+    assert engine.locator("option").all_inner_texts() == ["rank 0", "rank 1"]
+    engine.select_option("rank 1")
+    page.get_by_role("button", name="Load moon", exact=True).click()
+    page.wait_for_selector(".run", timeout=ARRIVED_MS)
+    assert "rank-1" in (page.locator(".token.source").get_attribute("title") or "")
 
 
-def test_a_page_to_mail_from_the_menu(new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path) -> None:
+def test_a_page_to_mail_from_the_menu(new_page: NewPage, address: str, shelf: Path, tmp_path: Path) -> None:
     mailed = tmp_path / "mailed.html"
-    with served(small_trace, viewer_html) as address:
-        page = new_page()
-        page.goto(address)
-        page.wait_for_selector(".run", timeout=ARRIVED_MS)
-        page.keyboard.press("g")
-        page.keyboard.type("40")
-        page.keyboard.press("Enter")
-        page.get_by_role("heading", name="Step 40", exact=True).wait_for()
-        page.get_by_role("button", name="Export").click()
-        with page.expect_download() as downloading:
-            page.get_by_role("button", name=re.compile(r"\(HTML\)")).click()
-        assert downloading.value.suggested_filename.endswith(".html")
-        downloading.value.save_as(mailed)
-        steps = page.locator(".token.steps").inner_text()
+    page = opened(new_page, address, steps_of(shelf / "run"))
+    page.keyboard.press("g")
+    page.keyboard.type("40")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Step 40", exact=True).wait_for()
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name=re.compile(r"\(HTML\)")).click()
+    assert downloading.value.suggested_filename.endswith(".html")
+    downloading.value.save_as(mailed)
+    steps = page.locator(".token.steps").inner_text()
     other = new_page()
     other.goto(mailed.as_uri())
     other.wait_for_selector(".run", timeout=ARRIVED_MS)
-    assert other.locator(".token.steps").inner_text() == steps
+    expect(other.locator(".token.steps")).to_have_text(steps)
     other.get_by_role("heading", name="Step 40", exact=True).wait_for()
     until(other, "location.hash.includes('step=40')")
     assert "trace=" not in other.url, "where it lay on the other machine is of no use"
 
 
-def test_a_question_in_sql(new_page: NewPage, viewer_html: Path, small_trace: Path) -> None:
+def test_a_question_in_sql(new_page: NewPage, address: str, shelf: Path) -> None:
     pytest.importorskip("duckdb")
-    with served(small_trace, viewer_html) as address:
-        page = new_page()
-        page.goto(address)
-        page.wait_for_selector(".run", timeout=ARRIVED_MS)
-        page.get_by_role("tab", name="Statistics").click()
-        section = page.get_by_role("region", name="Ask in SQL")
-        section.get_by_label("SQL").fill("SELECT count(*) AS finished FROM finishes")
-        section.get_by_role("button", name="ask").click()
-        section.locator("td").wait_for(timeout=ARRIVED_MS)
-        assert section.locator("td").inner_text() == str(summarize(small_trace).requests_finished)
+    page = opened(new_page, address, steps_of(shelf / "run"))
+    page.get_by_role("tab", name="Statistics").click()
+    section = page.get_by_role("region", name="Ask in SQL")
+    section.get_by_label("SQL").fill("SELECT count(*) AS finished FROM finishes")
+    section.get_by_role("button", name="ask").click()
+    finished = str(summarize(shelf / "run").requests_finished)
+    expect(section.locator("td")).to_have_text(finished, timeout=ARRIVED_MS)

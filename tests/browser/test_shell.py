@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import until
+from tests.browser.conftest import settled, until
 
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.reader import TraceReader
@@ -69,7 +69,9 @@ def test_moving_keeps_to_what_passes_the_filter(page: Page) -> None:
 
 
 def test_legend_leads_to_the_next_such_step(page: Page) -> None:
-    page.get_by_role("list", name="Reasons in the run").get_by_role("button", name="preempted_this_step").click()
+    legend = page.get_by_role("list", name="Reasons in the run")
+    legend.get_by_role("button", name=re.compile(r"and \d+ others?")).click()
+    legend.get_by_role("button", name="preempted_this_step").click()
     assert page.locator(".reason-name strong").inner_text() == "preempted_this_step"
 
 
@@ -106,7 +108,7 @@ def test_a_step_that_the_filter_hides_is_said_and_has_no_frame(page: Page) -> No
     pixels = "document.querySelector('.stage canvas').toDataURL()"
     page.keyboard.press("Escape")
     page.mouse.move(5, 5)
-    page.wait_for_timeout(200)
+    settled(page, pixels, 200)
     before = page.evaluate(pixels)
     page.keyboard.press("g")
     page.keyboard.type("50")
@@ -114,7 +116,7 @@ def test_a_step_that_the_filter_hides_is_said_and_has_no_frame(page: Page) -> No
     expect(page.locator(".hidden-step")).to_have_text("step 50 does not pass the filter")
     page.get_by_role("button", name="Close the panel").click()
     expect(page.locator(".hidden-step")).to_be_empty()
-    page.wait_for_timeout(200)
+    settled(page, pixels, 200)
     assert page.evaluate(pixels) == before
 
 
@@ -154,6 +156,18 @@ def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(p
     before = brush.get_attribute("aria-valuetext")
     page.keyboard.press("ArrowLeft")
     assert brush.get_attribute("aria-valuetext") != before
+
+
+def test_what_frames_the_view_takes_at_most_a_seventh_of_the_screen(open_files: Open, small_trace: Path) -> None:
+    """15 % of 900 pixels, on every tab, and of 1280 pixels in width as well."""
+    for width in (1440, 1280):
+        page = open_files(small_trace, viewport={"width": width, "height": 900})
+        for key, view in enumerate((".overview", ".timeline", ".requests", ".statistics", ".compare"), 1):
+            page.keyboard.press(str(key))
+            page.locator(view).wait_for()
+            box = page.locator(view).bounding_box()
+            assert box is not None
+            assert (width, view, box["y"] <= 135) == (width, view, True), box
 
 
 def test_on_a_phone_controls_are_high_enough_for_fingers(open_files: Open, small_trace: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.command import call
 
 from tokenyard.questions.sweeping.page import page as page_of
 from tokenyard.questions.sweeping.rows import Row
@@ -97,12 +98,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("swept")
     words = ["sweep", "chat", "--limit", "4", "--rate-scale", "30", "--num-gpu-blocks-override", "900"]
     words += ["--max-model-len", "8192", "--set", "max_num_seqs=1,2,8", "--traces", "--output", "monday"]
-    subprocess.run(
-        [sys.executable, "-m", "tokenyard.cli.main", *words, "--html", "monday.html"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
+    made = call(*words, "--processes", "1", "--html", "monday.html", cwd=folder)
+    assert made.code == 0, made.stderr
     return folder
 
 

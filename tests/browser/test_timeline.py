@@ -104,12 +104,13 @@ def test_clicks_and_drags_on_the_canvas(page: Page) -> None:
     stage = page.locator(".stage")
     box = stage.bounding_box()
     assert box is not None
-    page.mouse.click(box["x"] + 30, box["y"] + 120)
+    row = box["height"] / 6
+    page.mouse.click(box["x"] + 30, box["y"] + 1.5 * row)
     page.locator("aside h2", has_text="Step 1").wait_for()
     page.keyboard.press("Escape")
     page.mouse.move(box["x"] + 30, box["y"] + 10)
     page.mouse.down()
-    page.mouse.move(box["x"] + 30, box["y"] + 200, steps=4)
+    page.mouse.move(box["x"] + 30, box["y"] + 2.5 * row, steps=4)
     page.mouse.up()
     assert "selected: 0–2 (3)" in page.locator(".selected").inner_text()  # noqa: RUF001
     assert page.get_by_role("list", name="Reasons in the selection").is_visible()
@@ -148,9 +149,11 @@ def test_zoom_goes_from_single_steps_to_the_whole_run(page: Page) -> None:
     page.keyboard.press("f")
     assert end.input_value() == "115"
     expect(tracks).to_be_visible()
+    page.locator(".range-bar summary").click()
     page.get_by_label("Window").fill("50")
     page.get_by_role("button", name="Apply").click()
     until(page, "location.hash.includes('window=50')")
+    page.locator(".range-bar summary").click()
     page.get_by_label("Start").fill("20")
     end.fill("40")
     page.get_by_role("button", name="Apply").click()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import until
+from tests.browser.conftest import settled, until
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -82,7 +82,7 @@ def test_moments_come_from_a_file_beside_the_trace_and_from_one_that_is_dropped_
     marks.write_text('{"time": 0.3, "text": "deploy"}\n{"time": 0.5, "end": 0.8, "text": "incident"}\n{"text": 7}\n')
     plain = open_files(small_trace, state="tab=overview")
     plain.wait_for_selector(".overview[aria-busy=false]")
-    plain.wait_for_timeout(500)
+    settled(plain, PICTURE)
     without = plain.evaluate(PICTURE)
     transfer = "async (text) => {const it = new DataTransfer(); it.items.add(new File([text], 'markers.jsonl'));"
     transfer += " window.dispatchEvent(new DragEvent('drop', {dataTransfer: it, bubbles: true, cancelable: true}));}"
@@ -95,6 +95,26 @@ def test_moments_come_from_a_file_beside_the_trace_and_from_one_that_is_dropped_
     until(beside, f"{PICTURE} === '{dropped}'")
 
 
+def test_moments_stand_in_the_charts_of_the_statistics(open_files: Open, small_trace: Path) -> None:
+    """Each in its own colour, which nothing else in a chart has."""
+    red = """() => [...document.querySelectorAll('.statistics .plot canvas')].map((canvas) => {
+        const style = getComputedStyle(document.documentElement).getPropertyValue('--hot').trim();
+        const [r, g, b] = [1, 3, 5].map((at) => parseInt(style.slice(at, at + 2), 16));
+        const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4) found += data[i] === r && data[i + 1] === g && data[i + 2] === b;
+        return found;
+    })"""
+    plain, marked = (
+        open_files(small_trace, state=f"tab=statistics{marks}") for marks in ("", "&marks=0.3:deploy,0.6:alert")
+    )
+    for page in (plain, marked):
+        page.wait_for_selector(".statistics[aria-busy=false]")
+        page.get_by_role("heading", name="Over time").wait_for()
+    until(marked, f"({red})().length > 5 && ({red})().every((pixels) => pixels > 50)")
+    assert max(plain.evaluate(red)) == 0
+
+
 def test_every_tab_is_found_again_where_it_was_left(open_files: Open, small_trace: Path) -> None:
     page = open_files(small_trace, state="tab=statistics")
     page.wait_for_selector(".statistics[aria-busy=false]")
@@ -102,7 +122,7 @@ def test_every_tab_is_found_again_where_it_was_left(open_files: Open, small_trac
     page.mouse.wheel(0, 700)
     place = "document.querySelector('.statistics').scrollTop"
     until(page, f"{place} > 300")
-    page.wait_for_timeout(300)
+    settled(page, place)
     before = page.evaluate(place)
     page.locator("#tab-overview").click()
     page.locator(".tracks").wait_for()

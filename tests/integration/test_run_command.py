@@ -141,7 +141,8 @@ def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, more: tuple[
 def test_printed_report_says_where_the_trace_is(tmp_path: Path) -> None:
     outcome = call("run", "chat", "--limit", "2", *SMALL, "--trace", "traces/here", cwd=tmp_path)
     assert outcome.code == 0
-    assert outcome.stdout.startswith("FCFS  l4  llama-3.2-1b  KV:600blk")
+    assert outcome.stdout.startswith("Requests hardly waited for the scheduler.\n\nLatency\n")
+    assert "\nFCFS  l4  llama-3.2-1b  KV:600blk" in outcome.stdout
     assert "The trace is in traces/here." in outcome.stdout
     assert call("report", "traces/here", cwd=tmp_path).stdout in outcome.stdout
 

@@ -33,7 +33,7 @@ def execute(flags: CompareCommand) -> int:
     if refused:
         were = "requests were refused or came after refused ones" if refused > 1 else "request was refused"
         warn(f"{refused:,} {were}, under every policy the same")
-    print_json(comparison) if flags.json else print_policies(comparison, results())
+    print_json(comparison) if flags.json else print_policies(comparison, results(), header=flags.header)
     return 0
 
 

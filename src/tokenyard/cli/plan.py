@@ -23,7 +23,7 @@ def execute(flags: PlanCommand) -> int:
         write_text("svg", flags.svg, draw(plan))
     if flags.html is not None:
         write_text("html", flags.html, page(plan, _lines(plan)))
-    print_json(plan) if flags.json else print_plan(plan, results())
+    print_json(plan) if flags.json else print_plan(plan, results(), header=flags.header)
     return 0 if plan.holds else 1
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tokenyard.cli.support.console import print_json, results, write_text
 from tokenyard.cli.support.flags import ReportCommand
-from tokenyard.explain.recorded import report
+from tokenyard.explain.recorded import report, report_by
 from tokenyard.explain.render.console import PlainConsole
 from tokenyard.explain.render.report import print_report
+from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report
 
 _PICTURE_WIDTH = 100
@@ -21,18 +22,23 @@ _FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 def execute(flags: ReportCommand) -> int:
     """Summarise, print, and draw if asked to; always 0 if the trace can be read."""
-    found = report(flags.trace, slo=flags.slo)
-    if flags.svg is not None:
-        _draw(found, flags.svg, buckets=flags.buckets)
-    if flags.json:
-        print_json(found.to_dict())
+    classes = None
+    if flags.by is None:
+        found = report(flags.trace, slo=flags.slo)
     else:
-        print_report(found, results(), buckets=flags.buckets)
+        found = report(flags.trace)
+        classes = report_by(flags.trace, flags.by, slo=flags.slo, seconds=found.duration_s)
+    if flags.svg is not None:
+        _draw(found, classes, flags.svg, flags)
+    if flags.json:
+        print_json(found.to_dict() | ({} if classes is None else {"by": classes.by, "classes": classes.classes}))
+    else:
+        print_report(found, results(), buckets=flags.buckets, header=flags.header, classes=classes)
     return 0
 
 
-def _draw(found: Report, path: Path, *, buckets: bool) -> None:
+def _draw(found: Report, classes: Classes | None, path: Path, flags: ReportCommand) -> None:
     """The report as a terminal of 100 columns would show it."""
     console = PlainConsole(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
-    print_report(found, console, buckets=buckets)
+    print_report(found, console, buckets=flags.buckets, header=flags.header, classes=classes)
     write_text("svg", path, _FONTS_FROM_AFAR.sub("", console.export_svg(title="tokenyard report")))

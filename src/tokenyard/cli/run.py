@@ -14,6 +14,7 @@ from tokenyard.cli.support.flags import RunCommand
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Report
+from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
 from tokenyard.sim.replay import RefusedRequest
@@ -48,19 +49,15 @@ def execute(flags: RunCommand) -> int:
         also = {} if classes is None else {"by": classes.by, "classes": classes.classes}
         print_json(replayed.report.to_dict() | also)
     else:
-        show(replayed, results(), buckets=flags.buckets)
+        show(replayed, results(), buckets=flags.buckets, header=flags.header)
     return replayed.code
 
 
-def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None:
+def show(replayed: Replayed, console: Console, *, buckets: bool = False, header: bool = False) -> None:
     """The report, and where its trace is."""
     from tokenyard.explain.render.report import print_report  # noqa: PLC0415
 
-    print_report(replayed.report, console, buckets=buckets)
-    if replayed.classes is not None:
-        from tokenyard.explain.render.classes import print_classes  # noqa: PLC0415
-
-        print_classes(replayed.classes, console)
+    print_report(replayed.report, console, buckets=buckets, header=header, classes=replayed.classes)
     if replayed.trace is not None:
         subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
         console.print(where_it_is(subject, replayed.trace, replayed.problem), soft_wrap=True)
@@ -82,6 +79,8 @@ def run(flags: RunCommand) -> Replayed:
         def read(workload: Workload) -> None:
             reading.close()
             say_notes(workload)
+            if flags.by is not None:
+                require_column(flags.by, workload)  # before the replay, not after it
 
         found = ask(
             scenario_of(flags),

@@ -28,7 +28,7 @@ def execute(flags: SplitCommand) -> int:
     if flags.json:
         print_json(found.report)
     else:
-        print_split(found.report, results(), buckets=flags.buckets)
+        print_split(found.report, results(), buckets=flags.buckets, header=flags.header)
         if found.traces is not None:
             results().print(where_it_is("The traces are", found.traces, found.problem), soft_wrap=True)
     return 0 if found.problem is None else 2

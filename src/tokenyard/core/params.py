@@ -443,3 +443,8 @@ class MaskedOutput(StructuredOutput, Protocol):
 
         Nothing advances. A draft that is not allowed, and -1, leave the rows after it unrestricted: no row gets there.
         """
+
+
+def user_name(job_id: str | None) -> str:
+    """Whose job it is: what stands before the first ``/``, or nothing."""
+    return (job_id or "").partition("/")[0]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import Alignment
+from tokenyard.explain.report.classes import Classes, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.report.trace_classes import classes_of_trace
 
 
 def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
@@ -19,6 +21,16 @@ def report(trace: str | PathLike[str], *, slo: SLOs = None) -> Report:
     step in it, or traces of different runs.
     """
     return summarize(Path(trace), slos=read_slos(slo_texts(slo)))
+
+
+def report_by(trace: str | PathLike[str], column: str, *, slo: SLOs = None, seconds: float | None = None) -> Classes:
+    """A recorded run class by class: by ``priority``, ``lora_name``, ``tenant`` (the hash of the cache salt),
+    ``prompt_tokens`` (in ranges), ``job_id`` or ``engine``.
+
+    ``slo``: bounds, of one class as ``0:ttft_p95=1s``, or of all. ``seconds``: of the run, for goodput per second, or
+    None. Raises TraceError if there is no trace, ConfigError for a column, or a bound's class, that there is not.
+    """
+    return classes_of_trace(Path(trace), column, slos=slos_by_class(slo_texts(slo)), seconds=seconds)
 
 
 def compare_recordings(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from weakref import WeakSet
 
+from tokenyard.core.params import user_name
 from tokenyard.core.request import Request
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.queues import FCFSQueue, RequestQueue, WaitingQueues
@@ -17,11 +18,6 @@ from tokenyard.policies.simple import Key, KeyedPolicy, ServiceMeter
 # A waiting queue with one line per user; the policy says whose turn it is.
 
 User = tuple[int, str]
-
-
-def user_name(job_id: str | None) -> str:
-    """Whose job it is: what stands before the first ``/``, or nothing."""
-    return (job_id or "").partition("/")[0]
 
 
 def user_of(request: Request) -> User:

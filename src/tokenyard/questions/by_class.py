@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
 
+from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.table import column_of
-from tokenyard.explain.report.classes import bounds_of, class_labels, require_classes, slos_by_class
+from tokenyard.explain.report.classes import USER, bounds_of, class_labels, require_classes, slos_by_class
 from tokenyard.explain.report.slo import SLO
+from tokenyard.sim.rows.rows import ReplayRows
+from tokenyard.workload.logs.logged import KNOWN_NAMES
 from tokenyard.workload.record import Workload
 
+_FIELDS = (USER, "tier", "priority", "lora_name")
+"""What columns of a log are read as, of whatever name."""
 _OF_REQUESTS = {
     "prompt_tokens": "num_prompt_tokens",
     "priority": "priority",
@@ -37,15 +42,42 @@ def classes_in(workload: Workload, by: str) -> dict[str, str]:
 
     Raises ConfigError for a column that no request has, or that is known only afterwards.
     """
+    known = _columns(workload)
+    by = column_called(by, known)
     if by in _OF_REQUESTS:
         values = [attrgetter(_OF_REQUESTS[by])(each) for each in workload]
+    elif by == USER and by not in known:
+        values = [user_name(each.job_id) or None for each in workload]
     else:
-        known = dict.fromkeys(name for each in workload for name in each.meta)
         if by not in known:
             raise ConfigError("by", by, f"requests have no such column: {', '.join((*_OF_REQUESTS, *known))}")
         values = [each.meta.get(by) for each in workload]
     labels = class_labels(column_of(values), by)
     return dict(zip((each.request_id for each in workload), labels.tolist(), strict=True))
+
+
+def column_called(by: str, known: Container[str]) -> str:
+    """The column that ``by`` means: the one of this name, else what a log's column of this name is read as.
+
+    ``team`` of a log, for example, is ``user`` in its requests.
+    """
+    if by in known:
+        return by
+    return next((field for field in _FIELDS if by in KNOWN_NAMES[field]), by)
+
+
+def require_column(by: str, workload: Workload) -> str:
+    """The column of a run's rows that ``by`` means. Raises ConfigError for one that they will not have."""
+    known = {USER, *ReplayRows([]).requests.columns, *_columns(workload)}
+    column = column_called(by, known)
+    if column not in known:
+        raise ConfigError("by", by, f"requests have no such column: {', '.join((*_OF_REQUESTS, *_columns(workload)))}")
+    return column
+
+
+def _columns(workload: Workload) -> dict[str, None]:
+    """What the requests say of themselves."""
+    return dict.fromkeys(name for each in workload for name in each.meta)
 
 
 def bounds_by_class(slos: Sequence[SLO], workload: Workload, by: str) -> tuple[SLO, ...]:

@@ -27,7 +27,7 @@ from tokenyard.explain.report.classes import Classes, classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO, SLOs, slo_texts
 from tokenyard.policies.named import PolicyMaker
-from tokenyard.questions.by_class import grouped_by_class, read_bounds
+from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart
 from tokenyard.questions.scenario import Scenario, replay_spec, traffic_by_name
 from tokenyard.record.recorder import TraceRecorder
@@ -444,7 +444,9 @@ def _run(
     measured = measures_of(whole.report(), jobs)
     if by is not None:
         rows = ReplayRows(kept)
-        measured |= _of_classes(classes_of(rows.requests, rows.waits, by, slos=grouped_by_class(slos)))
+        measured |= _of_classes(
+            classes_of(rows.requests, rows.waits, column_called(by, rows.requests), slos=grouped_by_class(slos))
+        )
     return measured, len(result.refused) + result.num_left_out
 
 

@@ -28,6 +28,7 @@ from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
+from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
     Bars,
@@ -243,6 +244,7 @@ class RunResult:
         ConfigError for a column, or a bound's class, that there is not.
         """
         bounds = slos_by_class(slo_texts(slo))
+        column = require_column(column, self.workload)
         return classes_of(self.requests, self.waits, column, slos=bounds, seconds=self.result.seconds)
 
     def to_dict(self) -> dict[str, Any]:

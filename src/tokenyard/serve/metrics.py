@@ -26,6 +26,8 @@ from tokenyard.trace.facts import held_by_reason
 
 _LONGEST = 131_072
 """Tokens of the longest request, where it is not said."""
+_MOST_WORDS = 64
+"""Series of a policy's own words; what it says beyond them is counted as ``other``."""
 _INFO = "vllm:cache_config_info"
 _LORA = "vllm:lora_requests_info"
 _TEXTS = {"gauge": "as it is now.", "counter": "so far.", "histogram": "of finished requests, or of steps."}
@@ -83,6 +85,8 @@ class MetricsObserver(StepObserver):
             if each.kind == "histogram"
         }
         self._held: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        """Words of policies -> requests held back, by step; the first ``_MOST_WORDS`` have a series of their own."""
         self._last_token: dict[str, float] = {}
         """Request -> when it last had a token."""
         self._adapters: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
@@ -107,6 +111,15 @@ class MetricsObserver(StepObserver):
         for reason, count in self._held.items():
             held.add_metric([*self._labels.values(), reason], count, created=self._created)
         yield held
+        if self._refused:
+            refused = CounterMetricFamily(
+                "tokenyard:policy_refused_requests",
+                "Requests that a policy or a limit held back, by step and by its own word.",
+                labels=self._names("detail"),
+            )
+            for detail, count in self._refused.items():
+                refused.add_metric([*self._labels.values(), detail], count, created=self._created)
+            yield refused
         yield from self.more()
 
     def describe(self) -> Sequence[Any]:
@@ -200,6 +213,10 @@ class MetricsObserver(StepObserver):
         record = outcome_record(output.step, ts, None, outcomes, limit=0)
         if record is not None:
             self._held.update(held_by_reason(record))
+        for each in (outcomes.admission, *outcomes.skipped, *outcomes.not_scheduled):
+            if each is not None and each.detail is not None:
+                known = each.detail in self._refused or len(self._refused) < _MOST_WORDS
+                self._refused[each.detail if known else "other"] += each.num_requests
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         stats, numbers = outputs.scheduler_stats, self._numbers

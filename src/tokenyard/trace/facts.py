@@ -55,6 +55,21 @@ def _counted_twice(stalled: Mapping[str, int] | None, reason: str) -> int:
     )
 
 
+def held_by_word(outcome: AdmissionOutcome) -> dict[str, int]:
+    """Of the requests that a policy refused, those that are listed with a word of the policy's own, per word."""
+    held: dict[str, int] = {}
+    if outcome.reason == Reason.POLICY_REFUSED and outcome.detail and outcome.num_requests:
+        held[outcome.detail] = outcome.num_requests
+    for counts, listed in (
+        (outcome.skipped_counts, outcome.skipped),
+        (outcome.not_scheduled_counts, outcome.not_scheduled),
+    ):
+        words = [each.detail for each in listed or () if each.reason == Reason.POLICY_REFUSED and each.detail]
+        for word in words[: (counts or {}).get(Reason.POLICY_REFUSED, 0)]:
+            held[word] = held.get(word, 0) + 1
+    return held
+
+
 def main_reason(outcome: AdmissionOutcome) -> str | None:
     """The reason that stands for the step: why its admission pass held requests back.
 

@@ -10,9 +10,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.plugins import called, foreign, is_foreign
-from tokenyard.policies.fair import user_name
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS

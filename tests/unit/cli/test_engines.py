@@ -220,8 +220,8 @@ def test_a_split_of_several_engines_has_a_report_and_a_trace_of_each(
         assert [each.steps for each in traces] == [each["steps"] for each in report[side]["ranks"]]
     assert report["use"]["kv_bytes"] == 12 * 4 * 16 * 32_768, "four blocks of every prompt"
     assert main(["split", *FEW, *flags]) == 0
-    shown = capsys.readouterr().out
-    assert "The 2 decode engines, with the latencies that clients see" in shown
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The 2 decode engines, whose report this is, with the latencies that clients see" in shown
     assert "The 2 prefill engines and the links" in shown
 
 

@@ -34,7 +34,7 @@ from tokenyard.trace.config import TraceConfig
 def test_settings_of_a_command_are_its_flags() -> None:
     assert {"max_num_seqs", "seed", "trace", "kv_transfer_config", "json"} <= setting_names(RunCommand)
     assert "workload" not in setting_names(RunCommand)
-    assert setting_names(ReportCommand) == {"buckets", "json", "slo", "svg"}
+    assert setting_names(ReportCommand) == {"buckets", "by", "header", "json", "slo", "svg"}
     assert setting_names(ViewCommand) == {"host", "port", "browser"}
     commands: list[type] = list(COMMANDS)
     assert all(setting_names(command) for command in commands)

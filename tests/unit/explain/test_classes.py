@@ -10,6 +10,7 @@ import pytest
 
 import tokenyard as ty
 from tokenyard.cli.main import main
+from tokenyard.explain.recorded import report_by
 from tokenyard.explain.report.classes import slos_by_class
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")
@@ -57,6 +58,39 @@ def test_bounds_are_of_one_class_or_of_all_others(found: ty.RunResult) -> None:
     assert batch.requests == classes["batch"].finished
 
 
+@pytest.mark.parametrize("by", ["priority", "prompt_tokens"])
+def test_a_trace_has_the_classes_of_its_run(tmp_path: Path, by: str) -> None:
+    made = ty.run(workload(), DEPLOYMENT, policy="priority", trace=tmp_path / "trace")
+    of_trace = report_by(tmp_path / "trace", by, slo="ttft_p95=1s", seconds=made.result.seconds).as_table()
+    of_run = made.by(by, slo="ttft_p95=1s").as_table()
+    assert of_trace.columns == of_run.columns
+    for name in of_run.columns:
+        if of_run[name].dtype.kind == "f":
+            np.testing.assert_allclose(of_trace[name], of_run[name], rtol=1e-4, err_msg=name)
+        else:
+            assert of_trace[name].tolist() == of_run[name].tolist(), name
+    with pytest.raises(ty.ConfigError, match="a trace has: priority"):
+        report_by(tmp_path / "trace", "tier")
+
+
+def test_a_class_is_called_as_the_log_calls_it(tmp_path: Path) -> None:
+    log = tmp_path / "gateway.csv"
+    lines = [f"{at},500,20,{'search' if at % 3 else 'nightly'}" for at in range(9)]
+    log.write_text("\n".join(["timestamp,prompt_tokens,completion_tokens,team", *lines]))
+    made = ty.run(str(log), DEPLOYMENT, trace=tmp_path / "trace")
+    for found in (made.by("team"), made.by("user"), report_by(tmp_path / "trace", "user")):
+        assert {each.name: each.requests for each in found.classes} == {"search": 6, "nightly": 3}
+
+
+def test_a_class_that_there_is_not_is_refused_before_the_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--trace", str(tmp_path / "trace")]
+    assert main(["run", "chat", "--limit", "2", *flags, "--by", "tea"]) == 2
+    assert "--by = 'tea': requests have no such column: prompt_tokens, priority" in capsys.readouterr().err
+    assert not (tmp_path / "trace").exists()
+
+
 def test_the_run_without_bounds_has_none(found: ty.RunResult) -> None:
     assert found.by("priority")["1"].goodput is None
 
@@ -84,7 +118,7 @@ def test_a_bound_names_its_class(slo: str, classes: set[str]) -> None:
 
 def test_what_cannot_be_is_named(found: ty.RunResult) -> None:
     for by, slo, field in (
-        ("tear", None, "column"),
+        ("tear", None, "by"),
         ("tier", "gold:ttft_p95=1s", "slo"),
         ("tier", "batch:x=1s", "slo"),
     ):
@@ -105,8 +139,8 @@ def test_a_log_tells_users_and_tiers(tmp_path: Path, capsys: pytest.CaptureFixtu
     log = tmp_path / "gateway.csv"
     log.write_text(LOG)
     given = ["run", str(log), "--model", "Qwen/Qwen3-8B", "--gpu", "l40s", "--advice", "none"]
-    assert main([*given, "--by", "service_tier"]) == 2
-    assert main([*given, "--by", "tier", "--json", "--slo", "batch:ttft_p95=1s"]) == 0
+    assert main([*given, "--by", "service-tier"]) == 2
+    assert main([*given, "--by", "service_tier", "--json", "--slo", "batch:ttft_p95=1s"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["by"] == "tier"
     assert {each["name"]: each["requests"] for each in answer["classes"]} == {"batch": 3, "interactive": 6}

@@ -13,17 +13,20 @@ from tests.unit.explain.test_reconstruct import as_others_write_it
 from tests.unit.explain.test_summary import run
 from tests.unit.trace.recorded import RecordedYard
 
+import tokenyard as ty
 from tokenyard.explain.render.report import print_report
+from tokenyard.explain.render.why import print_waiting
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
+from tokenyard.explain.why.longest_waits import waiting
 
 
-def printed(report: Report, width: int = 80, *, buckets: bool = True, **options: Any) -> str:
+def printed(report: Report, width: int = 80, *, buckets: bool = True, header: bool = False, **options: Any) -> str:
     file = io.StringIO()
-    print_report(report, Console(file=file, width=width, **options), buckets=buckets)
+    print_report(report, Console(file=file, width=width, **options), buckets=buckets, header=header)
     return file.getvalue()
 
 
@@ -68,7 +71,13 @@ def test_large_numbers_fit_too(report: Report) -> None:
 def test_what_stands_in_it(report: Report) -> None:
     text = printed(report, 120)
     header = report.header
-    assert text.startswith(f"FCFS  paper  toy  KV:40blk(0.0GB)  7 jobs  steps 0\N{EN DASH}{header.last_step}")
+    first, _, rest = text.partition("\n\n")
+    assert words(first) == report.verdict.sentence, "the verdict comes first"
+    assert rest.startswith("Latency"), "then a table of at most seven lines"
+    assert text.index("What held requests back") < text.index("\nFCFS  paper  toy  KV:40blk(0.0GB)  7 jobs  steps 0")
+    turned = printed(report, 120, header=True)
+    assert turned.startswith("FCFS  paper"), "which run it was comes first where that is asked for"
+    assert sorted(turned.splitlines()) == sorted(text.splitlines())
     assert f"maxRun:{header.max_running}" in text
     for name, steps in report.buckets.items():
         assert (f"  {name} " in text) == (steps > 0)
@@ -190,3 +199,18 @@ def test_bars_without_block_characters(report: Report) -> None:
     print_report(report, Console(file=file, width=80), buckets=True)
     assert "###" in file.getvalue()
     assert "█" not in file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_who_waited_longest_is_named_whole(tmp_path: Path, width: int) -> None:
+    server = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
+    ty.run("chat", server, limit=8, rate_scale=20, trace=tmp_path / "trace")
+    file = io.StringIO()
+    found = waiting(tmp_path / "trace")
+    print_waiting(found, Console(file=file, width=width))
+    text = file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    for each in found.longest:
+        assert f"  {each.request_id} " in text
+        assert (f" {each.job_id} " in text) == (width == 80)

@@ -24,8 +24,8 @@ def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
     assert verdict.lever.flag.startswith("--max-num-seqs")
     assert verdict.lever.changes["ttft_ms.p90"] < 0
     assert "max_num_seqs" in verdict.sentence
-    assert f"Replayed with {verdict.lever.flag}" in verdict.sentence
-    assert str(found).split("\n\n")[1].replace("\n", " ").startswith(verdict.sentence[:60])
+    assert f"With {verdict.lever.flag}" in verdict.sentence
+    assert str(found).split("\n\n")[0].replace("\n", " ").startswith(verdict.sentence[:60])
 
 
 def test_a_missed_bound_comes_first() -> None:

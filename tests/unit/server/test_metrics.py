@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import tokenyard as ty
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.policies import AdmissionView, Refused
 
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
@@ -66,3 +68,18 @@ def test_durations_are_those_of_the_clock(metrics: MetricsObserver) -> None:
 def test_what_held_requests_back_is_counted(metrics: MetricsObserver) -> None:
     held = value(metrics, "tokenyard:held_requests_total", reason="kv_full_sequence")
     assert held == 2 * 4, "two requests, in each of four steps"
+
+
+def test_what_a_policy_refuses_is_counted_by_its_own_word() -> None:
+    class TwoAtOnce(ty.Policy):
+        def admits(self, request: Request, view: AdmissionView) -> bool | Refused:
+            return len(view.running) < 2 or Refused("two_at_once")
+
+    w = ty.WorkloadBuilder("five", seed=0)
+    for _ in range(5):
+        w.request(at=0.0, prompt=100, output=10)
+    metrics = MetricsObserver(model_name="toy")
+    ty.run(w.build(), ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s"), policy=TwoAtOnce, observer=metrics, rows=False)
+    held = value(metrics, "tokenyard:held_requests_total", reason="policy_refused")
+    assert held
+    assert value(metrics, "tokenyard:policy_refused_requests_total", detail="two_at_once") == held

@@ -6,6 +6,7 @@ import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
+import { codeOf } from "../data/wording";
 import { RULE_BOOK } from "../generated/advice";
 import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
 
@@ -122,7 +123,7 @@ class Counter {
     if (at >= 0) {
       const { starts, counts, ids, requests } = outcomes.byReason;
       for (let i = starts[at]; i < starts[at] + Math.max(counts[at], 0); i++) {
-        this.hold(this.recorded, reasonNames[ids[i]], row, passed * requests[i]);
+        this.hold(this.recorded, codeOf(reasonNames[ids[i]]), row, passed * requests[i]);
       }
     } else if (steps.stepReason[row] !== NO_REASON) {
       const { proves } = STEP_TABLE[STEP_REASONS[steps.stepReason[row]]];

@@ -1,6 +1,9 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { fitText } from "../ink";
+import { SURFACES, type ThemeName } from "../palette";
+import type { Mark } from "../state/marks";
 import "./charts.css";
 
 /** What a chart draws, before colours: uPlot's own options are made from it anew for each theme. */
@@ -17,12 +20,14 @@ export interface PlotSpec {
   yText(value: number): string;
   /** Smallest top of the y axis. */
   yTop?: number;
-  color: { text: string; rule: string };
+  theme: ThemeName;
 }
 
 interface PlotProps {
   spec: PlotSpec;
   data: uPlot.AlignedData;
+  /** Moments that somebody marked, at places of the x axis. */
+  marks?: readonly Mark[];
   /** Names the chart family whose cursors move together. */
   sync?: string;
   /** The point at an index, in words: read aloud as the cursor moves. */
@@ -38,6 +43,7 @@ interface PlotProps {
 type Events = Omit<PlotProps, "spec" | "data">;
 
 const DRAG_AT_LEAST = 4;
+const FACE = "system-ui, sans-serif";
 
 /** uPlot inside Preact: made anew when `spec` changes, refilled when `data` does, as wide as its parent. */
 export function Plot({ spec, data, ...events }: PlotProps) {
@@ -59,6 +65,7 @@ export function Plot({ spec, data, ...events }: PlotProps) {
     };
   }, [spec, events.sync]);
   useEffect(() => plot.current?.setData(data), [data]);
+  useEffect(() => plot.current?.redraw(false), [events.marks]);
   return (
     <div
       ref={host}
@@ -77,11 +84,8 @@ export function Plot({ spec, data, ...events }: PlotProps) {
 }
 
 function options(spec: PlotSpec, width: number, latest: { current: Events }): uPlot.Options {
-  const axis = {
-    stroke: spec.color.text,
-    font: "11px system-ui, sans-serif",
-    ticks: { stroke: spec.color.rule, width: 1 },
-  };
+  const surface = SURFACES[spec.theme];
+  const axis = { stroke: surface.quiet, font: `11px ${FACE}`, ticks: { stroke: surface.rule, width: 1 } };
   return {
     width,
     height: spec.height,
@@ -106,7 +110,7 @@ function options(spec: PlotSpec, width: number, latest: { current: Events }): uP
       },
       {
         ...axis,
-        grid: { stroke: spec.color.rule, width: 1 },
+        grid: { stroke: surface.rule, width: 1 },
         size: 62,
         space: 24,
         values: (_, splits) => splits.map(spec.yText),
@@ -115,6 +119,7 @@ function options(spec: PlotSpec, width: number, latest: { current: Events }): uP
     series: spec.series,
     ...(spec.bands ? { bands: spec.bands } : {}),
     hooks: {
+      draw: [(self) => moments(self, latest.current.marks ?? [], surface.hot)],
       setCursor: [(self) => moved(self, latest.current)],
       setSelect: [(self) => brushed(self, latest.current)],
       ready: [(self) => self.over.addEventListener("click", () => clicked(self, latest.current))],
@@ -125,6 +130,28 @@ function options(spec: PlotSpec, width: number, latest: { current: Events }): uP
 /** The x axis counts rows: nothing stands between two of them. */
 function whole(x: number, text: (value: number) => string): string {
   return Number.isInteger(x) ? text(x) : "";
+}
+
+/** A line where each begins, a shade until it ends, its words beside it. */
+function moments(self: uPlot, marks: readonly Mark[], colour: string): void {
+  const { ctx, bbox } = self;
+  const pixels = devicePixelRatio;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.fillStyle = colour;
+  ctx.font = `${11 * pixels}px ${FACE}`;
+  ctx.textBaseline = "top";
+  for (const { ts, end, text } of marks) {
+    const [from, to] = [ts, end].map((at) => Math.round(self.valToPos(at, "x", true)));
+    ctx.fillRect(from, bbox.top, pixels, bbox.height);
+    ctx.globalAlpha = 0.12;
+    ctx.fillRect(from, bbox.top, to - from, bbox.height);
+    ctx.globalAlpha = 1;
+    ctx.fillText(fitText(text, 160, 6), from + 4 * pixels, bbox.top + 2 * pixels);
+  }
+  ctx.restore();
 }
 
 function moved(self: uPlot, events: Events): void {

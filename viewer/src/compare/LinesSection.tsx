@@ -116,6 +116,6 @@ function chart(quantity: Quantity, by: "step" | "time", theme: ThemeName): PlotS
     xText: (x) => (by === "step" ? count(x) : `${count(x)} s`),
     yText: shortCount,
     ...(quantity === "kv" ? { yTop: 100 } : {}),
-    color: { text: surface.quiet, rule: surface.rule },
+    theme,
   };
 }

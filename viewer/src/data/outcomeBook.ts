@@ -6,7 +6,10 @@ import type { OutcomeTable, Preemption, Refusal } from "./model/outcomes";
 import type { LoadNotes } from "./model/trace";
 import { Names } from "./names";
 import type { RequestBook } from "./requestBook";
-import { countedIn, holds } from "./wording";
+import { countedIn, holds, POLICY, refusedWith } from "./wording";
+
+/** Different words of plug-ins that are reasons of their own; further ones are not told apart. */
+const MOST_WORDS = 32;
 
 /** The lists of one outcome, as they are kept in `OutcomeTable.rest`. */
 export interface OutcomeRest {
@@ -49,6 +52,7 @@ export class OutcomeBook {
   >;
   private readonly byReason = new ListColumn(true);
   private rest: string[] = [];
+  private readonly words = new Set<string>();
   private readonly read: FieldReader;
 
   constructor(
@@ -71,7 +75,7 @@ export class OutcomeBook {
   add(record: Parsed, row: number): number {
     const read = this.read;
     const kv = read.kv(record);
-    const reason = read.text(record, "reason");
+    const reason = this.reasonOf(record);
     const kind = read.text(record, "kind");
     const id = read.text(record, "req_id");
     const rest = this.lists(record);
@@ -153,7 +157,7 @@ export class OutcomeBook {
     const read = this.read;
     const refusals = (name: string): Refusal[] =>
       read.objects(record, name).map((item) => ({
-        reason: read.text(item, "reason") ?? "unknown",
+        reason: this.reasonOf(item) ?? "unknown",
         request: this.requestOf(item, "req_id"),
         wantedTokens: read.whole(item, "wanted_tokens"),
         budgetLeft: read.whole(item, "budget_left"),
@@ -171,21 +175,49 @@ export class OutcomeBook {
         kv: read.kv(item),
       });
     }
+    const [skipped, notScheduled] = [refusals("skipped"), refusals("not_scheduled")];
     return {
-      skippedCounts: read.counts(record, "skipped_counts"),
-      skipped: refusals("skipped"),
+      skippedCounts: byWord(read.counts(record, "skipped_counts"), skipped),
+      skipped,
       skippedOmitted: read.whole(record, "skipped_omitted") ?? 0,
-      notScheduledCounts: read.counts(record, "not_scheduled_counts"),
-      notScheduled: refusals("not_scheduled"),
+      notScheduledCounts: byWord(read.counts(record, "not_scheduled_counts"), notScheduled),
+      notScheduled,
       notScheduledOmitted: read.whole(record, "not_scheduled_omitted") ?? 0,
       preemptions,
     };
+  }
+
+  /** What a policy refused is called by the policy's own word, if it has one. */
+  private reasonOf(record: Parsed): string | null {
+    const reason = this.read.text(record, "reason");
+    const word = reason === POLICY ? this.read.text(record, "detail") : null;
+    if (!word) return reason;
+    if (this.words.size < MOST_WORDS) this.words.add(word);
+    return this.words.has(word) ? refusedWith(word) : reason;
   }
 
   private requestOf(item: Parsed, name: string): number | null {
     const id = this.read.text(item, name);
     return id === null ? null : this.requests.request(id);
   }
+}
+
+/** Requests that a policy refused, by its words: as many as are listed with one. */
+function byWord(counts: [string, number][] | null, listed: readonly Refusal[]): [string, number][] | null {
+  const all = counts?.find(([reason]) => reason === POLICY);
+  if (!counts || !all) return counts;
+  const words = new Map<string, number>();
+  let left = all[1];
+  for (const { reason } of listed) {
+    if (left <= 0 || !reason.startsWith(refusedWith(""))) continue;
+    words.set(reason, (words.get(reason) ?? 0) + 1);
+    left -= 1;
+  }
+  return [
+    ...counts.filter((each) => each !== all),
+    ...words,
+    ...(left > 0 ? [[POLICY, left] as [string, number]] : []),
+  ];
 }
 
 /** The reason that stands for the step: as in src/tokenyard/trace/facts.py. */

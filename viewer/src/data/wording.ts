@@ -27,13 +27,25 @@ const ENTRIES = new Map<string, Entry>([
   ...Object.entries(REASONS),
 ]);
 
+/** What plug-ins alone say; the word that they have for it is part of the name here. */
+export const POLICY: Reason = "policy_refused";
+
+export function refusedWith(word: string): string {
+  return `${POLICY}: ${word}`;
+}
+
+/** As the package knows it. */
+export function codeOf(reason: string): string {
+  return reason.startsWith(refusedWith("")) ? POLICY : reason;
+}
+
 export function familyOf(reason: string): ReasonFamily {
-  return ENTRIES.get(reason)?.family ?? "unknown";
+  return ENTRIES.get(codeOf(reason))?.family ?? "unknown";
 }
 
 /** One sentence on a bucket, a reason of the classifier, a recorded one or a gap between decisions. */
 export function meaningOf(reason: string): string {
-  return ENTRIES.get(reason)?.meaning ?? UNKNOWN_REASON;
+  return ENTRIES.get(codeOf(reason))?.meaning ?? UNKNOWN_REASON;
 }
 
 /** One sentence on what a request waited for. */
@@ -48,15 +60,15 @@ export function bucketMeaning(bucket: Bucket): string {
 /** Does the bucket rightly stand for a recorded reason? */
 export function agrees(bucket: Bucket, reason: string): boolean {
   const says: readonly string[] = BUCKET_TABLE[bucket].says;
-  return says.includes(reason);
+  return says.includes(codeOf(reason));
 }
 
-/** The reason of the whole pass whose number of requests counts those held back for `reason` as well. */
 /** Whether requests of this reason are held back; a reason that is not known holds. */
 export function holds(reason: string): boolean {
   return Object.hasOwn(REASONS, reason) ? REASONS[reason as Reason].holds : true;
 }
 
+/** The reason of the whole pass whose number of requests counts those held back for `reason` as well. */
 export function countedIn(reason: string): string | null {
   return Object.hasOwn(REASONS, reason) ? REASONS[reason as Reason].countedIn : null;
 }

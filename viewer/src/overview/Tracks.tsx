@@ -10,14 +10,27 @@ import type { TokenTrack } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { isCutShort } from "../data/status";
-import { count, duration, fixed, milliseconds, percent } from "../format";
+import { count, duration, fixed, milliseconds, percent, plural } from "../format";
 import type { ThemeName } from "../palette";
+import { engineName, engines, readEngines } from "../state/engines";
+import { showEngine } from "../state/loader";
 import { marks } from "../state/marks";
 import { focus } from "../state/moves";
 import { focusRequest, focusRow, matches, selection as selected, type View } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
-import { drawTracks, heightOf, LABEL, LANE, lanesTop, type TracksScene, timeAt } from "./tracksDraw";
+import {
+  drawTracks,
+  ENGINE,
+  enginesTop,
+  heightOf,
+  LABEL,
+  LANE,
+  lanesTop,
+  type TracksScene,
+  timeAt,
+} from "./tracksDraw";
+import { useEngines } from "./useEngines";
 import { clockText, requestWords } from "./words";
 
 /** What moves the picture; rows, whole or not. */
@@ -42,7 +55,10 @@ interface TracksProps {
 }
 
 const LANES = 8;
+/** Pixels of the stacked area; on a screen that is higher than a laptop's it takes a part of what is left. */
 const AREA = 170;
+const LAPTOP = 820;
+const MOST_AREA = 300;
 const AREA_NARROW = 120;
 /** Nobody waited. */
 const AREA_EMPTY = 44;
@@ -57,12 +73,16 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
   const [at, setAt] = useState(Number.NaN);
   const [drag, setDrag] = useState<{ begin: number; end: number } | null>(null);
   const { pressure, requests, stretches } = found;
-  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : AREA;
+  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : tall();
   const { view } = navigation;
   const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
   const order = useMemo(() => bySlowness(requests), [requests]);
   const lanes = useMemo(() => slowest(store, requests, order, { first, last }), [store, order, first, last]);
   const clock = clockOf(store);
+  const others = useEngines(
+    { begin: clock.at(view.first), end: clock.at(view.last) },
+    clock.timed && view.first <= 0 && view.last >= store.rows,
+  );
   const spanOf = (range: Range) => ({ begin: clock.at(range.first), end: clock.at(range.last + 1) });
   const chosen = drag ?? (selection ? spanOf(selection) : null);
   const keptRows = matches.value.rows;
@@ -70,7 +90,8 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
   const scene: TracksScene | null = pressure && {
     ...{ store, pressure, theme, width, area, lanes, at, chosen, kept, timed: clock.timed },
     takers: (takers ?? []).map((track) => ({ ...track, name: requestWords(store, track.request) })),
-    window: { begin: clock.at(view.first), end: clock.at(view.last) },
+    window: others.window,
+    ...{ engines: others.drawn, engineName: engineName.value },
     marks: marks.value,
     worst: stretches[0] ?? null,
     focused: focusRow.value < 0 ? Number.NaN : clock.at(focusRow.value),
@@ -117,6 +138,11 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
   };
   const onClick = (event: MouseEvent) => {
     const { x, y } = placed(event, event.currentTarget as HTMLElement);
+    const engine = others.drawn[Math.floor((y - enginesTop(scene)) / ENGINE)];
+    if (engine && y >= enginesTop(scene)) {
+      showEngine(engine);
+      return;
+    }
     const lane = lanes[Math.floor((y - lanesTop(scene)) / LANE)];
     if (y >= lanesTop(scene) && lane) {
       focus(Math.max(store.requests.firstRow[lane.life.request], 0), lane.life.request);
@@ -166,6 +192,21 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
             clear the selection
           </button>
         )}
+        {engines.value.length > others.drawn.length && (
+          <button type="button" onClick={() => void readEngines()}>
+            with {plural(engines.value.length, "other engine")}
+          </button>
+        )}
+        {others.drawn.map((engine) => (
+          <button
+            type="button"
+            key={engine.name}
+            title="The same screen of this engine; the one that is shown stands below it then"
+            onClick={() => showEngine(engine)}
+          >
+            {engine.name}
+          </button>
+        ))}
         {children}
         <span class="spring" />
         {lanes.length > 0 && (
@@ -180,6 +221,10 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
       </p>
     </div>
   );
+}
+
+function tall(): number {
+  return Math.min(AREA + Math.max(innerHeight - LAPTOP, 0), MOST_AREA);
 }
 
 /** Rows that follow each other, as ranges; at most so many that they can be told apart. */

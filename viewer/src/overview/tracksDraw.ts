@@ -36,6 +36,9 @@ export interface TracksScene {
   timed: boolean;
   /** Requests that got most tokens, with their names; none: their sum is enough. */
   takers: readonly (TokenTrack & { name: string })[];
+  /** Other engines of the run; and what this one is called then. */
+  engines: readonly { name: string; store: TraceStore; pressure: Pressure | null }[];
+  engineName: string;
   /** Where the filter lets rows through; null: everywhere. */
   kept: readonly Span[] | null;
   theme: ThemeName;
@@ -54,11 +57,19 @@ export interface TracksScene {
   tick(ts: number): string;
 }
 
-type Sizes = Pick<TracksScene, "area" | "takers" | "lanes">;
+type Sizes = Pick<TracksScene, "area" | "takers" | "engines" | "lanes">;
+
+type Sliced = Pick<TracksScene, "pressure" | "window">;
+
+/** Where the tracks of other engines lie, of which each takes as much. */
+export function enginesTop({ area, takers }: Pick<Sizes, "area" | "takers">): number {
+  return TOP + area + TRACK_GAP + 3 * (TRACK + TRACK_GAP) + (takers.length > 0 ? TALL - TRACK : 0);
+}
+export const ENGINE = 40 + TRACK_GAP;
 
 /** Where the axis lies, below the tracks. */
-function axisTop({ area, takers }: Omit<Sizes, "lanes">): number {
-  return TOP + area + TRACK_GAP + 3 * (TRACK + TRACK_GAP) + (takers.length > 0 ? TALL - TRACK : 0);
+function axisTop(scene: Sizes): number {
+  return enginesTop(scene) + scene.engines.length * ENGINE;
 }
 
 export function heightOf(scene: Sizes): number {
@@ -95,6 +106,9 @@ export function drawTracks(canvas: HTMLCanvasElement, scene: TracksScene): void 
   const tall = scene.takers.length > 0 ? TALL : TRACK;
   const high = track(ink, scene, top, tall, scene.timed ? "tokens / s" : "tokens / step", tokensPerSecond, shortCount);
   takers(ink, scene, top, tall, high);
+  scene.engines.forEach((each, at) => {
+    engine(ink, scene, each, enginesTop(scene) + at * ENGINE);
+  });
   axis(ink, scene, bottom);
   lanes(ink, scene, bottom + AXIS);
   shade(ink, scene, scene.chosen, 0.16, ink.surface.accent, height);
@@ -146,13 +160,13 @@ export function roundTop(value: number): number {
 }
 
 /** The slices that are in view, both included. */
-function slicesIn({ pressure: { from, width, slices }, window: { begin, end } }: TracksScene): [number, number] {
+function slicesIn({ pressure: { from, width, slices }, window: { begin, end } }: Sliced): [number, number] {
   const within = (at: number) => Math.min(Math.max(at, 0), slices - 1);
   return [within(Math.floor((begin - from) / width)), within(Math.ceil((end - from) / width) - 1)];
 }
 
 /** The largest in view. */
-function mostIn(scene: TracksScene, value: (at: number) => number): number {
+function mostIn(scene: Sliced, value: (at: number) => number): number {
   const [first, last] = slicesIn(scene);
   let most = 0;
   for (let at = first; at <= last; at++) if (value(at) > most) most = value(at);
@@ -204,10 +218,27 @@ function stack(ink: Ink, scene: TracksScene): void {
   }
   write(ink, "waiting,", 4, TOP + 8, ink.surface.text);
   write(ink, "by reason", 4, TOP + 22, ink.surface.quiet);
-  const shown = pressure.reasons.map(({ shown, held }) => {
+  write(ink, scene.engineName, 4, TOP + 38, ink.surface.text, true);
+  layers(ink, scene, heldLayers(ink, store, pressure), y);
+}
+
+function heldLayers(ink: Ink, store: TraceStore, { reasons }: Pressure) {
+  return reasons.map(({ shown, held }) => {
     return { values: held, fill: tone(store.shown[shown].family, ink.theme).fill };
   });
-  layers(ink, scene, shown, y);
+}
+
+/** Requests of another engine: those that run, and upon them those that wait, by reason. */
+function engine(ink: Ink, whole: TracksScene, { name, store, pressure }: TracksScene["engines"][number], top: number) {
+  const bottom = top + ENGINE - TRACK_GAP;
+  write(ink, fitText(name, LABEL - 8, ink.char), 4, top + 8, ink.surface.text, true);
+  rule(ink, LABEL, bottom, whole.width - LABEL - RIGHT, 1);
+  if (!pressure) return;
+  const scene = { ...whole, pressure };
+  const all = [{ values: pressure.running, fill: ink.surface.bar, alpha: 0.75 }, ...heldLayers(ink, store, pressure)];
+  const most = roundTop(mostIn(scene, (at) => all.reduce((sum, { values }) => sum + (values[at] || 0), 0)));
+  write(ink, `requests to ${most < 10 ? most : shortCount(most)}`, 4, top + 22, ink.surface.quiet);
+  layers(ink, scene, all, (value) => bottom - (value / most) * (bottom - top));
 }
 
 /** Answers what its full height means. */

@@ -6,7 +6,7 @@ import { MISSING } from "../data/model/columns";
 import type { Blame, Culprit, Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { isOfSeats, isOfTokens } from "../data/takers";
-import { familyOf } from "../data/wording";
+import { familyOf, refusedWith } from "../data/wording";
 import { count, moment, percent, plural } from "../format";
 
 /** `7:32`, or `14:03:07` where the trace has the wall's clock. */
@@ -27,6 +27,7 @@ export function reasonWords(store: TraceStore, name: string): string {
     return most > 0 && most !== MISSING ? `max_num_seqs (${count(most)} running)` : "max_num_seqs";
   }
   if (familyOf(name) === "memory") return `missing KV blocks (${shortId(name, 40)})`;
+  if (name.startsWith(refusedWith(""))) return `the policy (${shortId(name.slice(refusedWith("").length), 40)})`;
   if (name === "lora_slots") return "the slots for LoRA adapters";
   return shortId(name, 60);
 }

@@ -10,6 +10,7 @@ import { type Action, actionOf } from "../state/keyboard";
 import { announcement, failure, tab, trace } from "../state/store";
 import { StatisticsView } from "../statistics/StatisticsView";
 import { cut } from "../text";
+import { HiddenStep } from "../timeline/RangeBar";
 import { Timeline } from "../timeline/Timeline";
 import { hovering } from "./DropCard";
 import { FailureCard } from "./FailureCard";
@@ -97,7 +98,7 @@ function Run({ store, title }: { store: TraceStore; title: string }) {
         {tab.value !== "overview" && (
           <Guarded what="the strip of the whole run">
             <Minimap />
-            <Legend store={store} />
+            <Legend store={store}>{tab.value === "timeline" && <HiddenStep store={store} />}</Legend>
           </Guarded>
         )}
         <Notes store={store} />

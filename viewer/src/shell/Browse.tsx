@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { TraceListing } from "../data/model/sources";
+import type { TraceFiles, TraceListing } from "../data/model/sources";
 import { count, fixed } from "../format";
 import { open, type Target } from "../state/loader";
 import { listSweeps, listTraces, type SweepListing } from "../state/traceList";
@@ -71,7 +71,13 @@ export function Browse({ target }: { target: Target }) {
           There is no trace in the folders of this server. <code>tokenyard view FOLDER</code> names others.
         </p>
       )}
-      {shown.length > 0 && <Listings rows={shown.slice(0, MOST_ROWS)} target={target} />}
+      {shown.length > 0 && (
+        <Listings
+          rows={shown.slice(0, MOST_ROWS)}
+          target={target}
+          beside={(all.value ?? []).map(({ files }) => files)}
+        />
+      )}
       {shown.length > MOST_ROWS && <p class="quiet">and {count(shown.length - MOST_ROWS)} more: filter by name</p>}
     </section>
   );
@@ -120,7 +126,7 @@ function megabytes(value: number | null): string {
   return value === null ? "–" : fixed(value, value < 10 ? 1 : 0);
 }
 
-function Listings({ rows, target }: { rows: readonly Entry[]; target: Target }) {
+function Listings({ rows, target, beside }: { rows: readonly Entry[]; target: Target; beside: readonly TraceFiles[] }) {
   return (
     <div class="table-scroll">
       <table>
@@ -144,7 +150,7 @@ function Listings({ rows, target }: { rows: readonly Entry[]; target: Target }) 
         </thead>
         <tbody>
           {rows.map((row) => (
-            <ListingRow key={pathOf(row.traces[0])} row={row} target={target} />
+            <ListingRow key={pathOf(row.traces[0])} row={row} target={target} beside={beside} />
           ))}
         </tbody>
       </table>
@@ -156,13 +162,16 @@ function pathOf({ files }: TraceListing): string {
   return files.steps?.path ?? files.requests?.path ?? "";
 }
 
-function ListingRow({ row, target }: { row: Entry; target: Target }) {
+function ListingRow({ row, target, beside }: { row: Entry; target: Target; beside: readonly TraceFiles[] }) {
   const chosen = useSignal(0);
   const trace = row.traces[chosen.value] ?? row.traces[0];
   const { files } = trace;
   const path = pathOf(trace);
   const load = (requests: boolean, live = false) =>
-    open(requests ? files : { ...files, requests: null }, { requests, live, target, origin: { path, reqs: requests } });
+    open(requests ? files : { ...files, requests: null }, {
+      ...{ requests, live, target, beside },
+      origin: { path, reqs: requests },
+    });
   const name = middle(row.name, 70);
   return (
     <tr>

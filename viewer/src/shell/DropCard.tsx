@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { detect } from "../data";
 import type { TraceFiles } from "../data/model/sources";
+import { firstEngine, isOneRun } from "../state/engines";
 import { open, type Target } from "../state/loader";
 import { readMarks } from "../state/marks";
 import { announce, failure, tab, trace } from "../state/store";
@@ -24,6 +25,7 @@ export async function openDropped(files: readonly File[], target: Target): Promi
   if (rejected.length > 0) announce(`${rejected.length} of ${files.length} files are no traces`);
   if (traces.length === 1) await open(traces[0], { target });
   else if (traces.length > 1 && target === "other") await open(traces[0], { target });
+  else if (traces.length > 1 && isOneRun(traces)) await open(firstEngine(traces), { beside: traces });
   else if (traces.length > 1) {
     found.value = traces;
     trace.value = null;

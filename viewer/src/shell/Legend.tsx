@@ -1,6 +1,7 @@
 /** What the run was like, in one line: every reason with its share of the time, what cost most first. */
 
 import { useComputed, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { AxisSwitch } from "../charts/AxisSwitch";
 import { Swatch } from "../charts/Swatch";
 import { shares } from "../data";
@@ -15,9 +16,9 @@ import { revision, scope, selection } from "../state/store";
 import { middle } from "../text";
 
 /** More come when asked for. */
-const MOST = 3;
+const MOST = 2;
 
-export function Legend({ store }: { store: TraceStore }) {
+export function Legend({ store, children }: { store: TraceStore; children?: ComponentChildren }) {
   const totals = useComputed(() => {
     revision.value;
     const range = scope.value;
@@ -59,9 +60,7 @@ export function Legend({ store }: { store: TraceStore }) {
       <li class="legend-end" data-picture="none">
         <Selected store={store} />
         <AxisSwitch />
-        <span class="quiet" title="The line in the strip above: share of KV blocks in use">
-          <span aria-hidden="true">╱╲</span> KV in use
-        </span>
+        {children}
       </li>
     </ul>
   );

@@ -14,6 +14,7 @@ import { closeTrace } from "../state/loader";
 import { focus, showTab } from "../state/moves";
 import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
 import { readable, showReadable } from "../timeline/frame";
+import { RangeBar } from "../timeline/RangeBar";
 import { HelpButton } from "./Help";
 
 interface Props {
@@ -28,6 +29,7 @@ export function Toolbar({ store, filterField, goToField }: Props) {
       <Tabs />
       <FilterBox field={filterField} />
       <GoTo store={store} field={goToField} />
+      {tab.value === "timeline" && <RangeBar store={store} />}
       <span class="spring" />
       <button type="button" title="Back to the list of traces; this one stays at hand" onClick={closeTrace}>
         Load another

@@ -11,8 +11,8 @@ import { FAMILIES, type ThemeName } from "../palette";
 import type { Mark } from "../state/marks";
 
 /** The picture, and the ruler below it. */
-export const RULER = 15;
-export const MINIMAP_HEIGHT = 40 + RULER;
+export const RULER = 14;
+export const MINIMAP_HEIGHT = 31 + RULER;
 /** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
 const MARKS = 4;
 const TROUBLE = 5;

@@ -2,8 +2,10 @@
 
 import { batch, signal } from "@preact/signals";
 import { EMBEDDED_ID, failure as failureOf, load, served } from "../data";
+import { filesOf } from "../data/loading";
 import type { Loading, TraceFiles } from "../data/model/sources";
 import type { TraceStore } from "../data/model/trace";
+import { type Engine, engineName, engines, findEngines } from "./engines";
 import { EMPTY, type HashState } from "./hash";
 import { startLive, stopLive } from "./live";
 import { fileMarks, readMarks } from "./marks";
@@ -19,6 +21,7 @@ import {
   other,
   revision,
   selection,
+  tab,
   trace,
   view,
 } from "./store";
@@ -75,6 +78,8 @@ export interface OpenOptions {
   live?: boolean;
   /** Of a trace that is followed: do not keep its end in view. */
   paused?: boolean;
+  /** Traces that lie beside it: its other engines are among them. */
+  beside?: readonly TraceFiles[];
 }
 
 /** Read a trace and show it; never rejects: what goes wrong is in `failure`. */
@@ -82,6 +87,7 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
   const target = options.target ?? "trace";
   if (target === "trace") {
     fileMarks.value = [];
+    engines.value = [];
     if (files.markers) void readMarks(files.markers);
   }
   running[target]?.cancel();
@@ -124,6 +130,7 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
   try {
     const store = await job.done;
     show(store);
+    if (target === "trace" && options.beside && running[target] === job) void findEngines(files, options.beside);
     if (options.live && options.origin && running[target] === job) {
       startLive(store, livePaths(files, options), !options.paused);
     }
@@ -180,6 +187,7 @@ export function closeTrace(): void {
   batch(() => {
     if (store) closed.value = { store, origin: origins.trace, state };
     origins.trace = null;
+    engines.value = [];
     trace.value = null;
     filterText.value = "";
     selection.value = null;
@@ -233,6 +241,22 @@ export function swapTraces(as?: HashState): void {
   });
 }
 
+/** Another engine of the run becomes the trace on the page, and the one that was stands beside it. */
+export function showEngine(engine: Engine): void {
+  const [shown, { store }] = [trace.peek(), engine];
+  const files = shown && filesOf(shown);
+  if (!shown || !store || !files) return;
+  stopLive();
+  const [name, path] = [engineName.peek(), engine.files.steps?.path];
+  batch(() => {
+    engines.value = engines.peek().map((each) => (each.name === engine.name ? { name, files, store: shown } : each));
+    engineName.value = engine.name;
+    selection.value = null;
+    present(store, origins.trace && path ? { path, reqs: false } : null, { ...EMPTY, tab: tab.peek() });
+    opened.set(keyOf(store, origins.trace), { files: engine.files, options: { origin: origins.trace } });
+  });
+}
+
 export function closeOther(): void {
   running.other?.cancel();
   origins.other = null;
@@ -241,13 +265,12 @@ export function closeOther(): void {
 
 /** Open a path of the server's machine: one that it lists, else the very file. */
 export async function openPath(path: string, options: OpenOptions = {}): Promise<void> {
-  const listed = await listTraces().then(
-    (found) => found.find(({ files }) => files.steps?.path === path || files.requests?.path === path),
-    () => undefined,
-  );
+  const all = await listTraces().catch(() => []);
+  const listed = all.find(({ files }) => files.steps?.path === path || files.requests?.path === path);
+  const beside = all.map(({ files }) => files);
   const requests = options.requests ?? true;
   const files = listed?.files ?? unlisted(path);
-  await open(files, { ...options, requests, origin: { path: files.steps?.path ?? path, reqs: requests } });
+  await open(files, { beside, ...options, requests, origin: { path: files.steps?.path ?? path, reqs: requests } });
 }
 
 /** The server has the file of the trace that is shown, and can say what it grows by. */

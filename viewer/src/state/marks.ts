@@ -34,6 +34,11 @@ export const marks = computed<Mark[]>(() => {
   return [...marksOf(extra.value["marks"] ?? "", origin), ...placed];
 });
 
+/** The same at the places of an axis. */
+export function placed(all: readonly Mark[], place: (ts: number) => number): Mark[] {
+  return all.map((mark) => ({ ...mark, ts: place(mark.ts), end: place(mark.end) }));
+}
+
 /** Seconds or milliseconds since 1970 stay; smaller ones count from the beginning of the run. */
 function onClock(value: number, origin: number): number {
   const seconds = value > 1e11 ? value / 1e3 : value;

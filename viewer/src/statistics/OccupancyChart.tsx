@@ -12,6 +12,7 @@ import { largest } from "../data/spread";
 import { count, percent, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
+import { marks, placed } from "../state/marks";
 import { type Occupancy, occupancy, type Pool, stacked } from "./occupancy";
 import "./statistics.css";
 
@@ -48,6 +49,11 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
     [store, pool, found?.total, theme, byTime],
   );
   const rowOf = (place: number) => (byTime ? rowAtTime(store, originOf(store) + place) : Math.round(place));
+  const all = marks.value;
+  const moments = useMemo(
+    () => placed(all, (ts) => (byTime ? ts - originOf(store) : rowAtTime(store, ts))),
+    [all, store, byTime],
+  );
   if (!found || !data || !spec) return null;
   const step = (row: number) => count(store.steps.number[row]);
   const describe = (index: number) => `step ${step(found.rows[index])}: ${words(found, pool, index)}`;
@@ -61,6 +67,7 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
       <Plot
         spec={spec}
         data={data}
+        marks={moments}
         sync={`occupancy-${store.key}`}
         describe={describe}
         onCursor={setAt}
@@ -103,7 +110,7 @@ function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName, b
     fractions: byTime,
     yText: shortCount,
     yTop: total,
-    color: { text: surface.quiet, rule: surface.rule },
+    theme,
   };
 }
 

@@ -12,6 +12,7 @@ import type { TraceStore } from "../data/model/trace";
 import { count, duration, fixed, milliseconds, percent, plural, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { bounds } from "../state/bounds";
+import { marks, placed } from "../state/marks";
 import { GoodputForm } from "./GoodputForm";
 import { logBins, placeOn } from "./logBins";
 import { useComputed } from "./useStatistics";
@@ -50,9 +51,9 @@ export function OverTimeSection(props: OverTimeProps) {
     goodShare(found),
     lines("Output tokens per second", "", [found.tokensPerSecond], ["tokens/s"], count),
     lines("Prefix-cache hits", "share of the prompt tokens", [found.hitRate], ["hit rate"], percent),
-    lines("TTFT", "time to first token", [found.ttft.p50, found.ttft.p95], ["p50", "p95"], milliseconds),
-    lines("TPOT", "time per output token", [found.tpot.p50, found.tpot.p95], ["p50", "p95"], milliseconds),
-    lines("E2E", "arrival to end", [found.e2e.p50, found.e2e.p95], ["p50", "p95"], milliseconds),
+    lines("TTFT", "time to first token", [found.ttft.p50, found.ttft.p99], ["p50", "p99"], milliseconds),
+    lines("TPOT", "time per output token", [found.tpot.p50, found.tpot.p99], ["p50", "p99"], milliseconds),
+    lines("E2E", "arrival to end", [found.e2e.p50, found.e2e.p99], ["p50", "p99"], milliseconds),
   ].filter((chart) => chart.series.some((values) => values.some((value) => !Number.isNaN(value))));
   return (
     <section aria-labelledby="over-time-title">
@@ -120,6 +121,8 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
   ) as uPlot.AlignedData;
   const spec = useMemo(() => plotOf(chart, theme), [chart.title, chart.names.length, theme]);
   const start = originOf(store);
+  const all = marks.value;
+  const moments = useMemo(() => placed(all, (ts) => ts - start), [all, start]);
   const row = (seconds: number) => Math.min(Math.max(rowAtTime(store, start + seconds), range.first), range.last);
   const say = (index: number) => {
     const values = chart.series.map((one, which) => {
@@ -146,6 +149,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
       <Plot
         spec={spec}
         data={data}
+        marks={moments}
         sync={`over-time-${store.key}`}
         describe={say}
         onCursor={setCursor}
@@ -171,7 +175,7 @@ function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
       seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : (perSecond ? rate : shortCount)(y),
     yTop: seconds || perSecond ? 1e-6 : 1,
     fractions: true,
-    color: { text: surface.quiet, rule: surface.rule },
+    theme,
   };
 }
 
@@ -256,7 +260,7 @@ function Latency({ title, meaning, values, spread, theme, onClick }: LatencyProp
           },
         ]}
         fill={PHASES.decode[theme].fill}
-        mean={spread && { at: placeOn(bins, spread.p95), text: `p95 ${milliseconds(spread.p95)}` }}
+        mean={spread && { at: placeOn(bins, spread.p99), text: `p99 ${milliseconds(spread.p99)}` }}
       />
     </div>
   );

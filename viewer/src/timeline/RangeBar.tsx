@@ -1,18 +1,19 @@
 /** Start, End, Window, Apply: which steps are shown, in numbers. */
 
 import { computed, useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { fit, showRange, zoom } from "../state/moves";
-import { announce, focusRow, matches, revision, selection, setExtra, view } from "../state/store";
+import { announce, focusRow, matches, revision, setExtra, view } from "../state/store";
 import * as frame from "./frame";
 import { DEFAULT_WINDOW } from "./geometry";
 
 /** A step is looked at that the filter keeps out of the rows. */
 const isHidden = computed(() => focusRow.value >= 0 && matches.value.rows !== null && frame.focusPlace.value < 0);
 
-function HiddenStep({ store }: { store: TraceStore }) {
+export function HiddenStep({ store }: { store: TraceStore }) {
   return (
     <span class="hidden-step" role="status">
       {isHidden.value && `step ${count(store.steps.number[focusRow.value])} does not pass the filter`}
@@ -25,6 +26,7 @@ export function RangeBar({ store }: { store: TraceStore }) {
   const { first, last } = view.value;
   const from = store.steps.number[Math.max(Math.floor(first), 0)];
   const to = store.steps.number[Math.min(Math.max(Math.ceil(last) - 1, 0), store.rows - 1)];
+  const fold = useRef<HTMLDetailsElement>(null);
   const typed = useSignal<{ start?: string; end?: string; window?: string }>({});
   const field = (name: "start" | "end" | "window", value: number) => typed.value[name] ?? String(value);
   const type = (name: string) => (event: Event) => {
@@ -43,26 +45,34 @@ export function RangeBar({ store }: { store: TraceStore }) {
       showRange(rowOfStep(store, start), rowOfStep(store, end) + 1);
     }
     typed.value = {};
+    if (fold.current) fold.current.open = false;
   };
   return (
     <form class="range-bar" aria-label="Steps shown" onSubmit={apply}>
-      <label title="Number of the first step in view">
-        Start <input type="number" class="number" value={field("start", from)} onInput={type("start")} />
-      </label>
-      <label title="Number of the last step in view">
-        End <input type="number" class="number" value={field("end", to)} onInput={type("end")} />
-      </label>
-      <label title="Most slices of time in the picture: of more steps in view, neighbours are merged">
-        Window
-        <input
-          type="number"
-          class="number narrow"
-          min="1"
-          value={field("window", frame.windowRows.value)}
-          onInput={type("window")}
-        />
-      </label>
-      <button type="submit">Apply</button>
+      <details ref={fold}>
+        <summary title="Which steps are in view: choose them by number">
+          {count(from)}–{count(to)}
+        </summary>
+        <div class="range-fields">
+          <label title="Number of the first step in view">
+            Start <input type="number" class="number" value={field("start", from)} onInput={type("start")} />
+          </label>
+          <label title="Number of the last step in view">
+            End <input type="number" class="number" value={field("end", to)} onInput={type("end")} />
+          </label>
+          <label title="Most slices of time in the picture: of more steps in view, neighbours are merged">
+            Window
+            <input
+              type="number"
+              class="number"
+              min="1"
+              value={field("window", frame.windowRows.value)}
+              onInput={type("window")}
+            />
+          </label>
+          <button type="submit">Apply</button>
+        </div>
+      </details>
       <span class="zooms">
         <button type="button" class="icon" aria-label="Zoom in" title="Zoom in (W)" onClick={() => zoom(0.5)}>
           +
@@ -77,12 +87,6 @@ export function RangeBar({ store }: { store: TraceStore }) {
           Rows
         </button>
       </span>
-      <HiddenStep store={store} />
-      {!selection.value && !isHidden.value && (
-        <span class="quiet advice" title="Or with the keys: Shift and an arrow">
-          drag to select steps
-        </span>
-      )}
     </form>
   );
 }

@@ -18,7 +18,6 @@ import { type Column, FULL_HEIGHT, TEXT_HEIGHT, yOf } from "./geometry";
 import { startPainting } from "./paint";
 import { Painter } from "./painter";
 import { usePointer } from "./pointer";
-import { RangeBar } from "./RangeBar";
 import { Scrollbar } from "./Scrollbar";
 import "./timeline.css";
 
@@ -44,7 +43,6 @@ function Rows({ store }: { store: TraceStore }) {
   useFilterJumps();
   return (
     <div class="timeline">
-      <RangeBar store={store} />
       <div class="grid-frame">
         {!frame.readable.value && <TracksInView store={store} />}
         <div

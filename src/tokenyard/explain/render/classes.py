@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Column
+from rich.table import Column, Table
+from rich.text import Text
 
-from tokenyard.explain.render.parts import goodput_of, print_section, table_of
-from tokenyard.explain.render.units import duration, milliseconds
-from tokenyard.explain.report.classes import Classes
+from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
+from tokenyard.explain.render.units import milliseconds, percent
+from tokenyard.explain.report.classes import Classes, ClassFigures
+from tokenyard.redaction import plain
 
-_FIGURES = ("requests", "TTFT p50", "p95", "p99", "TPOT p95", "E2E p95")
+_FIGURES = ("requests", "TTFT p50", "p95", "TPOT p95", "E2E p95")
+_NAME = 12
+"""Columns at least for the name of a class."""
+_NARROW = ("requests", "TTFT p95", "TPOT p95", "E2E p95")
 
 
 def print_classes(classes: Classes, console: Console) -> None:
     """A line per class, and what came of its bounds."""
-    table = table_of(
-        Column("", overflow="fold"),
-        *(Column(name, justify="right", no_wrap=True) for name in _FIGURES),
-        Column("waited most for", overflow="fold"),
-    )
-    for each in classes.classes:
-        times = (each.ttft_ms.p50, each.ttft_ms.p95, each.ttft_ms.p99, each.tpot_ms.p95, each.e2e_ms.p95)
-        table.add_row(
-            escape(each.name),
-            f"{each.requests:,}",
-            *("-" if value is None else milliseconds(value) for value in times),
-            "-" if each.waited_for is None else f"{escape(each.waited_for)} ({duration(each.waited_s)} waited in all)",
-        )
-    print_section(console, f"By {escape(classes.by)}", table)
+    print_section(console, f"By {classes.by}", fitting(console, _table, classes.classes))
     for each in classes.classes:
         if each.goodput is not None:
-            print_section(console, f"Service levels: {escape(each.name)}", *goodput_of(each.goodput))
+            print_section(console, f"Service levels: {plain(each.name)}", *goodput_of(each.goodput))
+
+
+def _table(classes: Iterable[ClassFigures], *, narrow: bool) -> Table:
+    table = table_of(
+        Column("", overflow="fold", min_width=_NAME if narrow else None),
+        *(Column(name, justify="right", no_wrap=True) for name in (_NARROW if narrow else _FIGURES)),
+        *([] if narrow else [Column("waited", justify="right", no_wrap=True)]),
+        *([] if narrow else [Column("mostly for", overflow="fold")]),
+    )
+    for each in classes:
+        times = (each.ttft_ms.p50, each.ttft_ms.p95, each.tpot_ms.p95, each.e2e_ms.p95)[narrow:]
+        row = [plain(each.name), f"{each.requests:,}", *map(milliseconds, times)]
+        if not narrow:
+            row += [percent(_share_waited(each)), plain(each.waited_for or "-")]
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _share_waited(each: ClassFigures) -> float | None:
+    """Share of its requests' time, of those that ended."""
+    total = (each.e2e_ms.mean or 0.0) / 1e3 * each.finished
+    return min(each.waited_s / total, 1.0) if total else None

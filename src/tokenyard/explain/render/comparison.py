@@ -160,13 +160,17 @@ def _is_told(state: StateDifference, parting: FirstDifference) -> bool:
 # Two traces side by side in a terminal. Nothing that comes from a trace is read as markup.
 
 _SHARES = ("prefix_hit_rate", "token_budget_use", "peak_kv_use", "kv_free")
+_CLIENTS = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
+"""Figures of the verdict."""
 _JOBS_SHOWN = 15
 _ID_WIDTH = 32
 _NARROW_NAME = 24
 
 
 def print_comparison(comparison: TraceComparison, console: Console) -> None:
-    """Print what the two are, where they part, what differs, and both beside each other."""
+    """Print the verdict, what the two are, where they part, what differs, and both beside each other."""
+    console.print(Text(_verdict(comparison), "bold"))
+    console.print()
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
         if header.partial is not None:
@@ -193,6 +197,17 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
         )
     if comparison.jobs:
         print_section(console, "Jobs that differ most", _jobs(comparison.jobs))
+
+
+def _verdict(comparison: TraceComparison) -> str:
+    """What B changes for clients, and from which step on they decide differently."""
+    changes = {each.name: _change(each) for each in comparison.figures}
+    said = [f"{label} {changes[name]}" for name, label in _CLIENTS.items() if changes.get(name)]
+    parting = comparison.parting
+    step = None if parting is None else parting.a or parting.b
+    where = "from the beginning on" if step is None else f"from step {step.step:,} on"
+    decide = "they decide alike in every step" if parting is None else f"they decide differently {where}"
+    return f"B against A: {', '.join(said)}; {decide}." if said else f"{decide[:1].upper()}{decide[1:]}."
 
 
 def _header(name: str, header: Header, width: int) -> Text:

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.advice.rules import Advice, Trial
-from tokenyard.explain.render.units import count, duration, milliseconds, percent
+from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import ClientFigures, RankShare, ReplicaFigures, Report
 from tokenyard.explain.report.slo import Goodput, Objective
@@ -134,6 +134,7 @@ def _limits(deployment: DeploymentHeader) -> str:
 # The heart of the printed report: what held requests back, and what to change.
 
 _REASONS_EXPLAINED = 5
+_WORDS_SHOWN = 8
 
 
 def reasons_of(report: Report) -> Iterable[Table | Text]:
@@ -154,6 +155,8 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
     )
     for name, reason in report.recorded_reasons.items():
         table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))
+        for word, seconds in list((reason.words or {}).items())[:_WORDS_SHOWN]:
+            table.add_row(Text(f"  {shorten(plain(word), 40)}", "bright_black"), "", "", duration(seconds))
     yield table
     yield Text()
     words = table_of(Column(no_wrap=True), Column(), header=False)

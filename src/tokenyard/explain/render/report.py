@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.parts import (
     advice_of,
     clients_of,
@@ -25,6 +27,7 @@ from tokenyard.explain.render.parts import (
     table_of,
 )
 from tokenyard.explain.render.units import count, duration, gigabytes, milliseconds, percent, short_count, shorten
+from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
 from tokenyard.vocabulary import BUCKETS, Bucket
@@ -49,44 +52,64 @@ _ALL_STATISTICS = 74
 """Columns from which there is room for all statistics of a latency."""
 
 
-def print_report(report: Report, console: Console, *, buckets: bool = False) -> None:
-    """Print ``report``: header, deployment, reasons, latencies, figures, advice, and what could not be read.
+def print_report(
+    report: Report, console: Console, *, buckets: bool = False, header: bool = False, classes: Classes | None = None
+) -> None:
+    """Print ``report``: what was found, then which run it was, of which deployment; ``header`` puts these first.
 
-    The classifier's ``buckets`` come last if they are asked for, and in the place of the reasons where a step that held
-    a request back has none recorded.
+    The classifier's ``buckets`` come if they are asked for, and in the place of the reasons where a step that held a
+    request back has none recorded. ``classes`` are the run, class by class.
     """
-    console.print(_header(report.header, console.width))
-    if report.header.source:
-        source = shorten(plain(report.header.source), max(console.width - 4, 16))
-        console.print(Text(f"src {source}", "bright_black", no_wrap=True))
-    if report.header.partial is not None:
-        console.print(Text(str(report.header.partial), "yellow"))
-    console.print()
-    console.print(Text(plain(report.verdict.sentence), "bold"))
-    deployment = deployment_table(report.header)
-    if deployment is not None:
-        print_section(console, "Deployment", deployment)
-    print_section(console, "What held requests back", *reasons_of(report))
-    if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
-        print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
+    if header:
+        print_run(report.header, console)
+        console.print()
+    print_findings(report, console, buckets=buckets, classes=classes)
+    if not header:
+        console.print()
+        print_run(report.header, console)
+
+
+def print_findings(report: Report, console: Console, *, buckets: bool = False, classes: Classes | None = None) -> None:
+    """The verdict, latencies, bounds, reasons, figures, advice, and what could not be read."""
+    of_classes = None if classes is None else classes.goodput()
+    judged = report if of_classes is None else msgspec.structs.replace(report, goodput=of_classes)
+    console.print(Text(plain(judged.verdict.sentence), "bold"))
     print_section(
         console,
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
         _latency(report, console.width),
     )
-    _print_service(report, console)
-    print_section(console, "Figures", _figures(report))
+    if report.goodput is not None:
+        print_section(console, "Service levels", *goodput_of(report.goodput))
+    if classes is not None:
+        print_classes(classes, console)
+    print_section(console, "What held requests back", *reasons_of(report))
+    if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
+        print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
     if report.advice or report.tried:
         print_section(console, "What to change", *advice_of(report))
+    print_section(console, "Figures", _figures(report))
+    _print_service(report, console)
     notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
     if notes:
         print_section(console, "Note", *notes)
 
 
+def print_run(header: Header, console: Console) -> None:
+    """Which run it was, and its deployment with what was assumed: to be read once."""
+    console.print(_header(header, console.width))
+    if header.source:
+        source = shorten(plain(header.source), max(console.width - 4, 16))
+        console.print(Text(f"src {source}", "bright_black", no_wrap=True))
+    if header.partial is not None:
+        console.print(Text(str(header.partial), "yellow"))
+    deployment = deployment_table(header)
+    if deployment is not None:
+        print_section(console, "Deployment", deployment)
+
+
 def _print_service(report: Report, console: Console) -> None:
-    """What lies around the engine: bounds, clients, replicas, engines beside each other."""
-    if report.goodput is not None:
-        print_section(console, "Service levels", *goodput_of(report.goodput))
+    """What lies around the engine: clients, replicas, engines beside each other."""
     if report.clients is not None:
         print_section(console, "Clients", *clients_of(report.clients))
     if report.replicas is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.render.parts import print_section, table_of
+from tokenyard.explain.render.parts import fitting, print_section, table_of
 from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.stuck import Standstills, StuckPlace
@@ -19,19 +20,23 @@ from tokenyard.vocabulary import PLACES, Place, meaning_of, reason_meaning
 
 _SPANS_SHOWN = 30
 _REASONS_EXPLAINED = 6
+_ALL = 0.99
+"""Share of the waiting time that is said as all of it."""
 _ID_WIDTH = 28
+_WITH_JOBS = 80
+"""Columns from which the longest waits name their jobs."""
 
 
 def print_why(why: Why, console: Console) -> None:
     """Print the timeline of a request, what it waited for in all, and the same step by step."""
+    console.print(Text(_verdict(why), "bold"))
+    console.print()
     console.print(_title(why), soft_wrap=True)  # an id in one piece can be copied
     for line in _facts(why):
         console.print(Text(line))
     _print_partial(why.partial, console)
     print_section(console, "Where its time went", _phases(why))
     if not why.waited_us:
-        console.print()
-        console.print(Text("It never waited.", "bold"))
         return
     print_section(
         console, f"What it waited for: {_time(why.waited_us)}", _reasons(why.reasons), Text(), _meanings(why.reasons)
@@ -95,30 +100,40 @@ def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None)
     print_section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
     if waiting.ranks:
         print_section(console, "Engines", _engines(waiting.ranks))
-    with_rank = bool(waiting.ranks)
+    print_section(
+        console,
+        "Who waited longest",
+        fitting(console, partial(_longest, with_job=console.width >= _WITH_JOBS), waiting),
+    )
+    _whole_ids(console, [each.request_id for each in waiting.longest])
+
+
+def _longest(waiting: Waiting, *, with_job: bool, narrow: bool) -> Table:
+    """A line for each request; a narrow terminal has no room for preemptions and places."""
+    with_rank, with_job = bool(waiting.ranks), with_job and any(each.job_id for each in waiting.longest)
+    more = not narrow
     table = table_of(
-        Column("request", no_wrap=True),
-        Column("job", no_wrap=True),
+        Column("request", no_wrap=not narrow, overflow="fold"),
+        *([Column("job", no_wrap=not narrow, overflow="fold")] * with_job),
         *([Column("rank", justify="right")] * with_rank),
         Column("waited", justify="right", no_wrap=True),
-        Column("preempted", justify="right"),
+        *([Column("preempted", justify="right")] * more),
         Column("mostly for", no_wrap=True),
-        Column(""),
+        *([Column("")] * more),
         Column("", justify="right", no_wrap=True),
     )
     for each in waiting.longest:
         table.add_row(
             _id(each.request_id),
-            _id(each.job_id or ""),
+            *([_id(each.job_id or "")] * with_job),
             *([str(each.rank)] * with_rank),
             _time(each.waited_us),
-            count(each.num_preemptions),
+            *([count(each.num_preemptions)] * more),
             Text(plain(each.reason)),
-            PLACES[each.place].word,
+            *([PLACES[each.place].word] * more),
             percent(each.share),
         )
-    print_section(console, "Who waited longest", table)
-    _whole_ids(console, [each.request_id for each in waiting.longest])
+    return table
 
 
 def _print_partial(partial: Partial | None, console: Console) -> None:
@@ -169,6 +184,20 @@ def _time(us: int) -> str:
     if us < 10_000_000:
         return f"{us / 1e3:,.3f} ms" if us < 1_000_000 else f"{us / 1e6:.6f} s"
     return duration(us / 1e6)
+
+
+def _verdict(why: Why) -> str:
+    """How long it waited, and mostly for what."""
+    if not why.waited_us:
+        return "It never waited."
+    total = max(why.until_us - (why.arrived_us or 0), 1)
+    most = why.reasons[0]
+    meaning = meaning_of(most.reason, most.place).rstrip(".")
+    share = "" if most.share > _ALL else f" {percent(most.share)} of that"
+    return (
+        f"It waited {percent(why.waited_us / total)} of its time,{share} for {plain(most.reason)}: "
+        f"{meaning[:1].lower()}{meaning[1:]}."
+    )
 
 
 def _title(why: Why) -> Text:

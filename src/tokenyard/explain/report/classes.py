@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
-from tokenyard.explain.render.table import Column, RowTable, table_from
+from tokenyard.explain.render.table import Column, RowTable, column_of, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
-from tokenyard.explain.report.slo import SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
+from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
 
 _LATENCIES = ("queue", "ttft", "tpot", "e2e")
 MOST_VALUES = 16
@@ -23,7 +24,11 @@ _MOST_CLASSES = 1000
 BOUNDS = (0, 256, 1024, 4096, 16384, 65536, 262144)
 """Where ranges of numbers begin."""
 _NONE = "(none)"
+USER = "user"
+"""The class that jobs' ids say, where no column does."""
 
+Moments = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 ClassSLOs = Mapping[str, Sequence[SLO]]
 """Class -> its bounds; those of the empty name hold for every class that has none of its own."""
 
@@ -120,6 +125,30 @@ class Classes(Answer, msgspec.Struct, frozen=True, kw_only=True):
         return table_from("classes", rows)
 
 
+def latency_columns(
+    arrival: Moments,
+    scheduled: Moments,
+    token: Moments,
+    finished: Moments,
+    *,
+    output: Counts,
+    reasons: Sequence[str | None],
+) -> dict[str, Column]:
+    """``queue_ms``, ``ttft_ms``, ``tpot_ms`` and ``e2e_ms`` of requests; all of shape ``[n]``.
+
+    Moments are in seconds, NaN where it did not come so far; ``output`` are tokens, ``reasons`` of the end. Requests
+    that were cut short have the first two only.
+    """
+    whole = np.array([reason not in CUT_SHORT for reason in reasons], np.bool_)
+    per_token = np.where(whole & (output > 1), (finished - token) / np.maximum(output - 1, 1), nan)
+    return {
+        "queue_ms": (scheduled - arrival) * 1e3,
+        "ttft_ms": (token - arrival) * 1e3,
+        "tpot_ms": per_token * 1e3,
+        "e2e_ms": np.where(whole, finished - arrival, nan) * 1e3,
+    }
+
+
 def slos_by_class(given: Iterable[Iterable[str]]) -> dict[str, tuple[SLO, ...]]:
     """Bounds of ``--slo`` by class: ``interactive:ttft_p95=1s`` is of one, ``tpot:40`` of all (the empty name).
 
@@ -145,12 +174,12 @@ def classes_of(
 ) -> Classes:
     """The rows of a replay, class by class.
 
-    ``by`` is a column of ``requests``; of numbers with many different values, ranges are the classes. ``slos``: bounds
-    by class. ``seconds``: of the run, for goodput per second. Raises ConfigError for a column, or a bound's class, that
-    there is not.
+    ``by`` is a column of ``requests``, or ``user``, which begins a job's id where there is no such column; of numbers
+    with many different values, ranges are the classes. ``slos``: bounds by class. ``seconds``: of the run, for goodput
+    per second. Raises ConfigError for a column, or a bound's class, that there is not.
     """
     slos = slos or {}
-    labels = class_labels(requests[by], by)
+    labels = class_labels(_column(requests, by), by)
     names, counts = np.unique(labels, return_counts=True)
     require_classes(slos, names.tolist(), by)
     if len(names) > _MOST_CLASSES:
@@ -168,6 +197,14 @@ def classes_of(
             _figures(name, requests, labels == name, lost[name], bounds_of(name, slos), seconds) for name, _ in order
         ],
     )
+
+
+def _column(requests: RowTable, by: str) -> Column:
+    if by == USER and by not in requests:
+        return column_of([user_name(each) or None for each in requests["job_id"].tolist()])
+    if by not in requests:
+        raise ConfigError("by", by, f"requests have no such column: {', '.join(requests.columns)}")
+    return requests[by]
 
 
 def require_classes(slos: ClassSLOs, names: Sequence[str], by: str) -> None:

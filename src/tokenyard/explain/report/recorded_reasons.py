@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason
+from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason, held_by_word
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
+from tokenyard.vocabulary import Reason
+
+_MOST_WORDS = 32
+"""Different words of plug-ins that are told apart."""
 
 
 def free_share(facts: StepFacts) -> float | None:
@@ -44,6 +48,8 @@ class RecordedReason(msgspec.Struct, frozen=True):
     """For ``kv_*`` reasons."""
     kv_free: float | None = None
     """Mean share of the pool that was free before these steps."""
+    words: dict[str, float] | None = None
+    """For ``policy_refused``: the policy's own words, and of the ``seconds`` those that each stands for, most first."""
 
 
 class _KVSums:
@@ -88,12 +94,13 @@ class _KVSums:
 class _ReasonSums:
     """What one reason cost so far."""
 
-    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps")
+    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps", "words")
 
     def __init__(self) -> None:
         self.steps = self.requests = self.micros = self.free_steps = 0
         self.free = 0.0
         self.kv: _KVSums | None = None
+        self.words: dict[str, int] = {}
 
     def add(self, requests: int, micros: int, times: int, free: Sequence[float]) -> None:
         self.steps += times
@@ -102,6 +109,11 @@ class _ReasonSums:
         self.free_steps += len(free)
         for each in free:
             self.free += each
+
+    def add_words(self, words: Mapping[str, int], micros: int) -> None:
+        for word, requests in words.items():
+            if word in self.words or len(self.words) < _MOST_WORDS:
+                self.words[word] = self.words.get(word, 0) + micros * requests
 
     def join(self, other: _ReasonSums) -> None:
         self.steps += other.steps
@@ -112,11 +124,14 @@ class _ReasonSums:
         if other.kv is not None:
             self.kv = self.kv or _KVSums()
             self.kv.join(other.kv)
+        for word, micros in other.words.items():
+            self.words[word] = self.words.get(word, 0) + micros
 
     def result(self) -> RecordedReason:
         kv = None if self.kv is None else self.kv.means()
         free = self.free / self.free_steps if self.free_steps else None
-        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free)
+        words = {word: micros / 1e6 for word, micros in sorted(self.words.items(), key=lambda item: -item[1])}
+        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free, words or None)
 
 
 class RecordedReasonCounter:
@@ -143,6 +158,8 @@ class RecordedReasonCounter:
         reason, held = outcome.reason, outcome.num_requests
         for name, count in held_by_reason(outcome).items():
             self._sums_of(name).add(count, micros, times, shares)
+            if name == Reason.POLICY_REFUSED:
+                self._sums_of(name).add_words(held_by_word(outcome), micros)
         if reason is not None and held and outcome.kv is not None:
             sums = self._sums_of(reason)
             sums.kv = sums.kv or _KVSums()

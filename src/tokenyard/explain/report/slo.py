@@ -185,7 +185,7 @@ def _within(columns: Columns, figure: str, bound_ms: float) -> npt.NDArray[np.bo
 # ---------------------------------------------------------------------------------------------------------------------
 # How long requests took, from the records of their ends.
 
-_CUT_SHORT = frozenset(("abort", "error"))
+CUT_SHORT = frozenset(("abort", "error"))
 """Finish reasons of requests that did not get what they asked for; they have no end-to-end time."""
 _COLUMNS = ("queue", "ttft", "tpot", "e2e")
 
@@ -214,7 +214,7 @@ class LatencyCounter:
                 queue = record.first_scheduled_time - arrival
             if first_token is not None:
                 ttft = first_token - arrival
-            if end is not None and record.finish_reason not in _CUT_SHORT:
+            if end is not None and record.finish_reason not in CUT_SHORT:
                 e2e = end - arrival
                 if first_token is not None and output > 1:
                     tpot = (end - first_token) / (output - 1)

@@ -85,11 +85,10 @@ def verdict_of(report: Report) -> Verdict:
 
 
 def _held(worst: str, total: float, share: float | None, of_it: float) -> str:
-    lost = (
-        f"{duration(total)} in all" if share is None else f"{percent(share)} of their time ({duration(total)} in all)"
-    )
-    mostly = "" if of_it > 0.99 else f", {percent(of_it)} of that"
-    return f"Requests waited {lost} for the scheduler{mostly} because of {worst}: {reason_meaning(worst)}"
+    lost = f"{duration(total)} in all" if share is None else f"{percent(share)} of their time"
+    mostly = "" if of_it > 0.99 else f" {percent(of_it)} of that"
+    meaning = reason_meaning(worst).rstrip(".")
+    return f"Requests waited {lost},{mostly} for {worst}: {meaning[:1].lower()}{meaning[1:]}."
 
 
 def _lever(report: Report) -> Lever | None:
@@ -107,4 +106,4 @@ def _help(lever: Lever) -> str:
         for figure, label in _SHOWN
         if abs(lever.changes.get(figure, 0.0)) >= 0.005
     ]
-    return f"Replayed with {lever.flag}: {', '.join(changes)}." if changes else ""
+    return f"With {lever.flag}: {', '.join(changes)} (replayed)." if changes else ""

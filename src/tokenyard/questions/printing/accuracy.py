@@ -27,7 +27,12 @@ def left_out_table(constants: Constants) -> Table:
 
 
 def print_accuracy(accuracy: AccuracyReport, console: Console) -> None:
-    """Errors of all points, by group, and of each run by itself."""
+    """How far off predictions are, in a sentence; errors of all points, by group, and of each run by itself."""
+    said = [f"{name.upper()} within {errors.median:.1%}" for name, errors in _overall(accuracy).items()]
+    if said:
+        console.print(
+            f"[bold]Of half of the predictions {' and '.join(said)} of what was measured.[/]\n", highlight=False
+        )
     console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.")
     console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
     for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():

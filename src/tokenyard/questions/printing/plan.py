@@ -19,26 +19,23 @@ _MOST_OF_THE_FRONT = 12
 _MOST_PROBLEMS = 5
 
 
-def print_plan(plan: Plan, console: Console) -> None:
-    """The recommendation, what it reaches, the front, the load, and what all of it rests on."""
-    goal = Goal(plan.goal)
-    aim = ("least " if goal.is_least else "most ") + goal.value
-    bounds = f" with {', '.join(plan.slo)}" if plan.slo else ""
-    title = Text.assemble(
-        ("plan", "bold"), f"  {plain(plan.workload)}: {count(plan.requests)} requests, {aim}{plain(bounds)}"
-    )
-    console.print(title)
-    console.print(Text(f"{_tried(plan)}", "bright_black"))
-    chosen = plan.recommended
+def print_plan(plan: Plan, console: Console, *, header: bool = False) -> None:
+    """The verdict, what it reaches, the recommendation, the front, the load, and what all of it rests on.
+
+    What was asked and the deployment come last, or first with ``header``.
+    """
+    goal, chosen = Goal(plan.goal), plan.recommended
     assert chosen is not None
+    if header:
+        _print_asked(plan, goal, console)
+        console.print()
+    console.print(Text(plain(_verdict(plan, chosen, goal)), "bold"))
+    print_section(console, "What it reaches", *_figures(chosen))
     print_section(
         console,
         "Recommended" if plan.holds else "Nearest to the bounds: none holds them all",
         *_chosen(plan, chosen, goal),
     )
-    print_section(console, "What it reaches", *_figures(chosen))
-    if plan.header is not None:  # of step times the section on errors tells
-        print_section(console, "Deployment", deployment_table(msgspec.structs.replace(plan.header, step_time=None)))
     if len(plan.front) > 1:
         print_section(console, "The front: none beats these", _front(plan, goal))
     if plan.largest_load is not None:
@@ -51,6 +48,32 @@ def print_plan(plan: Plan, console: Console) -> None:
     print_section(console, "What it cannot know", *_list(plan.unknown))
     if any(row.problem is not None for row in plan.rows):
         print_section(console, "What could not be replayed", *_problems(plan.rows))
+    if not header:
+        console.print()
+        _print_asked(plan, goal, console)
+
+
+def _print_asked(plan: Plan, goal: Goal, console: Console) -> None:
+    """What was asked, how much was tried, and the recommended deployment with what was assumed."""
+    aim = ("least " if goal.is_least else "most ") + goal.value
+    bounds = f" with {', '.join(plan.slo)}" if plan.slo else ""
+    said = f"  {plain(plan.workload)}: {count(plan.requests)} requests, {aim}{plain(bounds)}"
+    console.print(Text.assemble(("plan", "bold"), said))
+    console.print(Text(_tried(plan), "bright_black"))
+    if plan.header is not None:  # of step times the section on errors tells
+        print_section(console, "Deployment", deployment_table(msgspec.structs.replace(plan.header, step_time=None)))
+
+
+def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
+    """Which variant, whether it holds the bounds, and what it reaches."""
+    name = words_of(chosen.settings)
+    if not plan.holds:
+        far = "" if chosen.tightness is None else f": {chosen.tightest} is {chosen.tightness:,.3g} times its bound"
+        return f"No variant that was tried holds every bound; {name} comes nearest{far}."
+    reaches = "" if plan.value is None else f"{_number(plan.value)} {goal.unit}"
+    if plan.slo:
+        return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
+    return f"{name} does best{': ' * bool(reaches)}{reaches}."
 
 
 def _problems(rows: Sequence[Row]) -> Iterator[Text]:

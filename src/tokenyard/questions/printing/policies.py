@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import log
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tokenyard.explain.render.parts import deployment_table, print_section
 from tokenyard.questions.compare import Cell, Comparison, Interval, Metric
+from tokenyard.redaction import plain
 
+_ALMOST = 0.01
+"""Difference of job completion times below which it is none."""
 _WIDEST = 1000
 """Columns that no table needs."""
 _ALIKE = (
-    "\nEvery policy gave the same figures: nothing was scarce enough for the order to matter. "
+    "Every policy gave the same figures: nothing was scarce enough for the order to matter. "
     "Try higher --loads, a smaller GPU or fewer blocks (--num-gpu-blocks-override)."
 )
 
 
-def print_policies(comparison: Comparison, console: Console) -> None:
-    """The deployment, and a table per load, or several where the terminal is too narrow for all columns."""
+def print_policies(comparison: Comparison, console: Console, *, header: bool = False) -> None:
+    """The verdict, a table per load (several where the terminal is too narrow for all columns), and the deployment.
+
+    ``header`` puts the deployment first.
+    """
     deployment = None if comparison.header is None else deployment_table(comparison.header)
-    if deployment is not None:
+    if header and deployment is not None:
         print_section(console, "Deployment", deployment)
         console.print()
+    console.print(Text(_verdict(comparison), "bold"))
+    console.print()
     for load in comparison.loads:
         title: str | None = f"load {load:g}"
         for metrics in _column_groups(comparison, load, console):
@@ -38,8 +48,27 @@ def print_policies(comparison: Comparison, console: Console) -> None:
         console.print(f"{heading}: {meaning}")
     if len(comparison.seeds) > 1:
         console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
-    if len(comparison.policies) > 1 and not _differs(comparison):
-        console.print(_ALIKE)
+    if not header and deployment is not None:
+        print_section(console, "Deployment", deployment)
+
+
+def _verdict(comparison: Comparison) -> str:
+    """Whether the order mattered, and whose jobs ended soonest where it did most."""
+    if len(comparison.policies) < 2:
+        return f"One policy, {comparison.baseline}: there is nothing to compare it with."
+    if not _differs(comparison):
+        return _ALIKE
+    others = [cell for cell in comparison.cells if cell.policy != comparison.baseline]
+    cell = max(others, key=lambda cell: abs(log(cell.speedup.mean)))
+    mean, half = cell.speedup.mean, cell.speedup.half
+    if abs(mean - 1) < _ALMOST:
+        return f"Jobs take as long as under {comparison.baseline}, within {_ALMOST:.0%}; other figures differ."
+    said = f"{100 * (max(mean, 1 / mean) - 1):.0f} % {'faster' if mean > 1 else 'slower'}"
+    at = f" at load {cell.load:g}" if len(comparison.loads) > 1 else ""
+    sure = "one seed, so perhaps by chance" if half is None else "more than seeds change by chance"
+    if half is not None and abs(mean - 1) <= half:
+        sure = "no more than seeds change by chance"
+    return f"Jobs end {said} under {plain(cell.policy)} than under {comparison.baseline}{at}: {sure}."
 
 
 def _differs(comparison: Comparison) -> bool:

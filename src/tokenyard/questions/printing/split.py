@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 
-from tokenyard.explain.render.report import print_report
+from tokenyard.explain.render.parts import print_section, table_of
+from tokenyard.explain.render.report import print_findings, print_run
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.questions.split import SplitReport
 
@@ -14,17 +15,19 @@ def _engines(number: int, side: str) -> str:
     return f"{number} {side} engines" if number > 1 else f"{side} engine"
 
 
-def print_split(report: SplitReport, console: Console, *, buckets: bool = False) -> None:
-    """The decode side's report in full, of the other one and the link what there is to know."""
+def print_split(report: SplitReport, console: Console, *, buckets: bool = False, header: bool = False) -> None:
+    """The decode side's report in full, of the other one and the link what there is to know.
+
+    The decode side's deployment comes last, or first with ``header``.
+    """
     size = report.prefill_engines
     decode = _engines(report.decode_engines, "decode")
     prefill = _engines(size, "prefill")
-    console.print(f"[bold]The {decode}[/], with the latencies that clients see")
-    print_report(report.decode, console, buckets=buckets)
-    console.print(f"\n[bold]The {prefill} and the link{'s' * (size > 1)}[/]")
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
-    table.add_column(style="bright_black", no_wrap=True)
-    table.add_column()
+    if header:
+        print_run(report.decode.header, console)
+        console.print()
+    print_findings(report.decode, console, buckets=buckets)
+    table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
     side, use = report.prefill, report.use
     queue, first = (
         f"{milliseconds(each.p50)} p50, {milliseconds(each.p99)} p99" for each in (side.queue_ms, side.ttft_ms)
@@ -39,4 +42,7 @@ def print_split(report: SplitReport, console: Console, *, buckets: bool = False)
         ("KV sent", f"{gigabytes(use.kv_bytes)} per GPU, for {count(side.requests_finished)} requests"),
     ):
         table.add_row(name, text)
-    console.print(table)
+    print_section(console, f"The {prefill} and the link{'s' * (size > 1)}", table)
+    console.print(f"\n[bold]The {decode}[/], whose report this is, with the latencies that clients see")
+    if not header:
+        print_run(report.decode.header, console)

@@ -21,7 +21,8 @@ _SHOWN = 20
 
 
 def print_sweep(result: SweepResult, console: Console) -> None:
-    """The first rows, and where all of them are."""
+    """The best variant, the first rows, and where all of them are."""
+    console.print(Text(plain(_verdict(result.rows)), "bold"))
     names = list(dict.fromkeys(name for row in result.rows for name in row.settings))
     figures = ("TTFT p90", "TPOT p90", "tok/s", "goodput", "bounds")
     table = table_of(
@@ -39,6 +40,22 @@ def print_sweep(result: SweepResult, console: Console) -> None:
         folder = str(Path(result.table).parent)
         said = f"Their traces are below it: `tokenyard view {shlex.quote(plain(folder))}` sets any two side by side"
         console.print(Text(said), soft_wrap=True)
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """The variant that does best: most requests within the bounds, else the least TTFT."""
+    replayed = [row for row in rows if row.problem is None and row.figures.get("ttft_ms.p90") is not None]
+    if not replayed:
+        return "No variant could be replayed."
+    share, ttft = "goodput.share", "ttft_ms.p90"
+    if any(row.figures.get(share) is not None for row in replayed):
+        best, worst = (of(replayed, key=lambda row: row.figures.get(share) or 0.0) for of in (max, min))
+        said = [percent(row.figures.get(share)) for row in (best, worst)]
+        most, least = words_of(best.settings), words_of(worst.settings)
+        return f"{most} keeps most requests within the bounds: {said[0]}; {least} {said[1]}."
+    best, worst = (of(replayed, key=lambda row: row.figures[ttft] or 0.0) for of in (min, max))
+    said = [milliseconds(row.figures[ttft]) for row in (best, worst)]
+    return f"{words_of(best.settings)} has the least TTFT p90: {said[0]}; {words_of(worst.settings)} has {said[1]}."
 
 
 def _print_problems(rows: Sequence[Row], console: Console) -> None:

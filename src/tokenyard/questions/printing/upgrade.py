@@ -19,7 +19,9 @@ _MOST_SHOWN = 6
 
 
 def print_upgrade(told: Upgrade, console: Console) -> None:
-    """Decisions first, then what is taken for granted, then what it costs."""
+    """The verdict, decisions, then what is taken for granted, then what it costs."""
+    console.print(Text(_verdict(told), "bold"))
+    console.print()
     requests = count_of(told.requests, "request")
     title = f"vLLM {told.older} -> {told.newer}"
     console.print(Text.assemble((title, "bold"), f"  {plain(told.workload)}: {requests}"))
@@ -32,6 +34,13 @@ def print_upgrade(told: Upgrade, console: Console) -> None:
     if told.outside:
         said = [f"{name}: {what}" for name, what in told.outside.items()]
         print_section(console, "not modelled as these versions have it", Text("\n".join(said)))
+
+
+def _verdict(told: Upgrade) -> str:
+    first = told.first_difference
+    until = "in every step" if first is None else f"until step {first.step:,}"
+    moved = f"{count_of(len(told.defaults), 'default')} differ{'s' * (len(told.defaults) == 1)}"
+    return f"vLLM {told.newer} decides as {told.older} {until}; {moved}."
 
 
 def _decisions(told: Upgrade) -> Text:

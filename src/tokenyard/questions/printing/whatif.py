@@ -37,6 +37,8 @@ _SHOWN = (
 
 _OF_CLASSES = dict(zip(OF_CLASSES, ("TTFT p50", "TTFT p95", "TPOT p95", "E2E p95"), strict=True))
 
+_NAMES = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
+"""Figures of the verdict."""
 _MOST_CLASSES = 8
 _OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
 """Columns of an answer that rests on the trace's own step times."""
@@ -55,10 +57,25 @@ def off_by(check: SelfCheck, name: str) -> str:
 
 
 def print_whatif(told: WhatIf, console: Console) -> None:
-    """The check, then each variant beside the run as it was."""
-    print_check(told, console)
+    """The verdicts, then each variant beside the run as it was; last the replay that all of it rests on."""
+    for variant in told.variants:
+        console.print(Text(_verdict(variant, told), "bold"))
     for variant in told.variants:
         _print_variant(variant, console)
+    if told.variants:
+        console.print()
+    print_check(told, console)
+
+
+def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
+    """What changes most for clients, in one sentence."""
+    moved = [each for each in variant.figures if each.name in _NAMES]
+    said = [f"{_NAMES[each.name]} {_signed(each.change)}" for each in moved if each.change is not None]
+    doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
+    changes = (
+        " and ".join((", ".join(said[:-1]), said[-1])) if len(said) > 1 else "".join(said) or "nothing that is known"
+    )
+    return f"With {plain(variant.name)}: {changes}{doubt}."
 
 
 def print_check(told: WhatIf, console: Console) -> None:

@@ -22,7 +22,7 @@ from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.policies.named import PolicyMaker
-from tokenyard.questions.by_class import classes_in, grouped_by_class
+from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
@@ -270,7 +270,8 @@ def replayed(
         report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
         if by is not None:
             rows, bounds = ReplayRows(kept, leave_out=prefills), grouped_by_class(slos)
-            classes = classes_of(rows.requests, rows.waits, by, slos=bounds, seconds=report.duration_s)
+            column = column_called(by, rows.requests)
+            classes = classes_of(rows.requests, rows.waits, column, slos=bounds, seconds=report.duration_s)
             report = msgspec.structs.replace(report, goodput=classes.goodput())
         if decode is None:
             seconds, held = report.duration_s, _held(report)

@@ -17,7 +17,9 @@ from tokenyard.errors import ConfigError, near_names
 from tokenyard.explain.render.html import report_html
 from tokenyard.explain.render.table import Column, RowTable, column_of
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.classes import latency_columns
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import CUT_SHORT
 from tokenyard.explain.report.warmup import AfterWarmup
 from tokenyard.explain.why.why import Span, Why, why_of
 from tokenyard.policies.named import policy_maker
@@ -27,8 +29,6 @@ from tokenyard.trace.facts import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.start import describe_run
 from tokenyard.vocabulary import WaitState
 
-_CUT_SHORT = frozenset(("abort", "error"))
-"""Ends of requests that did not get what they asked for: they have no time per token, and none from end to end."""
 _COUNTS = (
     *("step", "scheduled_tokens", "scheduled_requests", "running", "waiting", "free_blocks"),
     *("admitted", "resumed", "preempted"),
@@ -124,8 +124,7 @@ class ReplayRows:
         )
         finished = np.array([row.finished for row in rows], np.float64)
         output = np.array([row.num_output for row in rows], np.int64)
-        whole = np.array([row.finish_reason not in _CUT_SHORT for row in rows], np.bool_)
-        per_token = np.where(whole & (output > 1), (finished - token) / np.maximum(output - 1, 1), nan)
+        reasons = [row.finish_reason for row in rows]
         columns: dict[str, Column] = {
             "request_id": column_of([each.request_id for each in requests]),
             "job_id": column_of([each.job_id for each in requests]),
@@ -139,11 +138,8 @@ class ReplayRows:
             "external_tokens": np.array([row.num_external for row in rows], np.int64),
             "output_tokens": output,
             "preemptions": np.array([row.num_preemptions for row in rows], np.int64),
-            "queue_ms": (scheduled - arrival) * 1e3,
-            "ttft_ms": (token - arrival) * 1e3,
-            "tpot_ms": per_token * 1e3,
-            "e2e_ms": np.where(whole, finished - arrival, nan) * 1e3,
-            "finish_reason": column_of([row.finish_reason for row in rows]),
+            **latency_columns(arrival, scheduled, token, finished, output=output, reasons=reasons),
+            "finish_reason": column_of(reasons),
             "priority": np.array([each.priority for each in requests], np.int64),
             "lora_name": column_of([each.lora_name for each in requests]),
             "predicted_output_tokens": _moments([each.predicted_output_tokens for each in requests]),
@@ -230,7 +226,7 @@ class ReplayRows:
         between = np.diff(moments)
         for at, row in self._rows:
             token = row.request.times.first_token
-            counts = row.num_output > 1 and row.finish_reason not in (None, *_CUT_SHORT)
+            counts = row.num_output > 1 and row.finish_reason not in (None, *CUT_SHORT)
             if token is None or at != engine or not counts or request_id not in (None, row.request.request_id):
                 continue
             first, last = np.searchsorted(moments, np.array((token, row.finished)))

@@ -72,6 +72,8 @@ class PlanCommand(SearchFlags):
     that can be borne within the bounds."""
     minimize: Literal["gpus", "cost"] | None = None
     """Fewest GPUs, or lowest cost, with every bound met."""
+    header: Switch = False
+    """Print what was asked and the deployment, with what was assumed, first and not last."""
     replays: int = 40
     """Largest number of variants to try; if there are no more than that, all are tried."""
     largest_load: bool = True

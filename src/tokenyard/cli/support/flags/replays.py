@@ -56,6 +56,8 @@ class RunCommand(ReplayFlags):
     field of the requests' own `meta`."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
+    header: Switch = False
+    """Print the run and its deployment, with what was assumed, first and not last."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
 
@@ -111,6 +113,8 @@ class CompareCommand(ReplayFlags):
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
     """Also give figures per class, if policies are compared, and how alike classes are served: priority, user, tier,
     lora_name, prompt_tokens (in ranges), job_id, or a field of the requests' own `meta`."""
+    header: Switch = False
+    """Print the deployment, with what was assumed, first and not last."""
     json: Switch = False
     """Print the comparison as one JSON object and nothing else."""
 
@@ -129,6 +133,8 @@ class SplitCommand(ReplayFlags):
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
+    header: Switch = False
+    """Print the run and its deployment, with what was assumed, first and not last."""
     json: Switch = False
     """Print both reports and the use of engines and link as one JSON object and nothing else."""
 

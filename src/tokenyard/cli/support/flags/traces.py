@@ -17,12 +17,18 @@ class ReportCommand:
     """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
+    header: Switch = False
+    """Print the run and its deployment, with what was assumed, first and not last."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
     """Also save the printed report as a picture."""
     slo: Annotated[Repeated, SLO_FLAG] = ()
-    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
+    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms). With
+    --by also of one class: 0:ttft_p95=1s."""
+    by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
+    """Also give figures per class: priority, user (what begins a job's id), lora_name, tenant (the cache salt's hash),
+    prompt_tokens (in ranges), job_id, engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
