@@ -329,6 +329,7 @@ ROWS = {
     "Ovis2_6_MoeForCausalLM": OVIS,
     "Phi3VForCausalLM": PHI3_V,
     "Phi4ForCausalLMV": PHI4_SIGLIP,
+    "PixtralForConditionalGeneration": PIXTRAL,
     "SkyworkR1VChatModel": INTERN_VL_CHAT,
     "NemotronH_Nano_Omni_Reasoning_V3": NEMOTRON_VL_3,
     "NemotronH_Nano_VL_V2": NEMOTRON_VL,
