@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -77,22 +78,40 @@ def _stand_in(content: dict[str, Any]) -> Any:
 
         def __init__(self, **fields: Any) -> None:
             given = {**content, **fields}
-            super().__init__(**{name: _section(value) if name in _SECTIONS else value for name, value in given.items()})
+            super().__init__(**{name: _section(name, value) for name, value in given.items()})
 
     AutoConfig.register(StandIn.model_type, StandIn, exist_ok=True)
     return StandIn
 
 
-_SECTIONS = ("text_config", "llm_config", "vision_config", "audio_config", "sound_config")
+_SECTIONS = (
+    "text_config", "llm_config", "language_config", "vision_config", "vit_config", "adapter_config", "audio_config",
+    "sound_config",
+)  # fmt: skip
 
 
-def _section(content: Any) -> Any:
+class _Record(dict[str, Any]):
+    """An object whose fields are attributes too, as the code of a published model makes them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(name)
+        return _Record(self[name]) if isinstance(self[name], dict) else self[name]
+
+
+def _section(name: str, content: Any) -> Any:
     """A section of a configuration, of the class that its model_type has, if there is one."""
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
-    if not isinstance(content, dict):
+    if name == "block_configs":
+        return [_Record(each) for each in content]
+    if name not in _SECTIONS or not isinstance(content, dict):
         return content
-    return CONFIG_MAPPING.get(content.get("model_type"), PretrainedConfig)(**content)
+    known = content.get("model_type", "")
+    if known in CONFIG_MAPPING:
+        with suppress(Exception):  # a published file may hold what the class of its name does not allow
+            return CONFIG_MAPPING[known](**content)
+    return type("Section", (PretrainedConfig,), {"model_type": known})(**content)
 
 
 def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> Iterator[dict[str, Any]]:
@@ -123,7 +142,9 @@ def _changed(made_by: Any, variant: str, random: Random, given: dict[str, Any]) 
     if thinker is not None:
         whole = _changed(type(thinker), variant, random, given.get("thinker_config", {}))
         return made_by(**{**given, "thinker_config": whole.to_dict()})
-    name = next((each for each in ("text_config", "llm_config") if hasattr(default, each)), "text_config")
+    name = next(
+        (each for each in ("text_config", "llm_config", "language_config") if hasattr(default, each)), "text_config"
+    )
     text = getattr(default, name, None)
     if text is None or isinstance(text, dict):
         whole = {**default.to_dict(), **given} if hasattr(made_by, "accepted") else given

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.published_decoders import DECODERS
+from planner.published_towers import TOWERS
+
 __all__ = ["BORROWED", "FIELDS", "WITHOUT_CLASS"]
 
 BORROWED = {
+    "BeeForConditionalGeneration": "llava_onevision",
+    "InternS1ForConditionalGeneration": "internvl",
     "Alpamayo2Super": "alpamayo2_super",
     "BagelForConditionalGeneration": "bagel",
     "BailingMoeV3VLForConditionalGeneration": "bailing_moe_v3_vl",
@@ -76,6 +81,8 @@ _MINIMAX_SPARSE = {
 
 _LFM2_LAYERS = ["conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv", "conv"] * 4
 
+_QWEN4 = {"output_gate_type": "sigmoid"}
+
 FIELDS: dict[str, dict[str, Any]] = {
     "AfmoeForCausalLM": {
         "score_func": "sigmoid", "route_norm": True, "route_scale": 1.0, "n_group": 1, "topk_group": 1,
@@ -121,6 +128,9 @@ FIELDS: dict[str, dict[str, Any]] = {
         "text_config": {"block_dim": 2560, "conv_dim": 2560, "block_ff_dim": 12288, "layer_types":
         _LFM2_LAYERS},
     },
+    "LightOnOCRForConditionalGeneration": {
+        "vision_feature_layer": -1, "projector_hidden_act": "gelu", "multimodal_projector_bias": False,
+    },
     "LongcatFlashForCausalLM": {"mla_scale_q_lora": True, "mla_scale_kv_lora": True, "zero_expert_type": "identity"},
     "LongcatFlashNgramForCausalLM": {
         "mla_scale_q_lora": True, "mla_scale_kv_lora": True, "zero_expert_type": "identity",
@@ -155,6 +165,23 @@ FIELDS: dict[str, dict[str, Any]] = {
         },
     },
     "Qwen3VLMoeForConditionalGeneration": {"text_config": {"norm_topk_prob": True}},
+    "Qwen4ExpForCausalLM": _QWEN4,
+    "Qwen4ExpForConditionalGeneration": {
+        "text_config": _QWEN4, "vision_config": {"deepstack_visual_indexes": []},
+    },
+    "Step3TextForCausalLM": {"moe_layers_enum": ",".join(map(str, range(4, 60)))},
+    "UltravoxModel": {
+        "text_config": {
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+            "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "vocab_size": 128_256, "max_position_embeddings": 131_072,
+        },
+        "audio_config": {
+            "model_type": "whisper", "d_model": 1280, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+            "encoder_layers": 32, "num_mel_bins": 128, "max_source_positions": 1500,
+        },
+        "vocab_size": 128_256, "projector_ln_mid": True,
+    },
     "SolarForCausalLM": {
         "bskcn_1": [12, 20], "bskcn_2": [20, 32], "bskcn_3": [16, 24], "bskcn_4": [28, 40], "bskcn_tv": [0.9,
         0.8],
@@ -195,6 +222,8 @@ _STEP35 = {
 _ZAMBA = ["mamba"] * 6 + (["hybrid"] + ["mamba"] * 5) * 8
 
 WITHOUT_CLASS: dict[str, dict[str, Any]] = {
+    **DECODERS,
+    **TOWERS,
     "Phi4MMForCausalLM": {
         "model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
         "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200_064, "hidden_act": "silu",

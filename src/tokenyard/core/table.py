@@ -371,11 +371,12 @@ class RequestTable(Columns):
         """A tenant leaves, or what steps in flight bring for one is worthless: their updates have to look."""
         self.version += 1
 
-    def set_blocks(self, slot: int, blocks: Sequence[list[int]]) -> None:
-        """The tenant of ``slot`` holds these blocks, per KV-cache group."""
-        for group, ids in enumerate(blocks):
-            table = self._wide_enough(group, len(ids))
-            table[slot, : len(ids)] = int32s(ids)
+    def set_blocks(self, slot: int, blocks: Sequence[list[int]]) -> tuple[Int32Array, ...]:
+        """The tenant of ``slot`` holds these blocks, per KV-cache group; returns them as columns."""
+        columns = tuple(map(int32s, blocks))
+        for group, ids in enumerate(columns):
+            self._wide_enough(group, len(ids))[slot, : len(ids)] = ids
+        return columns
 
     def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
         """Share out ``blocks``: ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; one KV-cache group."""

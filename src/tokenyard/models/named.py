@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError, near_names
+from tokenyard.models.reading.params import PARAMS
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
 from tokenyard.plugins import called, foreign, is_foreign
@@ -92,7 +93,7 @@ def cached_folder(name: str) -> Path | None:
         except OSError:
             continue
         for each in kept:
-            if (each / "config.json").is_file():
+            if any((each / name).is_file() for name in ("config.json", PARAMS)):
                 return each
     return None
 

@@ -103,9 +103,14 @@ class SymbolicHasher:
         assert isinstance(source, HashedTokens)
         numbers: list[int] = []
         before, size, scope = self._root(request), source.block_size // self._block_size, source.scope
+        first = stop = 0
         for hash_id in source.hash_ids().tolist():
             before = self._begin((before, scope, hash_id), size)
-            numbers += range(before, before + size)
+            if before != stop:  # most stretches go on where the one before ends
+                numbers += range(first, stop)
+                first = before
+            stop = before + size
+        numbers += range(first, stop)
         if len(numbers) < num_blocks:
             numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))
         return numbers[:num_blocks]

@@ -52,7 +52,7 @@ def test_taking_what_is_not_there_is_our_own_mistake() -> None:
 Command = tuple[str, list[int]]
 COMMANDS = st.lists(
     st.tuples(
-        st.sampled_from(["append", "append_n", "popleft", "popleft_n", "remove", "remove_n"]),
+        st.sampled_from(["append", "append_n", "prepend_n", "popleft", "popleft_n", "remove", "remove_n"]),
         st.lists(st.integers(0, 30), max_size=6, unique=True),
     ),
     max_size=60,
@@ -73,6 +73,9 @@ def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> 
         elif name == "append_n":
             queue.append_n(absent)
             model += absent
+        elif name == "prepend_n":
+            queue.prepend_n(absent)
+            model = absent + model
         elif name == "popleft" and model:
             assert queue.popleft() == model.pop(0)
         elif name == "popleft_n":
@@ -85,6 +88,7 @@ def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> 
         elif name == "remove_n":
             queue.remove_n(present)
             model = [block for block in model if block not in present]
+        assert queue.first_n(len(blocks)) == model[: len(blocks)]
         assert list(queue) == model
         assert len(queue) == len(model)
         assert all((block in queue) == (block in model) for block in range(31))

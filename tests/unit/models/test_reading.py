@@ -11,6 +11,7 @@ import pytest
 from tokenyard.errors import ConfigError
 from tokenyard.models.named import MODELS, config_of, model_spec, named_model
 from tokenyard.models.reading.harmless import harmless_by_rule
+from tokenyard.models.reading.params import config_of_params
 from tokenyard.models.reading.read import model_from_config, read_model_file
 
 LLAMA: dict[str, Any] = {
@@ -320,3 +321,96 @@ def test_defaults_of_the_configuration_class_fill_what_a_file_leaves_out() -> No
 )
 def test_parameters_are_the_published_ones(name: str, billions: float) -> None:
     assert named_model(name).num_parameters / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+# ---- fields that a file leaves out
+
+
+def test_a_trimmed_deepseek_v3_has_what_its_class_fills_in(tmp_path: Path) -> None:
+    trimmed = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_hidden_layers": 5}
+    read = read_model_file(write(tmp_path, {**trimmed, "topk_method": "noaux_tc"}))
+    mlps = [layer.mlp for layer in read.layers]
+    assert [getattr(mlp, "num_experts", 0) for mlp in mlps] == [0, 0, 0, 256, 256]
+    assert (read.hidden_size, read.vocab_size, read.max_model_len) == (7168, 129_280, 4096)
+
+
+def test_what_a_class_derives_from_other_fields_is_derived_from_those_of_the_file(tmp_path: Path) -> None:
+    left = {name: value for name, value in LLAMA.items() if name != "num_key_value_heads"}
+    read = read_model_file(write(tmp_path, {**left, "model_type": "llama", "num_attention_heads": 64}))
+    assert (read.num_kv_heads, read.head_size) == (64, 64)
+
+
+def test_a_head_size_that_a_class_fixes_counts(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 2}
+    read = read_model_file(write(tmp_path, {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **sizes}))
+    assert read.head_size == 128
+
+
+# ---- params.json, the file of Mistral's own checkpoints
+
+PARAMS: dict[str, Any] = {
+    "dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 32_768, "n_heads": 32, "n_kv_heads": 8,
+    "rope_theta": 1e9, "norm_eps": 1e-5, "vocab_size": 131_072, "max_position_embeddings": 131_072,
+}  # fmt: skip
+PICTURES = {
+    "hidden_size": 1024, "num_channels": 3, "image_size": 1540, "patch_size": 14, "rope_theta": 1e4,
+    "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "image_token_id": 10,
+    "adapter_bias": False, "mm_projector_id": "patch_merge", "spatial_merge_size": 2, "max_image_size": 1540,
+    "add_pre_mm_projector_layer_norm": True,
+}  # fmt: skip
+
+
+def write_params(folder: Path, params: dict[str, Any]) -> Path:
+    (folder / "params.json").write_text(json.dumps(params))
+    return folder
+
+
+def test_a_folder_with_params_json_alone_is_the_model_of_its_config_json(tmp_path: Path) -> None:
+    read, named = model_spec(str(write_params(tmp_path, PARAMS))), named_model("mistral-small-24b")
+    assert (read.architecture, read.name) == ("MistralForCausalLM", tmp_path.name)
+    assert read.num_parameters == named.num_parameters
+    assert read.kv_bytes_per_token() == named.kv_bytes_per_token()
+
+
+def test_params_json_with_a_tower_for_pictures_is_the_architecture_that_vllm_makes_of_it() -> None:
+    for part in ({"multimodal": {"vision_encoder_args": PICTURES}}, {"vision_encoder": PICTURES}):
+        made = config_of_params({**PARAMS, **part}, "params.json")
+        assert made["architectures"] == ["PixtralForConditionalGeneration"]
+        assert made["text_config"]["hidden_size"] == 5120
+        assert made["vision_config"].items() >= PICTURES.items()
+
+
+def test_params_json_with_experts_and_fp8(tmp_path: Path) -> None:
+    latent = {
+        "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "kv_lora_rank": 512, "v_head_dim": 128,
+    }  # fmt: skip
+    experts = {
+        "route_every_n": 1, "first_k_dense_replace": 3, "num_experts": 128, "num_experts_per_tok": 4,
+        "num_expert_groups": 1, "num_expert_groups_per_tok": 1, "routed_scale": 1.0, "expert_hidden_dim": 4096,
+        "num_shared_experts": 1,
+    }  # fmt: skip
+    quantized = {"quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"}}
+    read = model_spec(str(write_params(tmp_path, {**PARAMS, **latent, **quantized, "moe": experts})))
+    assert (read.architecture, read.quantization, read.has_experts) == ("MistralLarge3ForCausalLM", "fp8", True)
+    assert len(read.layers) == 40
+
+
+def test_windows_of_params_json_go_round(tmp_path: Path) -> None:
+    read = model_spec(str(write_params(tmp_path, {**PARAMS, "sliding_window": [None, 1024, 1024, 1024]})))
+    assert [mixer.window for layer in read.layers[:4] for mixer in layer.mixers] == [0, 1024, 1024, 1024]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"moe": {"num_experts": 8, "num_experts_per_tok": 2}}, "moe"),
+        ({"moe": 3}, "moe"),
+        ({"quantization": {"qformat_weight": "int3"}}, "quantization"),
+        ({"sliding_window": [512, 1024]}, "sliding_window"),
+        ({"n_layers": "40", "sliding_window": [512]}, "sliding_window"),
+        ({"vision_encoder": []}, "vision_encoder"),
+    ],
+)
+def test_a_part_of_params_json_that_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"params\.json: {field}"):
+        model_spec(str(write_params(tmp_path, {**PARAMS, **change})))

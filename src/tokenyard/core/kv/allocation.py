@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, counting, int32s
+from tokenyard.core.basics import Int32Array, IntArray, counting
 
 __all__ = ["NO_LOOKUPS", "BlockDeltas", "Blocks", "KVLimit", "KVShortage", "NewBlocks", "PrefixCacheStats"]
 
@@ -150,7 +150,7 @@ class NewBlocks:
     def __init__(self, num_groups: int) -> None:
         self._num_groups = num_groups
         self._runs: list[_Run] = []
-        self._by_slot: dict[int, Blocks] = {}
+        self._by_slot: dict[int, Sequence[Int32Array]] = {}
         self.nothing = BlockDeltas(_NO_ROWS, (_NO_OFFSETS,) * num_groups, (_NO_BLOCKS,) * num_groups)
         """What a step has in which no request gets a block."""
 
@@ -167,8 +167,10 @@ class NewBlocks:
         """``counts[i]`` of ``blocks`` go to ``slots[i]``, in order; the model has one group."""
         self._runs.append(_Run(slots, counts, blocks))
 
-    def add(self, slot: int, blocks: Blocks) -> None:
-        """The request in ``slot`` got these blocks, or, if it was admitted, holds them; the lists stay as they are."""
+    def add(self, slot: int, blocks: Sequence[Int32Array]) -> None:
+        """The request in ``slot`` got these blocks per group, or, if it was admitted, holds them; they stay as they
+        are.
+        """
         self._by_slot[slot] = blocks
 
     def drop(self, slot: int) -> None:
@@ -183,14 +185,14 @@ class NewBlocks:
         for run in self._runs:
             at = 0
             for slot, count in zip(run.slots.tolist(), run.counts.tolist(), strict=True):
-                self._by_slot[slot] = (run.blocks[at : at + count].tolist(),)
+                self._by_slot[slot] = (run.blocks[at : at + count],)
                 at += count
         self._runs = []
 
     def by_slot(self) -> Mapping[int, Blocks]:
         """Slot -> what its request got, per group."""
         self._split_runs()
-        return self._by_slot
+        return {slot: tuple([ids.tolist() for ids in blocks]) for slot, blocks in self._by_slot.items()}
 
     def deltas(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
         """The blocks of the requests in ``slots``, the rows of a step.
@@ -218,9 +220,9 @@ class NewBlocks:
         ordered = [per_row[i] for i in order.tolist()]
         offsets, block_ids = [], []
         for group in range(self._num_groups):
-            lists = [blocks[group] for blocks in ordered]
-            offsets.append(_bounds(np.fromiter(map(len, lists), np.int64, len(lists))))
-            block_ids.append(int32s([*chain.from_iterable(lists)]))
+            columns = [blocks[group] for blocks in ordered]
+            offsets.append(_bounds(np.fromiter(map(len, columns), np.int64, len(columns))))
+            block_ids.append(np.concatenate(columns))
         return BlockDeltas(rows[order], tuple(offsets), tuple(block_ids))
 
 

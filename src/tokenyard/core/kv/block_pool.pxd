@@ -10,8 +10,15 @@ cdef class FreeQueue:
     cdef Py_ssize_t _base, _head, _most
     cdef readonly Py_ssize_t size
 
-    @cython.locals(front=list, back=list, blocks=list, first=Py_ssize_t, end=Py_ssize_t, has_holes=bint)
     cpdef list popleft_n(self, Py_ssize_t n)
+
+    cpdef list first_n(self, Py_ssize_t n)
+
+    @cython.locals(
+        front=list, back=list, blocks=list, taken=list, rest=Py_ssize_t, head=Py_ssize_t, first=Py_ssize_t,
+        end=Py_ssize_t, has_holes=bint,
+    )
+    cdef tuple _leading(self, Py_ssize_t n)
 
     @cython.locals(back=list, place=int[::1], start=Py_ssize_t, at=Py_ssize_t)
     cpdef append_n(self, blocks)

@@ -8,7 +8,7 @@ interpreter and the compiler: one pass over the blocks, which looks at a block's
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any
 
 from tokenyard.compiled import column, core_is_compiled, longer
 from tokenyard.core.kv.hashing import digests
@@ -93,25 +93,35 @@ class FreeQueue:
         """Take the ``n`` least recently used blocks, in order; KeyError, and nothing changes, if there are fewer."""
         if n > self.size:
             raise KeyError(f"{n} blocks taken, {self.size} are free")
-        front, back = self._front, self._back
-        has_holes = len(front) + len(back) - self._head > self.size
+        taken, rest, self._head = self._leading(n)
+        del self._front[rest:]
         self.size -= n
-        taken: list[int] = []
-        while front and len(taken) < n:
-            first = max(len(front) - (n - len(taken)), 0)
-            blocks = front[first:]
-            blocks.reverse()
-            del front[first:]
-            taken += [block for block in blocks if block != -1] if has_holes else blocks
-        while len(taken) < n:
-            end = self._head + n - len(taken)
-            blocks = back[self._head : end]
-            self._head = end
-            taken += [block for block in blocks if block != -1] if has_holes else blocks
         if self._head > self._most:
             del self._back[: self._head]
             self._base, self._head = self._base + self._head, 0
         return taken
+
+    def first_n(self, n: int) -> list[int]:
+        """The ``n`` least recently used blocks, in order, which stay where they are; all, if there are fewer."""
+        return self._leading(min(n, self.size))[0]
+
+    def _leading(self, n: int) -> tuple[list[int], int, int]:
+        """The first ``n`` blocks, what lies behind them in ``_front``, and where they end in ``_back``."""
+        front, back, rest, head = self._front, self._back, len(self._front), self._head
+        has_holes = rest + len(back) - head > self.size
+        taken: list[int] = []
+        while rest and len(taken) < n:
+            first = max(rest - (n - len(taken)), 0)
+            blocks = front[first:rest]
+            blocks.reverse()
+            rest = first
+            taken += [block for block in blocks if block != -1] if has_holes else blocks
+        while len(taken) < n:
+            end = head + n - len(taken)
+            blocks = back[head:end]
+            head = end
+            taken += [block for block in blocks if block != -1] if has_holes else blocks
+        return taken, rest, head
 
     def append(self, block: int) -> None:
         """Put a block at the end."""
@@ -292,20 +302,20 @@ class NumberedIndex(PrefixIndex):
         block = self._oldest[number] if number < len(self._oldest) else -1
         return block if block >= 0 else None
 
-    def longest_prefix(self, hashes: Sequence[BlockHash]) -> list[int]:
+    def longest_prefix(self, hashes: Sequence[Any]) -> list[int]:
         oldest, found = self._oldest, []
         room = len(oldest)
-        for number in cast("Sequence[int]", hashes):
+        for number in hashes:
             block = oldest[number] if number < room else -1
             if block < 0:
                 break
             found.append(block)
         return found
 
-    def add_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
+    def add_n(self, hashes: list[Any], blocks: list[int]) -> None:
         oldest = self._oldest
         room = len(oldest)
-        for i, number in enumerate(cast("list[int]", hashes)):
+        for i, number in enumerate(hashes):
             if number >= room:
                 oldest = self._oldest = longer(self._oldest, -1, number)
                 room = len(oldest)
@@ -316,10 +326,10 @@ class NumberedIndex(PrefixIndex):
             elif known != block:
                 self._more.setdefault(number, []).append(block)
 
-    def discard_n(self, hashes: list[BlockHash], blocks: list[int]) -> None:
+    def discard_n(self, hashes: list[Any], blocks: list[int]) -> None:
         oldest, more = self._oldest, self._more
         room = len(oldest)
-        for i, number in enumerate(cast("list[int]", hashes)):
+        for i, number in enumerate(hashes):
             block = blocks[i]
             if number >= room or oldest[number] != block or (more and number in more):
                 self._discard_one(number, block)
@@ -546,11 +556,12 @@ class BlockPool:
     def publish(self, blocks: list[int], hashes: list[BlockHash], group_id: int = 0) -> None:
         """Make full blocks of a group findable by their hashes, one each."""
         hash_of, index_of, index = self.hash_of, self.index_of, self.indexes[group_id]
-        if not all(blocks):  # the null block
-            pairs = [pair for pair in zip(blocks, hashes, strict=True) if pair[0] != NULL_BLOCK]
-            blocks, hashes = [block for block, _ in pairs], [block_hash for _, block_hash in pairs]
         for i, block in enumerate(blocks):
             hash_of[block] = hashes[i]
+        if hash_of[NULL_BLOCK] is not None:  # it was among them
+            hash_of[NULL_BLOCK] = None
+            pairs = [pair for pair in zip(blocks, hashes, strict=True) if pair[0] != NULL_BLOCK]
+            blocks, hashes = [block for block, _ in pairs], [block_hash for _, block_hash in pairs]
         if len(self.indexes) > 1:  # a single one is every block's from the beginning
             for block in blocks:
                 index_of[block] = index

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.basics import IntArray, int32s
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.core.kv.allocation import Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool, unhashed_first
@@ -285,7 +285,7 @@ class HybridCoordinator:
             if missing > self.pool.num_free:
                 return row
             if missing:
-                new.add(slot, self.grow(slot, end, main=own))
+                new.add(slot, tuple(map(int32s, self.grow(slot, end, main=own))))
                 self.table.set_blocks(slot, self.held(slot))
         return len(slots)
 

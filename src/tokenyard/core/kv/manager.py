@@ -14,7 +14,6 @@ Positions of a request during an allocation (vLLM's layout):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from itertools import islice
 
 import numpy as np
 
@@ -276,8 +275,7 @@ class KVCacheManager:
                 self._let_go(request.request_id)
         self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
         held = self.coordinator.held(request.slot)
-        self.new_blocks.add(request.slot, held)
-        self.table.set_blocks(request.slot, held)
+        self.new_blocks.add(request.slot, self.table.set_blocks(request.slot, held))
         if not delay_cache_blocks:
             self.publish(request, min(stop, request.num_tokens))
         return held
@@ -333,8 +331,10 @@ class KVCacheManager:
     def steps_before_evicting(self, hits: Set[int], slots: IntArray, reach: IntArray, most: int) -> int:
         """How many of ``most`` further steps of decodes, all of which find blocks, take none of ``hits``."""
         assert self._single is not None
+        if not hits:
+            return most
         _, at = self._single.block_boundaries(slots, reach, most)
-        taken = islice(self.pool.free_queue, len(at))
+        taken = self.pool.free_queue.first_n(len(at))
         return next((step - 1 for step, block in zip(at.tolist(), taken, strict=True) if block in hits), most)
 
     def grow_steps(self, slots: IntArray, reach: IntArray, steps: int, sealed: Sealed) -> PerStepBlocks:

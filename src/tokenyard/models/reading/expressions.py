@@ -151,10 +151,10 @@ class Expressions:
         return items[index]
 
     def _attribute(self, node: ast.Attribute, bound: Mapping[str, Any]) -> Any:
-        """A field of an object: a number or a list; 0 where there is no such object or field."""
+        """A field of an object; 0 where there is no such object or field, or null."""
         holder = self._walk(node.value, bound)
         value = holder.get(node.attr) if isinstance(holder, dict) else None
-        return value if isinstance(value, int | list) else 0
+        return value if isinstance(value, int | float | str | list | dict) else 0
 
     def _raw(self, name: str) -> Any:
         self._last = name
@@ -166,7 +166,7 @@ class Expressions:
         if isinstance(value, dict):
             return value
         if isinstance(value, list):
-            return self.fields.items(name)
+            return value if value and all(isinstance(each, dict) for each in value) else self.fields.items(name)
         if isinstance(value, str) or (isinstance(value, int | float) and abs(value) <= MAX_COUNT):
             return value
         raise self.fields.error(name, f"give a number up to {MAX_COUNT}, or true or false")

@@ -16,6 +16,7 @@ class Fields:
         self.where = where
         """File, and section of it, as errors name it."""
         self._raw = {**(defaults or {}), **raw}
+        self._given = frozenset(raw)
         self.read: set[str] = set()
         """Fields that were asked for."""
 
@@ -30,7 +31,7 @@ class Fields:
 
     def unread(self) -> dict[str, Any]:
         """Fields of the file that were not asked for, with their values."""
-        return {name: value for name, value in self._raw.items() if name not in self.read}
+        return {name: value for name, value in self._raw.items() if name in self._given - self.read}
 
     def passed_over(self, *names: str) -> None:
         """Note that these fields change neither memory nor time here."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.fields import Fields
@@ -12,29 +16,19 @@ from tokenyard.models.spec import EncoderSpec
 MOST_LAYERS = 10_000
 """Far more than any model has; a file that names more is a mistake, or is meant to take long."""
 
-_OPENAI = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224}
-SECTION_DEFAULTS: dict[str, dict[str, int]] = {
-    "clip_vision_model": {**_OPENAI, "patch_size": 32},
-    "idefics3_vision": {**_OPENAI, "hidden_size": 1152, "patch_size": 32},
-    "llama": {
-        "hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "vocab_size": 32_000, "max_position_embeddings": 2048,
-    },
-    "mistral": {
-        "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "vocab_size": 32_000, "max_position_embeddings": 131_072,
-    },
-    "pixtral": {
-        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "image_size": 1024, "patch_size": 16,
-    },
-    "qwen2": {
-        "hidden_size": 4096, "intermediate_size": 22_016, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "vocab_size": 151_936, "max_position_embeddings": 32_768,
-    },
-    "siglip_vision_model": {**_OPENAI, "patch_size": 16},
-    "smolvlm_vision": {**_OPENAI, "hidden_size": 1152, "patch_size": 32},
-}  # fmt: skip
-"""What sections of a file leave out, by their ``model_type``: as the configuration class fills it in."""
+
+@cache
+def _recorded() -> dict[str, dict[str, Any]]:
+    content: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("class_defaults.json").read_text())
+    return content
+
+
+def class_defaults(model_type: object) -> dict[str, Any]:
+    """What a file or a section of this ``model_type`` leaves out, as its configuration class fills it in.
+
+    ``scripts/record_class_defaults.py`` has asked the classes.
+    """
+    return _recorded().get(model_type, {}) if isinstance(model_type, str) else {}
 
 
 @dataclass(kw_only=True)

@@ -32,7 +32,7 @@ from tokenyard.models.layers import (
     SoftmaxAttention,
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import MOST_LAYERS, SECTION_DEFAULTS, ConfigReader, Stack
+from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack, class_defaults
 from tokenyard.models.reading.quantization import MXFP4
 from tokenyard.models.spec import EncoderSpec
 
@@ -329,6 +329,8 @@ class HeadState:
     chunk: Fill = "mamba_chunk_size=256"
     state_dtype: str = ""
     """Where the file says nothing; empty: the model's."""
+    file_says_dtype: bool = True
+    """vLLM heeds what the file says of the state's type."""
     normed: Fill = True
     module: str = "mamba"
 
@@ -349,7 +351,7 @@ class HeadState:
             intermediate_size=inner,
             chunk_size=count(self.chunk),
             conv_dtype=reader.reading.dtype,
-            state_dtype=reader.state_dtype(self.state_dtype),
+            state_dtype=reader.state_dtype(self.state_dtype) if self.file_says_dtype else reader.reading.dtype,
             # convolution and its bias, A (float32), D and the time step's bias, norm
             extra_parameters=channels * (kernel + 1) + 4 * heads + inner * bool(count(self.normed)),
             weights=reader.reading.quant.of(module),
@@ -483,8 +485,7 @@ class Tower:
         """The tower beside a decoder that is ``hidden`` wide."""
         section = reading.outer.section(self.section) if self.section else reading.fields
         if section is not None and self.section:
-            known = SECTION_DEFAULTS.get(section.text("model_type"), {})
-            section = reading.outer.section(self.section, known)
+            section = reading.outer.section(self.section, class_defaults(section.text("model_type")))
         if section is None:
             raise reading.outer.missing(self.section, "give the encoder's sizes")
         around = Expressions(reading.outer, {})
@@ -523,7 +524,7 @@ class ArchitectureRow:
 
     mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
     """By the kind of layer; a kind that is not here mixes nothing."""
-    mlps: Mapping[str, Dense | Experts] = field(default_factory=lambda: {"": Dense()})
+    mlps: Mapping[str, Dense | Experts | None] = field(default_factory=lambda: {"": Dense()})
     """By the kind of layer, or for all others; a kind with None has none."""
     types: str = "layer_types"
     """Fields with a kind for every layer, by their names in the table; empty: there are none."""

@@ -20,7 +20,8 @@ from tokenyard.models.layers import DTYPE_BYTES
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
-from tokenyard.models.reading.parts import SECTION_DEFAULTS, ConfigReader, Stack
+from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
+from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults
 from tokenyard.models.reading.pieces import ArchitectureRow, read_row
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
@@ -40,8 +41,13 @@ _PLAIN_ROPE = ("default", "su", "longrope", "llama3", "mrope", "proportional")
 
 
 def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
-    """The JSON object in ``path``, or in the ``config.json`` of the folder ``path``, and the file it came from."""
-    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+    """The JSON object in ``path``, or in the ``config.json`` of the folder ``path``, and the file it came from.
+
+    Where a folder has none, its ``params.json`` is read, as the ``config.json`` that it comes to.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = next((each for name in ("config.json", PARAMS) if (each := file / name).is_file()), file / "config.json")
     try:
         text = read_input(file, _MOST_BYTES).removeprefix(BOM_UTF8)
         if is_nested_deeper(text, Bounds.from_env().nesting):
@@ -53,7 +59,7 @@ def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
         raise ConfigError("model", str(file), f"is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError("model", str(file), "must hold a JSON object")
-    return file, raw
+    return file, config_of_params(raw, str(file)) if is_params(raw) else raw
 
 
 def read_model_file(path: Path | str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
@@ -66,7 +72,11 @@ def read_model_file(path: Path | str, *, dtype: str = "auto", ignore_unmodelled:
 
 def name_in(file: Path, raw: Mapping[str, Any]) -> str:
     """What a model is called that is read from a file: by its content, else by the folder or the file."""
-    return str(raw.get("_name_or_path") or "") or (file.parent.name if file.stem == "config" else "") or file.stem
+    return (
+        str(raw.get("_name_or_path") or "")
+        or (file.parent.name if file.stem in ("config", "params") else "")
+        or file.stem
+    )
 
 
 def model_from_config(
@@ -186,8 +196,8 @@ def _reading(
         outer = Fields(f"{where}: thinker_config", raw)
     inner = _inner(raw)
     section = raw if inner is None else raw[inner]
-    left_out = {} if inner is None else SECTION_DEFAULTS.get(str(section.get("model_type")), {})
-    known = {**_row(architecture, Fields(where, section)).defaults, **left_out, **defaults}
+    left_out = class_defaults(section.get("model_type"))
+    known = {**left_out, **_row(architecture, Fields(where, section)).defaults, **defaults}
     fields = None if inner is None else outer.section(inner, known)
     if fields is None:
         outer = fields = Fields(where, raw, known)

@@ -208,7 +208,55 @@ CHATGLM = ArchitectureRow(
         "max_position_embeddings",
     ),
 )  # fmt: skip
+PANGU = varied(
+    LLAMA,
+    mixers={"full_attention": (Grouped(qkv_bias="attention_bias or bias", output_bias="attention_bias or bias"),)},
+)
+TELECHAT2 = ArchitectureRow(
+    mixers={"full_attention": (Grouped(head_dim="hidden // heads", output_bias=True),)},
+    mlps={"": Dense(extra="hidden")},
+    names={"layers": "n_layer", "heads": "n_head", "width": "ffn_hidden_size"},
+    context="max_position_embeddings|seq_length",
+    harmless=("seq_length",),
+)
+PLAMO3 = ArchitectureRow(
+    mixers=windowed(Grouped(head_norms=True)),
+    types="",
+    order=(("sliding_attention", "interleaved_sliding_window[i]"), ("full_attention", "1")),
+    norms=4,
+    names={"window": "window_size|sliding_window"},
+    harmless=("layer_types", "sliding_window", "sliding_window_pattern"),
+)
+_BLOCK = "block_configs[i]"
+_WIDTH = f"2 * {_BLOCK}.ffn.ffn_mult * hidden // 3"
+NEMOTRON_NAS = ArchitectureRow(
+    mixers={
+        kind: (replace(BIASED, kv_heads=f"heads // {_BLOCK}.attention.n_heads_in_group", head_dim="hidden // heads"),)
+        for kind in ("full_attention", "attention_alone")
+    },
+    mlps={
+        "": Dense(
+            width=f"-(-({_WIDTH}) // 256) * 256 if {_BLOCK}.ffn.ffn_mult else {_BLOCK}.ffn.intermediate_size",
+            bias="mlp_bias",
+        ),
+        "attention_alone": None,
+        "nothing": None,
+    },
+    types="",
+    order=(
+        ("nothing", f"{_BLOCK}.attention.no_op and {_BLOCK}.ffn.no_op"),
+        ("mlp", f"{_BLOCK}.attention.no_op"),
+        ("attention_alone", f"{_BLOCK}.ffn.no_op"),
+        ("full_attention", "1"),
+    ),
+    norms=f"(not {_BLOCK}.attention.no_op) + (not {_BLOCK}.ffn.no_op)",
+    harmless=("num_key_value_heads", "intermediate_size", "head_dim"),
+)
 ROWS = {
+    "TeleChat2ForCausalLM": TELECHAT2,
+    "Plamo3ForCausalLM": PLAMO3,
+    "DeciLMForCausalLM": NEMOTRON_NAS,
+    "PanguEmbeddedForCausalLM": PANGU,
     "ChatGLMForConditionalGeneration": CHATGLM,
     "ChatGLMModel": CHATGLM,
     "MuseGlimmerForCausalLM": MUSE_GLIMMER,

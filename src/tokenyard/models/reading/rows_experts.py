@@ -127,12 +127,56 @@ BAILING = ArchitectureRow(
         )
     },
     experts=Experts(
-        shared_width="num_shared_experts * expert_width",
+        shared_width="num_shared_experts * (moe_shared_expert_intermediate_size or expert_width)",
         extra="experts if moe_router_enable_expert_bias else 0",
         shared="mlp.shared_experts",
     ),
     sparse="i >= first_k_dense_replace",
 )
+SARVAM_MLA = varied(
+    BAILING,
+    mixers={"full_attention": (Latent(),)},
+    sparse="i >= first_k_dense_replace and (i - first_k_dense_replace) % step == 0",
+    names={"step": "moe_layer_freq=1"},
+    harmless=("use_bias", "use_qkv_bias", "use_qk_norm"),
+)
+PARAM2_MOE = varied(
+    BAILING,
+    experts=Experts(
+        shared_width="moe_shared_expert_intermediate_size or num_shared_experts * expert_width",
+        extra="experts if moe_router_enable_expert_bias else 0",
+        shared="mlp.shared_experts",
+    ),
+)
+PANGU_MOE = varied(
+    DEEPSEEK,
+    tied="",
+    experts=Experts(
+        shared_width="n_shared_experts * expert_width",
+        extra="2 * experts if router_enable_expert_bias else 0",
+        shared="mlp.shared_experts",
+    ),
+    norms="4 if sandwich_norm else 2",
+)
+K2_HORIZON = ArchitectureRow(
+    mixers={
+        "full_attention": (
+            Grouped(
+                qkv_bias="attention_bias", output_bias="attention_bias", full_norms="query_key_norm",
+                output_gate="attention_gate_func != 0",
+            ),
+        )
+    },
+    experts=Experts(
+        shared_width="num_shared_experts * expert_width",
+        extra="2 * experts if moe_gate_bias else 0",
+        shared="mlp.shared_experts",
+    ),
+    sparse="experts and (i + 1) % step == 0",
+    names={"step": "decoder_sparse_step=1"},
+    harmless=("mova_num_experts_per_tok", "rope_head_dim", "layernorm_num_groups", "mlp_only_layers"),
+    refused=(("mova_num_experts", "mova_num_experts", "K2 Horizon with experts among values"),),
+)  # fmt: skip
 COHERE2_MOE = varied(
     COMMAND_R2,
     experts=Experts(width="width", shared_width="num_shared_experts * width", shared="mlp.shared_experts"),
@@ -407,6 +451,11 @@ MINIMAX_M3 = ArchitectureRow(
 )  # fmt: skip
 
 ROWS = {
+    "SarvamMoEForCausalLM": BAILING,
+    "SarvamMLAForCausalLM": SARVAM_MLA,
+    "Param2MoEForCausalLM": PARAM2_MOE,
+    "PanguUltraMoEForCausalLM": PANGU_MOE,
+    "K2HorizonForCausalLM": K2_HORIZON,
     "MiMoV2FlashForCausalLM": MIMO2,
     "MiMoV2ForCausalLM": MIMO2,
     "Step3p5ForCausalLM": STEP3P5,

@@ -35,12 +35,12 @@ from tokenyard.models.reading.rows_experts import (
 )
 from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 
-_VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
+VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
 GEMMA3_VISION = varied(
     GEMMA3,
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             replicated="3 * patch * patch * h + h + (image // patch) * (image // patch) * h + 2 * h + h * text + h",
             tokens="tokens",
             names={"image": "image_size=224"},
@@ -53,7 +53,7 @@ LLAMA4_VISION = varied(
     prefix="language_model.model.layers",
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="h // (ratio * ratio) * into + into * out + 3 * patch * patch * h + vision_out * text",
             replicated="(grid * grid + 1) * h + 5 * h",
             tokens="(image // patch) * (image // patch) // 4",
@@ -114,7 +114,7 @@ WHISPER = ArchitectureRow(
         Tower(
             kind="audio",
             section="",
-            block=_VIT,
+            block=VIT,
             replicated="3 * h * mels + 3 * h * h + 2 * h + positions * h + 2 * h",
             tokens="positions",
             names={
@@ -126,14 +126,14 @@ WHISPER = ArchitectureRow(
 )  # fmt: skip
 _INNER = "tie_word_embeddings"
 """What the decoder's own section says counts."""
-_SIGLIP = "pixels * h + h + grid * grid * h + 2 * h"
+SIGLIP = "pixels * h + h + grid * grid * h + 2 * h"
 COHERE2_VISION = varied(
     COMMAND_R2,
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="align * h * down * down + align + align // 2 * text",
-            replicated=_SIGLIP + " + text",
+            replicated=SIGLIP + " + text",
             tokens="(grid // down) * (grid // down)",
             outer={"align": "alignment_intermediate_size=36864", "down": "downsample_factor=2"},
         ),
@@ -178,7 +178,7 @@ GLM_ASR = varied(
         Tower(
             kind="audio",
             section="audio_config",
-            block=_VIT,
+            block=VIT,
             shared="2 * text * w + 2 * text * text",
             replicated=_MELS,
             tokens=1500,
@@ -191,36 +191,36 @@ AUDIO_FLAMINGO3 = varied(
         Tower(
             kind="audio",
             section="audio_config",
-            replicated=f"n * ({_VIT}) + {_MELS} + positions * h + text * h + text * text + 2 * text",
+            replicated=f"n * ({VIT}) + {_MELS} + positions * h + text * h + text * text + 2 * text",
             tokens="positions // 2",
             names={"positions": "max_source_positions=1500"},
         ),
     ),
 )
-_DECODERS = {
+DECODERS = {
     "llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma2": GEMMA2, "qwen3_moe": QWEN3_MOE,
     "internlm2": INTERNLM2, "phi3": PHI3, "qwen2_moe": QWEN2_MOE, "gpt_oss": GPT_OSS, "mixtral": MIXTRAL,
 }  # fmt: skip
 _CLIP = Tower(
-    block=f"4 * h * h + 3 * h * w + 2 * h if model_type == 'pixtral' else {_VIT}",
+    block=f"4 * h * h + 3 * h * w + 2 * h if model_type == 'pixtral' else {VIT}",
     blocks="n + 1 + feature if feature < 0 else feature",
     shared="text * h + text * text",
     replicated="pixels * h + ((grid * grid + 1) * h if model_type != 'pixtral' else 0) + 2 * h + 3 * text",
     tokens="grid * grid",
     outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -2"},
 )
-LLAVA = ArchitectureRow(decoders=_DECODERS, towers=(_CLIP,))
+LLAVA = ArchitectureRow(decoders=DECODERS, towers=(_CLIP,))
 LLAVA_NEXT = ArchitectureRow(
-    decoders=_DECODERS,
+    decoders=DECODERS,
     towers=(replace(_CLIP, shared=0, replicated=f"{_CLIP.replicated} + text * h + text * text"),),
 )
 LLAVA_ONEVISION = ArchitectureRow(
-    decoders=_DECODERS,
+    decoders=DECODERS,
     towers=(
         replace(
             _CLIP,
             shared=0,
-            replicated=_SIGLIP + " + text * h + text * text + 3 * text",
+            replicated=SIGLIP + " + text * h + text * text + 3 * text",
             outer={"feature": "vision_feature_layer + 0 if vision_feature_layer else -1"},
         ),
     ),
@@ -230,8 +230,8 @@ IDEFICS3 = varied(
     tied=_INNER,
     towers=(
         Tower(
-            block=_VIT,
-            replicated=_SIGLIP + " + text * h * scale * scale",
+            block=VIT,
+            replicated=SIGLIP + " + text * h * scale * scale",
             tokens="grid * grid // (scale * scale)",
             outer={"scale": "scale_factor=2"},
         ),
@@ -239,7 +239,7 @@ IDEFICS3 = varied(
 )
 INTERN_VL = ArchitectureRow(
     ties=True,
-    decoders=_DECODERS,
+    decoders=DECODERS,
     towers=(
         Tower(
             block="2 * h * w + w",
@@ -256,9 +256,9 @@ MINICPM_V = varied(
     harmless_around=("image_size", "patch_size", "insert_layer_id", "drop_vision_last_layer", "merge_kernel_size"),
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="4 * h * h",
-            replicated=_SIGLIP + " + 20 * h * w + 16 * h * h + text * 4 * h + 4 * w + 10 * h + text",
+            replicated=SIGLIP + " + 20 * h * w + 16 * h * h + text * 4 * h + 4 * w + 10 * h + text",
             tokens="grid * grid // 16",
         ),
     ),
@@ -272,7 +272,7 @@ _QWEN_VL = Tower(
 )
 QWEN2_VL = varied(QWEN2, towers=(_QWEN_VL,))
 _QWEN3_TOWER = Tower(
-    block=_VIT,
+    block=VIT,
     shared="(1 + drafts) * (h * merge * merge * h * merge * merge + h * merge * merge * out)",
     replicated="pixels * frames * h + h + num_position_embeddings * h",
     tokens=16_384,
@@ -288,7 +288,7 @@ QWEN2_AUDIO = varied(
             kind="audio",
             section="audio_config",
             block=0,
-            replicated=f"n * ({_VIT}) + 3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
+            replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
             tokens="positions // 2",
             names={
                 "h": "d_model",
@@ -307,8 +307,8 @@ PADDLE_OCR = varied(
     ties=True,
     towers=(
         Tower(
-            block=_VIT,
-            replicated=_SIGLIP + " + h * merge * merge * (h * merge * merge + text) + 6 * h + text",
+            block=VIT,
+            replicated=SIGLIP + " + h * merge * merge * (h * merge * merge + text) + 6 * h + text",
             tokens="grid * grid // (merge * merge)",
         ),
     ),
@@ -316,7 +316,7 @@ PADDLE_OCR = varied(
 _OMNI_AUDIO = Tower(
     kind="audio",
     section="audio_config",
-    replicated=f"n * ({_VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
+    replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
     tokens="positions // 2",
     names={
         "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
@@ -334,7 +334,7 @@ QWEN3_ASR = varied(
     towers=(
         replace(
             _OMNI_AUDIO,
-            block=_VIT,
+            block=VIT,
             heads="encoder_attention_heads",
             replicated="18 * down * down + 10 * down + h * down * (mels // 8) + h * h + h * output_dim + 4 * h",
             names={**_OMNI_AUDIO.names, "down": "downsample_hidden_size=480"},
@@ -401,7 +401,7 @@ PALIGEMMA = varied(
     GEMMA,
     harmless=_AROUND_IMAGES,
     harmless_around=("hidden_size", "projection_dim"),
-    towers=(Tower(block=_VIT, replicated=f"{_SIGLIP} + projection_dim * h + projection_dim", tokens="grid * grid"),),
+    towers=(Tower(block=VIT, replicated=f"{SIGLIP} + projection_dim * h + projection_dim", tokens="grid * grid"),),
 )
 LFM2_VL = varied(
     LFM2,
@@ -410,7 +410,7 @@ LFM2_VL = varied(
     harmless_around=("projector_use_layernorm", "projector_hidden_size"),
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             replicated="pixels * h + num_patches * h + wide * h * down * down + wide * text + 6 * h",
             tokens="num_patches // (down * down)",
             outer={"wide": "projector_hidden_size=2560", "down": "downsample_factor=2"},
@@ -440,9 +440,9 @@ ARIA = ArchitectureRow(
     tied=False,
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="text * h + text * text",
-            replicated=f"{_SIGLIP} + 256 * h + 8 * h * h + 14 * h",
+            replicated=f"{SIGLIP} + 256 * h + 8 * h * h + 14 * h",
             tokens=256,
         ),
     ),
@@ -454,7 +454,7 @@ COSMOS3_EDGE = varied(
     harmless_around=("projector_hidden_size",),
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="wide * (h * merge * merge + text + 1)",
             replicated="pixels * h + num_patches * h + 5 * h + text",
             tokens="num_patches // (merge * merge)",
@@ -468,7 +468,7 @@ KIMI_K25 = varied(
     harmless_around=("projection_hidden_size",),
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             replicated="pixels * h + high * wide * h + 16 * h * h + 4 * h * text + 10 * h + text",
             tokens="high * wide // 4",
             names={
@@ -487,7 +487,7 @@ KIMI_VL = varied(
     names={"per_token": "num_experts_per_tok=1"},
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             replicated="pixels * h + init_pos_emb_height * init_pos_emb_width * h + 16 * h * h + 4 * h * text + 10 * h"
             " + text",
             tokens="init_pos_emb_height * init_pos_emb_width // 4",
@@ -496,7 +496,7 @@ KIMI_VL = varied(
 )
 
 INTERN_VL_CHAT = ArchitectureRow(
-    decoders=_DECODERS,
+    decoders=DECODERS,
     harmless_around=(
         "dynamic_image_size",
         "force_image_size",
@@ -520,7 +520,7 @@ MINIMAX_M3_VL = varied(
     harmless_around=("projector_hidden_size", "img_token_compression_config"),
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="wide * (h + text + 4 * text + text)",
             replicated="pixels * frames * h + 2 * h + 2 * wide + 2 * text",
             outer={"wide": "projector_hidden_size=6144"},
@@ -554,7 +554,7 @@ ERNIE_VL = ArchitectureRow(
     ),
     towers=(
         Tower(
-            block=_VIT,
+            block=VIT,
             shared="80 * h * h + 4 * h * text",
             replicated="pixels * h + 34 * h + 2 * text",
             names={"h": "embed_dim|hidden_size", "w": "h * mlp_ratio"},

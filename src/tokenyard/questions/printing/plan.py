@@ -72,7 +72,7 @@ def _verdict(plan: Plan, chosen: Row, goal: Goal) -> str:
         return f"No variant that was tried holds every bound; {name} comes nearest{far}."
     reaches = "" if plan.value is None else f"{_number(plan.value)} {goal.unit}"
     if plan.slo:
-        return f"{name} holds every bound{' and reaches ' * bool(reaches)}{reaches}."
+        return f"{name} holds every bound{(' for ' if goal.is_least else ' and reaches ') * bool(reaches)}{reaches}."
     return f"{name} does best{': ' * bool(reaches)}{reaches}."
 
 

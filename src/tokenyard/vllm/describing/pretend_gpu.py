@@ -11,6 +11,7 @@ import importlib.machinery
 import os
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable, MutableSequence, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -116,7 +117,32 @@ def pretend_tokenizer() -> None:
         tokenizer.get_vocab.return_value = {}
         tokenizer.return_value = MagicMock(input_ids=[[1]])
         tokenizer.__len__.return_value = 1000
+        tokenizer.vocab = defaultdict(lambda: 1)
         context.get_tokenizer = lambda _context: tokenizer
+        import_module("vllm.tokenizers").cached_tokenizer_from_config = lambda *_args, **_options: tokenizer
+        _pretend_processors()
+
+
+def _pretend_processors() -> None:
+    """What prepares pictures and sound is there too, where its files are not."""
+    processor = import_module("vllm.transformers_utils.processor")
+
+    def or_stand_in(get: Callable[..., Any]) -> Callable[..., Any]:
+        def found(*args: Any, **options: Any) -> Any:
+            try:
+                return get(*args, **options)
+            except OSError:
+                return MagicMock(name="processor")
+
+        return found
+
+    for name in (
+        "cached_get_processor", "cached_get_image_processor", "cached_get_feature_extractor",
+        "cached_get_video_processor", "cached_processor_from_config", "cached_image_processor_from_config",
+        "cached_feature_extractor_from_config", "cached_video_processor_from_config",
+    ):  # fmt: skip
+        if hasattr(processor, name):
+            setattr(processor, name, or_stand_in(getattr(processor, name)))
 
 
 def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> None:
