@@ -84,8 +84,10 @@ def _fields(name: str) -> dict[str, Any]:
 @cache
 def _vllms_own() -> frozenset[str]:
     """Kinds of model that vLLM has a class of its own for: its defaults may be others."""
-    [folder] = find_spec("vllm").submodule_search_locations
-    text = Path(folder, "transformers_utils/config.py").read_text()
+    found = find_spec("vllm")
+    assert found is not None
+    assert found.origin is not None
+    text = Path(found.origin).with_name("transformers_utils").joinpath("config.py").read_text()
     return frozenset(re.findall(r'^    (\w+)="\w+Config"', text, re.MULTILINE))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tokenyard.models.reading.pieces import ArchitectureRow, Grouped, Latent, Tower, varied
 from tokenyard.models.reading.rows_dense import BIASED, CHATGLM, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import DEEPSEEK
-from tokenyard.models.reading.rows_states import NEMOTRON_H
+from tokenyard.models.reading.rows_states import NEMOTRON_H, NEMOTRON_STATE
 from tokenyard.models.reading.rows_towers import (
     DECODERS,
     INTERN_VL,
@@ -253,7 +253,7 @@ NEMOTRON_VL = varied(
     refused_around=(("sound_config", "Nemotron with a tower for sound"),),
     towers=(_RADIO,),
 )
-_PLAIN_STATE = replace(NEMOTRON_H.mixers["mamba"][0], file_says_dtype=False)
+_PLAIN_STATE = replace(NEMOTRON_STATE, file_says_dtype=False)
 """vLLM heeds what a file says of the state's type by the names of architectures, and these are not among them."""
 NEMOTRON_VL_3 = varied(NEMOTRON_VL, mixers={**NEMOTRON_H.mixers, "mamba": (_PLAIN_STATE,)})
 PHI4_SIGLIP = varied(
@@ -329,6 +329,7 @@ ROWS = {
     "Ovis2_6_MoeForCausalLM": OVIS,
     "Phi3VForCausalLM": PHI3_V,
     "Phi4ForCausalLMV": PHI4_SIGLIP,
+    "PixtralForConditionalGeneration": PIXTRAL,
     "SkyworkR1VChatModel": INTERN_VL_CHAT,
     "NemotronH_Nano_Omni_Reasoning_V3": NEMOTRON_VL_3,
     "NemotronH_Nano_VL_V2": NEMOTRON_VL,

@@ -63,17 +63,16 @@ GRANITE_HYBRID = ArchitectureRow(
     names={"experts": "num_local_experts=0", "expand": "mamba_expand=2"},
     harmless=("intermediate_size", "num_experts_per_tok", "position_embedding_type"),
 )
+NEMOTRON_STATE = HeadState(
+    heads="mamba_num_heads", head_size="mamba_head_dim", inner="mamba_num_heads * mamba_head_dim",
+    state="ssm_state_size", groups="n_groups", kernel="conv_kernel=4", chunk="chunk_size=128", state_dtype="float32",
+    module="mixer",
+)  # fmt: skip
 NEMOTRON_H = ArchitectureRow(
     tied=False,
     mixers={
         "full_attention": (Grouped(module="mixer"),),
-        "mamba": (
-            HeadState(
-                heads="mamba_num_heads", head_size="mamba_head_dim", inner="mamba_num_heads * mamba_head_dim",
-                state="ssm_state_size", groups="n_groups", kernel="conv_kernel=4", chunk="chunk_size=128",
-                state_dtype="float32", module="mixer",
-            ),
-        ),
+        "mamba": (NEMOTRON_STATE,),
     },
     mlps={
         "mlp": Dense(gated=False, bias="mlp_bias", module="mixer"),
