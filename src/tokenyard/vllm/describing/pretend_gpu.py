@@ -119,7 +119,8 @@ def pretend_tokenizer() -> None:
         tokenizer.__len__.return_value = 1000
         tokenizer.vocab = defaultdict(lambda: 1)
         context.get_tokenizer = lambda _context: tokenizer
-        import_module("vllm.tokenizers").cached_tokenizer_from_config = lambda *_args, **_options: tokenizer
+        tokenizers: Any = import_module("vllm.tokenizers")
+        tokenizers.cached_tokenizer_from_config = lambda *_args, **_options: tokenizer
         _pretend_processors()
 
 
