@@ -43,8 +43,9 @@ What is known of each version, and by which check. This page is made by `scripts
 * **config**: drawn `vllm serve` lines through the version's own configuration and ours, every value compared
   (`make differential-config VLLM=0.27 CASES=250 ARGS=--note`).
 * **inside**: the release that Tokenyard's schedulers were run inside, and tests that passed there
-  (`make test-vllm VLLM=0.27`). 0.32 alone runs models: of the wheels from 0.23 to 0.31 only the Python is taken, and
-  kernels of 0.22 ask for another torch; models inside those were not run.
+  (`make test-vllm VLLM=0.27`). Tiny models run inside 0.27 to 0.32, whose wheels were made with the torch that is
+  there; they were run inside 0.27, 0.30 and 0.32. Kernels of the others ask for a torch that package indexes lack:
+  inside those the scheduler was run without a model.
 
 A dash means that the check was not run for that version. A count is that of the run that was noted: what it showed to
 differ may have been mended since.

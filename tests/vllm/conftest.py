@@ -24,7 +24,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def runs_models() -> bool:
-    """Whether this vLLM can compute: two of the three environments hold its scheduler only."""
+    """Whether this vLLM can compute: some environments hold its Python only."""
     if find_spec("vllm") is None:
         return False
     if find_spec("vllm._C_AVX2") is not None:  # the CPU package: it takes the kernels that the processor can run

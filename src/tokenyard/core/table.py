@@ -379,7 +379,10 @@ class RequestTable(Columns):
         return columns
 
     def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
-        """Share out ``blocks``: ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; one KV-cache group."""
+        """Share out ``blocks``: ``counts[i]``, one at least, go to ``slots[i]``, from place ``starts[i]`` on.
+
+        There is one KV-cache group.
+        """
         if len(blocks) == len(slots):
             try:
                 self._block_tables[0][slots, starts] = blocks

@@ -33,7 +33,7 @@ TESTED = (
     "0.32.0",
     "0.33.0",
 )
-"""Releases that the tests ran with: all with the scheduler, 0.32.0 with the whole engine."""
+"""Releases that the tests ran with: all with the scheduler; 0.27.1, 0.30.0 and 0.32.0 with the whole engine."""
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
