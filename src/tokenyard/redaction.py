@@ -46,7 +46,7 @@ _HEADER = re.compile(r"(?i)((?:proxy-)?authorization\\*[\"']?\s*[:=]\s*\\*[\"']?
 """A header's value may be several words: ``Authorization: Digest username ...``."""
 _RUN = re.compile(r"[^\s'\"]+")
 _LOOKS_SECRET = re.compile(
-    r"\b(?:sk|pk|rk)-[\w-]{20,}|\bhf_[A-Za-z0-9]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"\b(?:sk|pk|rk)-(?:[\w-]{20,}|(?=[\w-]*\d)[\w-]{10,})|\b[srp]k_(?:live|test)_\w{8,}|\bhf_[A-Za-z0-9]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\bnvapi-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.[\w-]+(?:\.[\w-]*)?"
     r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+"
 )

@@ -396,6 +396,20 @@ def test_params_json_with_experts_and_fp8(tmp_path: Path) -> None:
     assert len(read.layers) == 40
 
 
+@pytest.mark.parametrize("name", ["n_heads", "hidden_dim", "vocab_size"])
+def test_a_size_that_params_json_lacks_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        model_spec(str(write_params(tmp_path, {each: value for each, value in PARAMS.items() if each != name})))
+
+
+def test_params_json_has_no_window_and_as_many_kv_heads_unless_it_says_so(tmp_path: Path) -> None:
+    """vLLM reads it without a class of configurations, whose defaults would be 4096 tokens and 8 heads."""
+    read = model_spec(str(write_params(tmp_path, {each: PARAMS[each] for each in PARAMS if each != "n_kv_heads"})))
+    mixers = [mixer for layer in read.layers for mixer in layer.mixers if isinstance(mixer, SoftmaxAttention)]
+    assert {(mixer.window, mixer.num_kv_heads) for mixer in mixers} == {(0, 32)}
+    assert len(mixers) == 40
+
+
 def test_windows_of_params_json_go_round(tmp_path: Path) -> None:
     read = model_spec(str(write_params(tmp_path, {**PARAMS, "sliding_window": [None, 1024, 1024, 1024]})))
     mixers = [mixer for layer in read.layers[:4] for mixer in layer.mixers]

@@ -41,6 +41,12 @@ def config_of_params(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     text.setdefault("tie_word_embeddings", False)
     text.setdefault("max_position_embeddings", _CONTEXT)
     text.pop("max_seq_len", None)
+    # vLLM reads the file without a class that has defaults: what it lacks is not there, or an error.
+    for theirs in ("n_heads", "hidden_dim", "vocab_size"):
+        if text.get(name := _NAMES.get(theirs, theirs)) is None and not (theirs == "hidden_dim" and raw.get("moe")):
+            raise ConfigError(f"{where}: {theirs}", text.get(name), "give this size: the file has no default for it")
+    text.setdefault("num_key_value_heads", text["num_attention_heads"])
+    text.setdefault("sliding_window", None)
     text["model_type"] = "mistral"
     text["architectures"] = ["MistralForCausalLM"]
     _windows(text, where)

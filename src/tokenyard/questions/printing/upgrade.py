@@ -31,6 +31,8 @@ def print_upgrade(told: Upgrade, console: Console) -> None:
         print_section(console, "flags that vanish", Text("\n".join(map(plain, told.missing_flags))))
     _print_moved(console, told, "memory", told.memory)
     _print_moved(console, told, "latencies", [each for each in told.latencies if each.older != each.newer])
+    same = "Step times are those of one model for both versions: how much faster their kernels are was not measured."
+    console.print(Text(same, "dim"))
     if told.outside:
         said = [f"{name}: {what}" for name, what in told.outside.items()]
         print_section(console, "not modelled as these versions have it", Text("\n".join(said)))

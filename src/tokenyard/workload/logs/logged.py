@@ -17,6 +17,7 @@ import msgspec
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import Clock, TimeUnit, without_unit
 from tokenyard.workload.record import Remark
 
@@ -347,7 +348,7 @@ class LogReading:
     def bad(self, line: int, problem: str) -> None:
         """One more line that cannot be read; WorkloadError if it is one too many."""
         if not self.bad_lines:
-            self._first = (line, problem)
+            self._first = (line, hidden_users(problem))
         self.bad_lines += 1
         most = self.options.max_bad_lines
         if self.bad_lines > most:

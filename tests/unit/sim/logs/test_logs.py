@@ -251,6 +251,16 @@ def test_guidellm_sharegpt_and_spans(tmp_path: Path) -> None:
         assert _facts(load_workload(_file(tmp_path, json.dumps(spans)))) == [(0, 11, 3)]
 
 
+def test_what_a_bad_line_holds_is_told_without_its_keys(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = {"timestamp": 1.0, "prompt_tokens": 3, "completion_tokens": 2}
+    rows = [good, good | {"prompt_tokens": "sk-live-key0123456"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (bad,) = [each.text for each in load_workload(path).remarks if each.code == "bad_lines"]
+    assert "sk-live" not in bad
+    assert "***" in bad
+
+
 def test_bad_lines_are_counted_and_too_many_refused(tmp_path: Path) -> None:
     good = {"created": 1, "usage": _usage(5, 1)}
     half = {"created": 2, "usage": {"prompt_tokens": 5}}
