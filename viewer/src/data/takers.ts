@@ -63,6 +63,11 @@ export function adapterOf(store: TraceStore, request: RequestIndex): string {
   return store.adapters[store.requests.adapter[request]] ?? "";
 }
 
+/** What a request asks for: its adapter, else the model of the run; "" where the trace tells neither. */
+export function modelOf(store: TraceStore, request: RequestIndex): string {
+  return adapterOf(store, request) || (store.start?.model ?? "");
+}
+
 /** Whatever it waited for long enough to ask who had it: in the order of time lost. */
 export function takersOf(store: TraceStore, split: WaitingSplit): Takers[] {
   const found: Takers[] = [];

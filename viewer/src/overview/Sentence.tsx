@@ -1,6 +1,8 @@
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 import { isAtStepLimit } from "../data";
 import type { Range } from "../data/model/columns";
+import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
 import { count, duration, milliseconds, percent, plural } from "../format";
@@ -8,7 +10,7 @@ import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, selection, setExtra } from "../state/store";
 import { DIRECTIONS } from "../statistics/AdviceSection";
 import { type Found, rowsOf } from "./OverviewView";
-import { clockText, culpritOf, cutShort, type Named, reasonWords, sharedBy } from "./words";
+import { clockText, culpritOf, cutShort, cutShortWords, type Named, reasonWords, sharedBy } from "./words";
 
 interface SentenceProps {
   store: TraceStore;
@@ -19,6 +21,8 @@ interface SentenceProps {
 
 /** Of its length: what began earlier than that before the worst is said. */
 const MOST_EARLIER = 0.05;
+/** Of the time lost in a stretch: less for a second reason is left out. */
+const WORTH_SAYING = 0.1;
 /** Of the requests' time: less is no trouble. */
 const NOTICEABLE = 0.01;
 
@@ -53,7 +57,7 @@ export function Sentence({ store, range, found, settled }: SentenceProps) {
                 {percent(aborted / statistics.finished)})
               </span>
             </Link>
-            .
+            <CutShort store={store} range={range} statistics={statistics} />.
           </>
         )}
       </p>
@@ -65,7 +69,7 @@ export function Sentence({ store, range, found, settled }: SentenceProps) {
               {DIRECTIONS[first.direction]} {first.setting}
               {first.now === null || first.now === undefined ? "" : ` (now ${String(first.now).slice(0, 40)})`}
             </Link>
-            <span class="quiet"> {first.symptom}</span>
+            <span class="quiet">. Why: {first.symptom}</span>
             {advice && advice.length > 1 && (
               <span class="quiet"> · {plural(advice.length - 1, "other idea")} under Statistics</span>
             )}
@@ -104,8 +108,15 @@ function Whole({ store, range }: { store: TraceStore; range: Range }) {
   );
 }
 
+function CutShort({ store, range, statistics }: { store: TraceStore; range: Range; statistics: Statistics }) {
+  const { first, last } = range;
+  // The statistics are new when the trace has grown.
+  return useMemo(() => <>{cutShortWords(store, { first, last })}</>, [store, first, last, statistics]);
+}
+
 function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
   const [worst] = found.stretches;
+  const { second } = worst;
   const origin = found.pressure?.origin ?? 0;
   const name = store.shown[worst.shown].name;
   const guilty = found.blame && culpritOf(store, worst, found.blame);
@@ -123,6 +134,9 @@ function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
         {reasonWords(store, name)} held back up to {plural(Math.round(worst.most), "request")}
       </strong>{" "}
       ({duration(worst.lost)} of waiting
+      {second &&
+        second.share >= WORTH_SAYING &&
+        `, ${percent(worst.share)} of it for this and ${percent(second.share)} for ${reasonWords(store, store.shown[second.shown].name)}`}
       {worst.begin - worst.since > MOST_EARLIER * (worst.end - worst.begin) &&
         `, building up since ${clockText(store, origin, worst.since)}`}
       )

@@ -2,12 +2,15 @@
 
 import { hasWallClock, wallClock } from "../data/clock";
 import { jobAndTurn, shortId } from "../data/labels";
-import { MISSING } from "../data/model/columns";
+import { MISSING, type Range } from "../data/model/columns";
 import type { Blame, Culprit, Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
+import { endRowOf } from "../data/requestTimes";
+import { isCutShort } from "../data/status";
+import type { StoreInside } from "../data/store";
 import { isOfSeats, isOfTokens } from "../data/takers";
 import { familyOf, refusedWith } from "../data/wording";
-import { count, moment, percent, plural } from "../format";
+import { count, milliseconds, moment, percent, plural } from "../format";
 
 /** `7:32`, or `14:03:07` where the trace has the wall's clock. */
 export function clockText(store: TraceStore, origin: number, ts: number): string {
@@ -91,6 +94,22 @@ function kindOf(name: string): Culprit["had"] | null {
   if (isOfTokens(name)) return "tokens";
   if (isOfSeats(name)) return "seat";
   return familyOf(name) === "memory" ? "head" : null;
+}
+
+/** How long those waited who were cut short, and how many never got a token: clients that hang up do it after one time. */
+export function cutShortWords(store: TraceStore, { first, last }: Range): string {
+  const { arrivalTime, finishedTime, firstTokenTime, count: all } = store.requests;
+  const ages: number[] = [];
+  let silent = 0;
+  for (let request = 0; request < all; request++) {
+    const row = isCutShort(store, request) ? endRowOf(store as StoreInside, request) : -1;
+    if (row < first || row > last) continue;
+    ages.push(finishedTime[request] - arrivalTime[request]);
+    if (Number.isNaN(firstTokenTime[request])) silent += 1;
+  }
+  const known = ages.filter((age) => age >= 0).sort((a, b) => a - b);
+  const after = known.length > 0 ? `, after ${milliseconds(known[known.length >> 1])} (median)` : "";
+  return silent > 0 ? `${after}, ${count(silent)} of them without a token` : after;
 }
 
 /** `aborted`: the requests that did not get what they asked for. */

@@ -42,6 +42,8 @@ export interface Stretch {
   /** The reason that took most of it, and its share. */
   shown: number;
   share: number;
+  /** The next one; null if there is none. */
+  second: { shown: number; share: number } | null;
 }
 
 /** One who had what others waited for. */
