@@ -16,6 +16,7 @@ __all__ = ["BORROWED", "FIELDS", "WITHOUT_CLASS"]
 BORROWED = {
     "BeeForConditionalGeneration": "llava_onevision",
     "InternS1ForConditionalGeneration": "internvl",
+    "InternS2PreviewForConditionalGeneration": "qwen3_5_moe",
     "Alpamayo2Super": "alpamayo2_super",
     "BagelForConditionalGeneration": "bagel",
     "BailingMoeV3VLForConditionalGeneration": "bailing_moe_v3_vl",
@@ -84,6 +85,10 @@ _LFM2_LAYERS = ["conv", "conv", "full_attention", "conv", "conv", "full_attentio
 _QWEN4 = {"output_gate_type": "sigmoid"}
 
 FIELDS: dict[str, dict[str, Any]] = {
+    "QianfanOCRForConditionalGeneration": {
+        "ps_version": "v2", "select_layer": -1, "force_image_size": 448, "use_thumbnail": True,
+        "dynamic_image_size": True, "min_dynamic_patch": 1, "max_dynamic_patch": 12, "template": "internvl2_5",
+    },
     "AfmoeForCausalLM": {
         "score_func": "sigmoid", "route_norm": True, "route_scale": 1.0, "n_group": 1, "topk_group": 1,
     },
