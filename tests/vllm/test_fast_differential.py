@@ -18,6 +18,8 @@ BUILT = {"0.22": REPO / ".venv-vllm/bin/python", "0.33": REPO / ".venv-vllm-0.33
 """What scripts/vllm_env.sh builds."""
 INTERPRETERS = {"installed": Path(sys.executable)} if find_spec("vllm") else BUILT
 SCENARIOS = 12
+ONCE_DIFFERENT = {"0.26": (878076462,)}
+"""Scenarios of other versions that were told differently once: a request that began anew while its output was due."""
 
 SABOTAGE = """
 import sys, lockstep
@@ -52,7 +54,7 @@ def _without(python: Path) -> str | None:
 
 def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The interpreter of vLLM's environment with our sources; skipped where there is none."""
-    python = INTERPRETERS[version]
+    python = INTERPRETERS.get(version) or REPO / f".venv-vllm-{version}/bin/python"
     reason = _without(python)
     if reason:
         pytest.skip(reason)
@@ -70,6 +72,16 @@ def test_both_say_the_same(version: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert f"{SCENARIOS} scenarios compared" in done.stdout
     assert "     0  different" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "number"), [(each, one) for each, some in ONCE_DIFFERENT.items() for one in some])
+def test_what_was_different_once(version: str, number: int) -> None:
+    python = REPO / f".venv-vllm-{version}/bin/python"
+    if "installed" in INTERPRETERS or not python.exists():
+        pytest.skip(f"no {python}: scripts/vllm_env.sh {version} builds it")
+    done = run(version, "scripts/differential.py", "--no-named", "--first", str(number), "--scenarios", "1")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
 @pytest.mark.slow

@@ -159,6 +159,11 @@ class FirstOutput:
         self._held: Blocks = ()
         self._num_preemptions = 0
 
+    @property
+    def is_due(self) -> bool:
+        """A step under way brings it. After a reset the request may begin anew, with other blocks, before it comes."""
+        return bool(self._held)
+
     def note_blocks(self, kv: KVCacheManager) -> None:
         """The step that has just been decided brings it: an end gives the blocks back before the client is told."""
         self._held = kv.get_block_ids(self.request)
@@ -246,8 +251,9 @@ class OutputTranslation:
             return
         chunks = plan.is_prefill_chunk
         for row, request_id in enumerate(plan.req_ids):
-            if request_id in self._silent and (chunks is None or not chunks[row]):
-                self._silent[request_id].note_blocks(self._kv)
+            first = self._silent.get(request_id)
+            if first is not None and (chunks is None or not chunks[row] or first.is_due):
+                first.note_blocks(self._kv)
 
     def _note_admitted(self, step: StepInFlight) -> None:
         plan = step.plan
