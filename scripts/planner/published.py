@@ -102,7 +102,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "model_type": "deepseek_v32", "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128,
         "topk_method": "noaux_tc", "scoring_func": "sigmoid", "moe_layer_freq": 1,
     },
-    "Gemma4ForConditionalGeneration": {"vision_config": {}},
+    "Gemma4ForConditionalGeneration": {"vision_config": {}, "audio_config": {}},
     "Gemma4UnifiedForConditionalGeneration": {"vision_config": {}},
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 2},
     "Gemma3nForConditionalGeneration": {"text_config": {"num_kv_shared_layers": 2}},

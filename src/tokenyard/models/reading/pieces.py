@@ -486,10 +486,14 @@ class Tower:
     kind: str = "vision"
     section: str = "vision_config"
     """Where its fields are; empty: among the decoder's."""
+    optional: bool = False
+    """A file without its section has no such tower."""
 
-    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec:
-        """The tower beside a decoder that is ``hidden`` wide."""
+    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec | None:
+        """The tower beside a decoder that is ``hidden`` wide; None where there is none."""
         section = reading.outer.section(self.section) if self.section else reading.fields
+        if section is None and self.optional:
+            return None
         if section is not None and self.section:
             section = reading.outer.section(self.section, class_defaults(section.text("model_type")))
         if section is None:
@@ -642,7 +646,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         ties=row.ties,
         other_parameters=values.count(row.other),
         embedding_parameters=values.count(row.embeddings),
-        encoders=tuple(tower.build(reading, values.name("hidden")) for tower in row.towers),
+        encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
         max_encoder_tokens=values.count(row.encoder_tokens),
         replicated_embedding=row.replicated_embedding,
     )

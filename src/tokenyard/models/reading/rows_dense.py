@@ -259,14 +259,19 @@ MINICPM3 = ArchitectureRow(
             Grouped(
                 kv_heads="heads",
                 head_dim="wide",
-                parted="heads * (q_lora_rank * wide + kv_lora_rank * (nope + v_head_dim) + v_head_dim * hidden)",
+                parted="heads * (q_lora_rank * wide + kv_lora_rank * (nope + value) + value * hidden)",
                 whole="hidden * (q_lora_rank + kv_lora_rank + rope)",
                 extra="q_lora_rank + kv_lora_rank",
             ),
         )
     },
     tied="tie_word_embeddings=true",
-    names={"nope": "qk_nope_head_dim", "rope": "qk_rope_head_dim", "wide": "nope + rope"},
+    names={
+        "nope": "qk_nope_head_dim",
+        "rope": "qk_rope_head_dim",
+        "wide": "nope + rope",
+        "value": "v_head_dim=hidden // heads",
+    },
     harmless=("qk_head_dim", "num_key_value_heads", "dim_model_base", "attention_bias", "mlp_bias"),
 )
 HRM = ArchitectureRow(

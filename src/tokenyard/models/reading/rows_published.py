@@ -155,10 +155,10 @@ DEEPSEEK_VL2 = varied(
             block="2 * h * w + w",
             blocks="n + 1",
             replicated="n * (4 * h * h + 9 * h) + pixels * h + grid * grid * h + 4 * h * h + 12 * h"
-            " + h * joined * joined * text + text * text + 4 * text",
+            " + h * joined * joined * wide + wide * wide + 4 * wide",
             tokens="(grid + 1) // 2 * ((grid + 1) // 2)",
             names={"h": "width", "n": "layers", "w": "width * mlp_ratio // 1"},
-            outer={"joined": "projector_config.downsample_ratio or 2"},
+            outer={"joined": "projector_config.downsample_ratio or 2", "wide": "projector_config.n_embed"},
         ),
     ),
 )
@@ -387,6 +387,7 @@ ROWS = {
     "KeyeForConditionalGeneration": KEYE,
     "KeyeVL1_5ForConditionalGeneration": KEYE,
     "MiniCPMV": MINICPM_V,
+    "DeepseekVLV2ForCausalLM": DEEPSEEK_VL2,
     "DeepseekOCR2ForCausalLM": DEEPSEEK_OCR2,
     "DeepseekOCRForCausalLM": DEEPSEEK_OCR,
     "DotsOCRForCausalLM": DOTS_OCR,
