@@ -184,6 +184,15 @@ def test_each_module_may_have_a_format_of_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_quark_names_modules_by_patterns_and_may_store_weights_in_two_steps(tmp_path: Path) -> None:
+    fp4 = {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
+    steps = {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4", "qscheme": "per_channel"}]}
+    named = {"*self_attn*": {"weight": {"dtype": "fp8_e4m3"}}, "model.layers.1.mlp.down_proj": steps}
+    config = {"quant_method": "quark", "global_quant_config": fp4, "layer_quant_config": named, "exclude": ["lm_head"]}
+    weights, spec = _format(tmp_path, config)
+    assert (weights.name, spec.layers[0].mlp.weights.name, spec.layers[1].mlp.weights.name) == ("fp8", "mxfp4", "int4")
+
+
 NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
 
 
