@@ -125,9 +125,12 @@ def _inside(figures: dict[str, Any] | None, tested: list[str]) -> str:
 
 def _outside() -> Iterator[str]:
     yield "## What the profiles do not model as the version has it\n"
-    yield "| vLLM | feature | what a replay does |\n| --- | --- | --- |"
-    for version in PROFILES:
-        yield from (f"| {version} | `{feature}` | {what} |" for feature, what in outside(version).items())
+    rows = [f"| {v} | `{feature}` | {what} |" for v in PROFILES for feature, what in outside(v).items()]
+    head = "| vLLM | feature | what a replay does |\n| --- | --- | --- |"
+    nothing = (
+        "Nothing that a setting asks for and that is not refused by name; [limits](limits.md) has what none models."
+    )
+    yield from (head, *rows) if rows else (nothing,)
 
 
 def _simulators() -> Iterator[str]:

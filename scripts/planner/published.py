@@ -16,6 +16,7 @@ __all__ = ["BORROWED", "FIELDS", "WITHOUT_CLASS"]
 BORROWED = {
     "BeeForConditionalGeneration": "llava_onevision",
     "InternS1ForConditionalGeneration": "internvl",
+    "InternS2PreviewForConditionalGeneration": "qwen3_5_moe",
     "Alpamayo2Super": "alpamayo2_super",
     "BagelForConditionalGeneration": "bagel",
     "BailingMoeV3VLForConditionalGeneration": "bailing_moe_v3_vl",
@@ -84,6 +85,10 @@ _LFM2_LAYERS = ["conv", "conv", "full_attention", "conv", "conv", "full_attentio
 _QWEN4 = {"output_gate_type": "sigmoid"}
 
 FIELDS: dict[str, dict[str, Any]] = {
+    "QianfanOCRForConditionalGeneration": {
+        "ps_version": "v2", "select_layer": -1, "force_image_size": 448, "use_thumbnail": True,
+        "dynamic_image_size": True, "min_dynamic_patch": 1, "max_dynamic_patch": 12, "template": "internvl2_5",
+    },
     "AfmoeForCausalLM": {
         "score_func": "sigmoid", "route_norm": True, "route_scale": 1.0, "n_group": 1, "topk_group": 1,
     },
@@ -97,7 +102,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "model_type": "deepseek_v32", "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128,
         "topk_method": "noaux_tc", "scoring_func": "sigmoid", "moe_layer_freq": 1,
     },
-    "Gemma4ForConditionalGeneration": {"vision_config": {}},
+    "Gemma4ForConditionalGeneration": {"vision_config": {}, "audio_config": {}},
     "Gemma4UnifiedForConditionalGeneration": {"vision_config": {}},
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 2},
     "Gemma3nForConditionalGeneration": {"text_config": {"num_kv_shared_layers": 2}},

@@ -24,7 +24,7 @@ from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.core.kv.groups import Reachable, Retention, SlidingWindowManager
 from tokenyard.core.kv.hashing import LookaheadBlockHasher
 from tokenyard.core.kv.mamba import MambaManager
-from tokenyard.core.outside import OUTSIDE, outside, outside_features
+from tokenyard.core.outside import OUTSIDE, Outside, outside, outside_features
 from tokenyard.core.params import MultiModalItem
 from tokenyard.core.profiles import (
     NEWEST,
@@ -118,9 +118,12 @@ def test_facts_of_a_release_are_those_of_the_one_before_with_what_changed() -> N
     assert versions_with("has_bamba") == ("0.22", "0.23")
 
 
-def test_what_a_profile_does_not_model_is_named() -> None:
+def test_what_a_profile_does_not_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(outside(version) for version in PROFILES)
+    lacks = Outside("0.23", "0.32", "as 0.22", lambda _, cache: any(g.kind is GroupKind.MAMBA for g in cache.groups))
+    monkeypatch.setitem(OUTSIDE, "states", lacks)
     assert outside("0.22") == outside("0.33") == {}
-    assert set(outside("0.23")) == set(OUTSIDE)
+    assert outside("0.23") == {"states": "as 0.22"}
     states = CacheConfig(
         num_gpu_blocks=9,
         groups=(KVCacheGroup(kind=GroupKind.MAMBA, block_size=16),),
@@ -129,7 +132,7 @@ def test_what_a_profile_does_not_model_is_named() -> None:
     with_states = [
         version
         for version, profile in PROFILES.items()
-        if "mamba_prefix_caching" in outside_features(SchedulerConfig(profile=profile), states)
+        if "states" in outside_features(SchedulerConfig(profile=profile), states)
     ]
     assert with_states == [version for version in PROFILES if "0.22" < version < "0.33"]
     assert outside_features(SchedulerConfig(profile=PROFILES["0.27"]), CacheConfig(num_gpu_blocks=9)) == {}
@@ -337,12 +340,39 @@ def test_how_far_an_image_lets_a_prompt_go(
     [(7, 0, 0, 4), (20, 0, 0, 16), (3, 16, 0, 3), (9, 4, 8, 4), (3, 4, 0, 0), (2, 5, 0, 2)],
 )
 def test_chunks_end_at_states(new: int, computed: int, junction: int, granted: int) -> None:
-    alignment = StateAlignment(4, SchedulerConfig(max_num_batched_tokens=64), drops_last_hit=False)
+    alignment = StateAlignment(4, SchedulerConfig(profile=VLLM_0_33, max_num_batched_tokens=64), drops_last_hit=False)
     request = Request("r", range(1, 20))
     request.shared_prefix_boundary = junction
     if (new, computed) == (2, 5):
         granted = 0  # a chunk within a block, where a whole one could be had
     assert alignment.split_request(request, new, computed) == granted
+
+
+@pytest.mark.parametrize(
+    ("version", "prompt", "new", "computed", "granted"),
+    [
+        ("0.23", 19, 7, 2, 4),  # whole blocks of tokens, wherever they begin
+        ("0.26", 19, 7, 2, 2),  # where a block ends
+        ("0.26", 19, 18, 0, 16),
+        ("0.26", 19, 2, 16, 2),  # behind the last whole block
+        ("0.27", 19, 2, 16, 0),  # but the last chunk only
+        ("0.31", 16, 16, 0, 16),
+        ("0.32", 16, 16, 0, 12),  # a repeated prompt resumes there
+    ],
+)
+def test_where_versions_cut_prompts_of_models_with_states(
+    version: str, prompt: int, new: int, computed: int, granted: int
+) -> None:
+    cache = CacheConfig(
+        num_gpu_blocks=20,
+        block_size=4,
+        groups=(KVCacheGroup(kind=GroupKind.MAMBA),),
+        mamba_cache_mode=MambaCacheMode.ALIGN,
+    )
+    scheduler = Scheduler(SchedulerConfig(profile=PROFILES[version], max_num_batched_tokens=64), cache)
+    alignment = scheduler._features.alignment
+    assert alignment is not None
+    assert alignment.split_request(Request("r", range(1, prompt + 1)), new, computed) == granted
 
 
 def test_modes_that_a_version_does_not_have_are_refused() -> None:

@@ -5,9 +5,10 @@ A replay goes on with what a neighbour does, and says so; inside vLLM such a con
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
+from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import PROFILES, nearest_version
 
 
@@ -18,12 +19,12 @@ class Outside(NamedTuple):
     last: str
     what: str
     """What a replay does in its place."""
+    uses: Callable[[SchedulerConfig, CacheConfig], bool]
+    """Whether settings use it."""
 
 
-OUTSIDE = {
-    "mamba_prefix_caching": Outside("0.23", "0.32", "where prompts of models with states are cut, and hit: as in 0.22"),
-}
-"""By the name of the feature."""
+OUTSIDE: dict[str, Outside] = {}
+"""By the name of the feature. There is none now; a new version may bring one before it is modelled."""
 
 
 def outside(version: str) -> dict[str, str]:
@@ -40,8 +41,4 @@ def outside(version: str) -> dict[str, str]:
 def outside_features(scheduler: SchedulerConfig, cache: CacheConfig) -> dict[str, str]:
     """Those of them that these settings use."""
     found = outside(scheduler.profile.vllm_version)
-    if not found:
-        return {}
-    has_states = any(group.kind is GroupKind.MAMBA for group in cache.groups)
-    uses = {"mamba_prefix_caching": has_states and cache.enable_prefix_caching}
-    return {feature: what for feature, what in found.items() if uses[feature]}
+    return {feature: what for feature, what in found.items() if OUTSIDE[feature].uses(scheduler, cache)}

@@ -57,9 +57,22 @@ class DecisionProfile:
 
     mamba_mode_all: bool = True
     """Mamba layers can keep the state after every block; else only mode ``align`` has prefix hits."""
+    admissions_end_at_junctions: bool = False
+    """With Mamba layers in mode ``align`` a request is first computed up to where prompts part."""
+    chunks_end_where_blocks_do: bool = False
+    """In that mode every chunk ends at a position where a block does, or where prompts part, up to the last whole block
+    of a prompt. Else each has whole blocks of tokens, wherever it begins."""
     chunks_end_at_states: bool = False
-    """With Mamba layers in mode ``align`` every chunk of a prompt but the last ends with a block, and where prompts
-    part; what encoder inputs allow is asked after that. Else only up to the last whole block, and after them."""
+    """In that mode every chunk of a prompt but the last ends so, also within its last block."""
+    states_cut_before_images: bool = False
+    """What encoder inputs allow is asked after where chunks end, not before."""
+    last_state_leaves_token: bool = False
+    """The last state of a prompt that is kept leaves a token to compute."""
+    states_free_across_gaps: bool = False
+    """States behind the positions that a chunk jumped over are given back as well."""
+    kept_states_wait_again: bool = False
+    """The last state of a prompt counts as written in every step in which it is still held, so that others that hit it
+    wait for the next."""
     zeroes_all_attention: bool = False
     """Beside Mamba layers workers zero the new blocks of all attention layers, not only of full attention."""
 
@@ -186,6 +199,7 @@ SINCE: dict[str, dict[str, Any]] = {
         "uncached_blocks_first": True,
         "encoder_waits_for_tokens": True,
         "encoder_lags_behind_head": True,
+        "admissions_end_at_junctions": True,
     },
     "0.25": {
         "admission_pads_decodes": True,
@@ -196,12 +210,15 @@ SINCE: dict[str, dict[str, Any]] = {
         "windows_free_processed_only": True,
         "eagle_caches_prompt_tail": True,
         "prefill_ranks_spread_kv": False,
+        "admissions_end_at_junctions": False,
+        "chunks_end_where_blocks_do": True,
     },
     "0.27": {
         "uncached_blocks_first": False,
         "lookups_count_at_admission": True,
         "stale_outputs_change_nothing": True,
         "resets_drop_sync_output": True,
+        "chunks_end_at_states": True,
     },
     "0.28": {
         "uncached_blocks_first": True,
@@ -210,6 +227,7 @@ SINCE: dict[str, dict[str, Any]] = {
         "drafts_take_input_slots": True,
         "encoder_counts_head": True,
         "encoder_tells_lost_only": True,
+        "states_cut_before_images": True,
     },
     "0.29": {
         "prefix_cache_retention_interval": 0,
@@ -217,7 +235,7 @@ SINCE: dict[str, dict[str, Any]] = {
         "min_tokens_bar_stops": False,
         "encoder_holds_repeated": True,
     },
-    "0.30": {"idle_admission_pads": True, "eagle_keeps_block_below": True},
+    "0.30": {"idle_admission_pads": True, "eagle_keeps_block_below": True, "states_free_across_gaps": True},
     "0.31": {
         "output_blocks_hash_last_image": False,
         "lone_request_prefills_whole": True,
@@ -229,10 +247,12 @@ SINCE: dict[str, dict[str, Any]] = {
         "pauses_spare_blocks": True,
         "reports_common_prefix": False,
         "encoder_takes_repeated": True,
+        "last_state_leaves_token": True,
+        "kept_states_wait_again": True,
     },
     "0.33": {
         "hashes_look_ahead": True,
-        "chunks_end_at_states": True,
+        "kept_states_wait_again": False,
         "self_preemption_ends_pass": False,
         "adapters_of_all_running": True,
         "encoder_refusal_ends_pass": False,

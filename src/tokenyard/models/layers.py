@@ -125,6 +125,10 @@ class SoftmaxAttention:
     shares_kv: bool = False
     """Reads the KV of an earlier layer: no key or value projection, and no cache of its own (Gemma-3n)."""
     indexer: Indexer | None = None
+    parted_parameters: int = 0
+    """Projections through narrower vectors (Step 3, MiniCPM 3): what is shared out by heads; 0: there are none."""
+    whole_parameters: int = 0
+    """Those of them that every GPU holds."""
     extra_parameters: int = 0
     """Biases, norms of queries and keys, sinks: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
@@ -132,7 +136,7 @@ class SoftmaxAttention:
     def __post_init__(self) -> None:
         for field in ("hidden_size", "num_heads", "num_kv_heads", "head_size"):
             require_int(field, getattr(self, field), 1)
-        for field in ("head_size_v", "window", "extra_parameters"):
+        for field in ("head_size_v", "window", "parted_parameters", "whole_parameters", "extra_parameters"):
             require_int(field, getattr(self, field), 0)
         require_bool("output_gate", self.output_gate)
         require_bool("window_plus_itself", self.window_plus_itself)
@@ -154,6 +158,8 @@ class SoftmaxAttention:
 
     def num_parameters(self, tp: int = 1) -> int:
         """Projections of queries, keys, values and output."""
+        if self.parted_parameters:
+            return self.parted_parameters // tp + self.whole_parameters
         heads = self.num_heads // tp
         query = heads * self.head_size * (2 if self.output_gate else 1)
         keys_values = 0 if self.shares_kv else self.kv_heads(tp) * (self.head_size + self.value_size)
@@ -499,6 +505,8 @@ class LayerSpec:
     mlp: DenseMLP | MoE | None = None
     norm_parameters: int = 0
     """Kept in the model's dtype, on every GPU."""
+    repeats: bool = False
+    """Its weights are those of an earlier layer: read again, but kept once (HRM, IQuest's loops)."""
 
     def parameters_by_format(
         self, tp: int = 1, ep: int = 1, *, stored: bool = False
@@ -540,22 +548,28 @@ class LayerSpec:
 
     def num_bytes(self, dtype_bytes: int, tp: int = 1, ep: int = 1) -> int:
         """Weights on one GPU, in bytes."""
+        if self.repeats:
+            return 0
         stored = self.parameters_by_format(tp, ep, stored=True)
         matrices = sum(weights.num_bytes(count) for weights, count in stored)
         return matrices + self._others(tp) * dtype_bytes
 
     @property
     def num_parameters(self) -> int:
-        """All weights."""
+        """All weights that are its own."""
+        return 0 if self.repeats else self._all_parameters
+
+    @property
+    def _all_parameters(self) -> int:
         return self.other_parameters + sum(count for _, count in self.parameters_by_format())
 
     @property
     def num_active_parameters(self) -> int:
         """Weights that one token goes through."""
         if not isinstance(self.mlp, MoE):
-            return self.num_parameters
+            return self._all_parameters
         idle = self.mlp.num_experts - self.mlp.num_experts_per_tok
-        return self.num_parameters - idle * self.mlp.expert_parameters
+        return self._all_parameters - idle * self.mlp.expert_parameters
 
 
 def _columns_not_parted(width: int, weights: WeightFormat, tp: int) -> str | None:

@@ -184,6 +184,15 @@ def test_each_module_may_have_a_format_of_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_quark_names_modules_by_patterns_and_may_store_weights_in_two_steps(tmp_path: Path) -> None:
+    fp4 = {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
+    steps = {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4", "qscheme": "per_channel"}]}
+    named = {"*self_attn*": {"weight": {"dtype": "fp8_e4m3"}}, "model.layers.1.mlp.down_proj": steps}
+    config = {"quant_method": "quark", "global_quant_config": fp4, "layer_quant_config": named, "exclude": ["lm_head"]}
+    weights, spec = _format(tmp_path, config)
+    assert (weights.name, spec.layers[0].mlp.weights.name, spec.layers[1].mlp.weights.name) == ("fp8", "mxfp4", "int4")
+
+
 NVFP4 = {"quant_algo": "NVFP4", "group_size": 16}
 
 
@@ -430,3 +439,61 @@ def test_windows_of_params_json_go_round(tmp_path: Path) -> None:
 def test_a_part_of_params_json_that_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=rf"params\.json: {field}"):
         model_spec(str(write_params(tmp_path, {**PARAMS, **change})))
+
+
+# ---- keys of files as they are on the hub
+
+_FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+_TEXT = {name: value for name, value in LLAMA.items() if name != "architectures"} | {"model_type": "mistral"}
+_VISION = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "patch_size": 14, "image_size": 28}
+
+
+def test_quantisation_may_be_said_twice_and_that_of_the_file_counts() -> None:
+    """Kimi K2.5 has it around the decoder and inside."""
+    around = {
+        "architectures": ["Mistral3ForConditionalGeneration"],
+        "model_type": "mistral3",
+        "vision_config": _VISION,
+        "quantization_config": _FP8,
+    }
+    once = model_from_config({**around, "text_config": _TEXT}, name="once", where="file")
+    for inner in (_FP8, {"quant_method": "gptq", "bits": 4, "group_size": 128}):
+        text = {**_TEXT, "quantization_config": inner}
+        assert model_from_config({**around, "text_config": text}, name="twice", where="file").layers == once.layers
+
+
+def test_an_audio_tower_that_a_file_leaves_out_is_not_there() -> None:
+    """Gemma 4 hears in its small sizes alone."""
+    text = {"model_type": "gemma4_text", "hidden_size": 256, "num_hidden_layers": 6, "vocab_size": 1000}
+    around = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": text}
+    vision = {**_VISION, "model_type": "gemma4_vision", "num_attention_heads": 4}
+    mute = model_from_config({**around, "vision_config": vision, "audio_config": None}, name="mute", where="file")
+    hears = {**around, "vision_config": vision, "audio_config": {"model_type": "gemma4_audio", "num_hidden_layers": 2}}
+    assert [tower.kind for tower in mute.encoders] == ["vision"]
+    assert [tower.kind for tower in model_from_config(hears, name="hears", where="file").encoders] == [
+        "vision",
+        "audio",
+    ]
+
+
+def test_values_are_as_wide_as_a_head_where_minicpm_3_says_nothing() -> None:
+    said = {
+        **LLAMA,
+        "architectures": ["MiniCPM3ForCausalLM"],
+        "model_type": "minicpm3",
+        "q_lora_rank": 768,
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+    }
+    silent = model_from_config(said, name="silent", where="file")
+    assert silent.layers == model_from_config({**said, "v_head_dim": 128}, name="told", where="file").layers
+
+
+def test_layers_that_repeat_are_read_again_and_kept_once() -> None:
+    looped = {**LLAMA, "architectures": ["IQuestLoopCoderForCausalLM"], "loop_num": 2, "loop_window_size": 64}
+    model = model_from_config(looped, name="looped", where="file")
+    assert len(model.layers) == 64
+    assert {layer.num_bytes(2) for layer in model.layers[32:]} == {0}
+    assert sum(layer.num_active_parameters for layer in model.layers[32:]) > 0
+    assert model.num_active_parameters > 1.8 * model.num_parameters - 2 * model.vocab_size * model.hidden_size

@@ -110,8 +110,7 @@ def _make_manager(
     if group.kind is GroupKind.MAMBA:
         make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
         step = min(limits.max_in_flight_tokens, limits.max_model_len)
-        frees_late = profile.windows_free_processed_only
-        return make(pool, size, group_id, stride, limits.num_drafts, step, frees_processed_only=frees_late)
+        return make(pool, size, group_id, stride, limits.num_drafts, step, profile=profile)
     kind: type[SlidingWindowManager | ChunkedLocalManager] = ChunkedLocalManager
     if group.kind is GroupKind.SLIDING_WINDOW:
         kind = SlidingWindowManager
@@ -162,6 +161,9 @@ class HybridCoordinator:
         self._retention = Retention(profile.prefix_cache_retention_interval, unit_below)
         # A state is found where it was kept, and no draft model has one.
         has_state = [group.kind is GroupKind.MAMBA for group in config.groups]
+        self._kept_again = [
+            manager for manager in self.managers if isinstance(manager, AlignedMambaManager) and manager.waits_again
+        ]
         self._finds_beyond = {
             i for i, (beyond, state) in enumerate(zip(num_beyond, has_state, strict=True)) if beyond and not state
         }
@@ -280,7 +282,11 @@ class HybridCoordinator:
             manager.open(slot, group_hits, total_computed)
         self._note_skips(slot, total_computed)
         length = max(len(manager.held[slot]) * manager.block_size for manager in self.managers)
-        self.table.set_seal_at(slot, self._next_seal(length) if self._caching else NEVER)
+        seal = self._next_seal(length) if self._caching else NEVER
+        if self._kept_again and self._caching:
+            (request,) = self.table.tenants(np.array([slot]))
+            seal = min(seal, self._kept_again[0].last_state(request.num_prompt_tokens) or seal)
+        self.table.set_seal_at(slot, seal)
 
     def _next_seal(self, num_tokens: int) -> int:
         return (num_tokens // self._seal_unit + 1) * self._seal_unit
@@ -347,6 +353,11 @@ class HybridCoordinator:
         # A block whose hash is not known yet is looked at again.
         known = [len(chain) * self._hash_block_size for chain in hashes]
         seals = [self._next_seal(min(pair)) for pair in zip(num_tokens, known, strict=True)]
+        for manager in self._kept_again:
+            for i, request in enumerate(requests):
+                if aligned[i] == manager.last_state(request.num_prompt_tokens):
+                    manager.write_again(request.slot, aligned[i], request.block_hashes)
+                    seals[i] = aligned[i]
         self.table.set_seal_at(slots, seals)
 
     def held(self, slot: int) -> Blocks:

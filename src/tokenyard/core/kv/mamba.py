@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
+from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.core.request import BlockHash
 
 
@@ -34,13 +35,13 @@ class MambaManager(SingleTypeManager):
         num_speculative_blocks: int,
         max_step_tokens: int,
         *,
-        frees_processed_only: bool = False,
+        profile: DecisionProfile = VLLM_0_22,
     ) -> None:
-        """``frees_processed_only``: only tokens that surely count are told to :meth:`drop_skipped`."""
         super().__init__(pool, block_size, group_id, hash_stride)
         self.num_speculative_blocks = num_speculative_blocks
         """Blocks kept for the states of drafts."""
-        self.num_kept_for_drafts = 0 if frees_processed_only else num_speculative_blocks
+        # Later versions tell only tokens that surely count to drop_skipped.
+        self.num_kept_for_drafts = 0 if profile.windows_free_processed_only else num_speculative_blocks
         """Tokens that may turn out wrong, so that an earlier state is read again."""
         self._longest = -(-(num_speculative_blocks + max_step_tokens) // block_size) + 1 + num_speculative_blocks
         """Most blocks held at once."""
@@ -136,7 +137,7 @@ class MambaManager(SingleTypeManager):
 class AlignedMambaManager(MambaManager):
     """Mode ``align``: a request holds the state it reads, the one it writes and the drafts', wherever it has got to."""
 
-    __slots__ = ("_dropped", "_read", "_started", "frees_across_gaps")
+    __slots__ = ("_dropped", "_read", "_started", "frees_across_gaps", "waits_again")
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class AlignedMambaManager(MambaManager):
         num_speculative_blocks: int,
         max_step_tokens: int,
         *,
-        frees_processed_only: bool = False,
+        profile: DecisionProfile = VLLM_0_22,
     ) -> None:
         super().__init__(
             pool,
@@ -156,12 +157,14 @@ class AlignedMambaManager(MambaManager):
             hash_stride,
             num_speculative_blocks,
             max_step_tokens,
-            frees_processed_only=frees_processed_only,
+            profile=profile,
         )
         self._read: dict[int, int] = {}
         """Slot -> position in its list of the state that the block taken last was computed from."""
-        self.frees_across_gaps = frees_processed_only
+        self.frees_across_gaps = profile.states_free_across_gaps
         """Blocks before a null block may still be held: steps in flight read them longer than later ones are kept."""
+        self.waits_again = profile.kept_states_wait_again
+        """See :meth:`write_again`."""
         self._dropped: dict[int, int] = {}
         """Slot -> leading blocks that have been looked at and dropped."""
         self._started: set[int] = set()
@@ -226,6 +229,16 @@ class AlignedMambaManager(MambaManager):
                 held[i] = NULL_BLOCK
         self._dropped[slot] = max(stop, self._dropped.get(slot, 0))
         self.pool.release(dropped)
+
+    def last_state(self, num_prompt_tokens: int) -> int:
+        """Tokens up to the last state that a repeated prompt can resume at."""
+        return (num_prompt_tokens - 1) // self.block_size * self.block_size
+
+    def write_again(self, slot: int, num_tokens: int, hashes: Sequence[BlockHash]) -> None:
+        """The state after ``num_tokens`` counts as written in this step, if ``slot`` still holds it."""
+        at, held = num_tokens // self.block_size - 1, self.held[slot]
+        if 0 <= at < min(len(held), len(hashes)) and held[at] != NULL_BLOCK:
+            self._written.add(hashes[at])
 
     def free(self, slot: int) -> None:
         self._dropped.pop(slot, None)

@@ -93,6 +93,8 @@ class KVCacheManager:
         self.no_hits = ComputedBlocks(tuple([] for _ in config.groups), 0)
         """A lookup that found nothing."""
         self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
+        self.shared_beyond_hit = 0
+        """Tokens that the request looked up last shares with others beyond its hit."""
         self.stats = PrefixCacheStats()
         self.events = EventLog() if config.enable_kv_cache_events else None
         if self.events is not None:
@@ -202,6 +204,7 @@ class KVCacheManager:
         self.hasher.extend(request)
         hit = self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1)
         request.shared_prefix_boundary = hit.junction
+        self.shared_beyond_hit = max(hit.junction - hit.num_tokens, 0)
         return hit
 
     def num_cached_tokens(self, request: Request) -> int:

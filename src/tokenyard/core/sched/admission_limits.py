@@ -199,7 +199,7 @@ class AlignmentLimit:
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
-        granted = self._alignment.split_request(request, wanted, candidate.num_computed_tokens)
+        granted = self._alignment.admit_request(request, wanted, candidate.num_computed_tokens)
         if candidate.is_padded and granted < wanted:
             # What was cut off are drafts, and they come whole or not at all.
             granted, candidate.is_padded = 1, False
@@ -379,7 +379,7 @@ def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:
         chunk.append(EncoderLimit(features.encoder, ends_pass=config.profile.encoder_refusal_ends_pass))
     if features.alignment is not None:
         chunk.append(AlignmentLimit(features.alignment))
-    limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
+    limits += reversed(chunk) if config.profile.states_cut_before_images else chunk
     if context.policy.may_refuse:
         limits.append(PolicyLimit(context))
     limits.append(MemoryLimit(context, pins))

@@ -246,7 +246,11 @@ def _check_states(profile: DecisionProfile, cache: CacheConfig) -> None:
     if cache.mamba_cache_mode is MambaCacheMode.ALL and not profile.mamba_mode_all:
         fix = f"vLLM {profile.vllm_version} has no such mode: use align"
         raise ConfigError("mamba_cache_mode", str(cache.mamba_cache_mode), fix)
-    if profile.chunks_end_at_states and splits_at_blocks(cache) and min(cache.group_block_sizes) < cache.block_size:
+    if (
+        profile.chunks_end_where_blocks_do
+        and splits_at_blocks(cache)
+        and min(cache.group_block_sizes) < cache.block_size
+    ):
         fix = (
             f"hits within a block of a state, which vLLM {profile.vllm_version} has, are not modelled: use equal sizes"
         )

@@ -153,7 +153,7 @@ class RunningPass:
         self._made_room_for: Request | None = None
         """Asks again after a preemption, for what it has asked for."""
         cuts = ((self._encoder, self._up_to_encoder_input), (self._alignment, self._aligned))
-        ordered = reversed(cuts) if config.profile.chunks_end_at_states else cuts
+        ordered = reversed(cuts) if config.profile.states_cut_before_images else cuts
         self._cuts = [cut for feature, cut in ordered if feature is not None]
         """What ends a run of rows early, in order."""
         self._drift = 0

@@ -91,6 +91,10 @@ class Grouped:
     shares_kv: Fill = False
     picks: tuple[Fill, Fill, Fill] = (0, 0, 0)
     """Heads, head size and tokens of an indexer; 0 heads: there is none."""
+    parted: Fill = 0
+    """Projections through narrower vectors: what is shared out by heads, in place of what the sizes come to."""
+    whole: Fill = 0
+    """Those of them that every GPU holds."""
     extra: Fill = 0
     cross: bool = False
     """Over an encoder's output."""
@@ -123,6 +127,8 @@ class Grouped:
             output_gate=bool(count(self.output_gate)),
             shares_kv=shares,
             indexer=Indexer(num_heads=index[0], head_size=index[1], topk=index[2]) if index[0] else None,
+            parted_parameters=count(self.parted),
+            whole_parameters=count(self.whole),
             extra_parameters=biases + norms + count(self.extra),
             weights=reader.reading.quant.of(module),
         )
@@ -480,10 +486,14 @@ class Tower:
     kind: str = "vision"
     section: str = "vision_config"
     """Where its fields are; empty: among the decoder's."""
+    optional: bool = False
+    """A file without its section has no such tower."""
 
-    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec:
-        """The tower beside a decoder that is ``hidden`` wide."""
+    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec | None:
+        """The tower beside a decoder that is ``hidden`` wide; None where there is none."""
         section = reading.outer.section(self.section) if self.section else reading.fields
+        if section is None and self.optional:
+            return None
         if section is not None and self.section:
             section = reading.outer.section(self.section, class_defaults(section.text("model_type")))
         if section is None:
@@ -540,6 +550,8 @@ class ArchitectureRow:
     """Which layers have ``experts``: an expression over ``i``."""
     norms: Fill = 2
     """Per layer, as wide as the model."""
+    repeats: Fill = False
+    """Which layers have the weights of an earlier one: an expression over ``i``."""
     other: Fill = "hidden"
     """Parameters outside the layers, besides embedding and head: the last norm, learned positions."""
     embeddings: Fill = 0
@@ -634,7 +646,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         ties=row.ties,
         other_parameters=values.count(row.other),
         embedding_parameters=values.count(row.embeddings),
-        encoders=tuple(tower.build(reading, values.name("hidden")) for tower in row.towers),
+        encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
         max_encoder_tokens=values.count(row.encoder_tokens),
         replicated_embedding=row.replicated_embedding,
     )
@@ -695,7 +707,8 @@ def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int) -> LayerSpec
         piece = row.experts
     mlp = None if piece is None else piece.build(reader, f"{at}.{piece.module}", i)
     norms = reader.values.count(row.norms, i=i) * reader.values.name("hidden")
-    return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms)
+    repeats = bool(reader.values.count(row.repeats, i=i))
+    return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms, repeats=repeats)
 
 
 def varied(row: ArchitectureRow, **changes: Any) -> ArchitectureRow:

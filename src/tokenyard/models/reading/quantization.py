@@ -31,6 +31,8 @@ class Quantization:
     matches: Matches = lambda module, entry: module == entry
     named: tuple[tuple[str, WeightFormat], ...] = ()
     """Modules with a format of their own, or parts of modules."""
+    globs: bool = False
+    """They are named by patterns, experts too."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for; None: nothing."""
 
@@ -38,8 +40,11 @@ class Quantization:
         """The format of the weights of ``module``, or of the experts in it."""
         if any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
-        if self.named and not experts:
-            return next((each for name, each in self.named if _named(module, name)), self.linear)
+        if self.globs or not experts:
+            meant = self.matches if self.globs else _named
+            found = next((each for name, each in self.named if meant(module, name)), None)
+            if found is not None:
+                return found
         return self.experts if experts else self.linear
 
 
@@ -322,32 +327,46 @@ def _commonest(formats: list[WeightFormat]) -> WeightFormat:
 
 
 def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
-    """AMD's: one format for all, as its ``global_quant_config`` says."""
-    whole = fields.section("global_quant_config")
-    weights = whole.section("weight") if whole is not None else None
-    if weights is None:
+    """AMD's: one format for all, as its ``global_quant_config`` says, and others for the modules that are named."""
+    whole, layers = fields.section("global_quant_config"), fields.section("layer_quant_config")
+    fields.passed_over("layer_type_quant_config", "export", "version")
+    if whole is None:
         raise fields.error("global_quant_config", "say how weights are quantised")
-    fields.passed_over("layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config", "export", "version")
-    kind = weights.text("dtype")
-    if kind.startswith("fp8"):
-        found = WeightFormat(name="fp8", bits=8, compute="float8")
-    elif kind in ("fp4", "mxfp4"):
-        found = replace(MXFP4, compute="float4")
-    elif kind in ("int8", "int4", "uint4"):
-        size = weights.count("group_size", 0, low=0)
-        bits = int(kind[-1])
-        found = WeightFormat(name=f"int{bits}", bits=bits, group_size=size, group_bits=16 + bits if size else 0)
-    else:
-        raise weights.error("dtype", "is not known: use fp8_e4m3, fp4, int8 or int4")
+    named = {name: layers.section(name) for name in layers.unread()} if layers is not None else {}
+    found, matches = _quark_format(whole, plain), _patterns(fields, "layer_quant_config", "exclude")
     return Quantization(
         method="quark",
         plain=plain,
         linear=found,
         experts=found,
         excluded=_excluded(fields, "exclude", patterns=True),
-        matches=_patterns(fields, "exclude"),
+        matches=lambda module, entry: any(
+            matches(name, entry) for name in (module, f"{module}.o_proj", f"{module}.down_proj")
+        ),
+        named=tuple((name, _quark_format(each, plain)) for name, each in named.items() if each is not None),
+        globs=True,
         kv_cache_dtype="fp8" if fields.section("kv_cache_quant_config") else None,
     )
+
+
+def _quark_format(layer: Fields, plain: WeightFormat) -> WeightFormat:
+    """How these modules are stored: as the last of several steps leaves them, plain where nothing is said."""
+    steps = layer.get("weight")
+    last = steps[-1] if isinstance(steps, list) and steps else steps
+    if last is None:
+        return plain
+    weights = Fields(f"{layer.where}: weight", last) if isinstance(last, dict) else None
+    if weights is None:
+        raise layer.error("weight", "give an object")
+    kind = weights.text("dtype")
+    if kind.startswith("fp8"):
+        return WeightFormat(name="fp8", bits=8, compute="float8")
+    if kind in ("fp4", "mxfp4"):
+        return replace(MXFP4, compute="float4")
+    if kind in ("int8", "int4", "uint4"):
+        size, bits = weights.count("group_size", 0, low=0), int(kind[-1])
+        return WeightFormat(name=f"int{bits}", bits=bits, group_size=size, group_bits=16 + bits if size else 0)
+    raise weights.error("dtype", "is not known: use fp8_e4m3, fp4, int8 or int4")
 
 
 def _mxfp8(fields: Fields, plain: WeightFormat) -> Quantization:

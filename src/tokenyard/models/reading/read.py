@@ -204,7 +204,8 @@ def _reading(
     outer.passed_over("architectures", "model_type")
     fields.passed_over("architectures", "model_type")
     chosen = _dtype(outer, fields, dtype)
-    quant = read_quantization(outer.section("quantization_config") or fields.section("quantization_config"), chosen)
+    within = fields.section("quantization_config")  # where both have one, that of the file counts
+    quant = read_quantization(outer.section("quantization_config") or within, chosen)
     return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
 

@@ -252,7 +252,54 @@ NEMOTRON_NAS = ArchitectureRow(
     norms=f"(not {_BLOCK}.attention.no_op) + (not {_BLOCK}.ffn.no_op)",
     harmless=("num_key_value_heads", "intermediate_size", "head_dim"),
 )
+MINICPM3 = ArchitectureRow(
+    # keys and values come out of a latent vector, and are kept head by head, values as wide as keys
+    mixers={
+        "full_attention": (
+            Grouped(
+                kv_heads="heads",
+                head_dim="wide",
+                parted="heads * (q_lora_rank * wide + kv_lora_rank * (nope + value) + value * hidden)",
+                whole="hidden * (q_lora_rank + kv_lora_rank + rope)",
+                extra="q_lora_rank + kv_lora_rank",
+            ),
+        )
+    },
+    tied="tie_word_embeddings=true",
+    names={
+        "nope": "qk_nope_head_dim",
+        "rope": "qk_rope_head_dim",
+        "wide": "nope + rope",
+        "value": "v_head_dim=hidden // heads",
+    },
+    harmless=("qk_head_dim", "num_key_value_heads", "dim_model_base", "attention_bias", "mlp_bias"),
+)
+HRM = ArchitectureRow(
+    # two stacks, visited in turn
+    mixers={"full_attention": (Grouped(kv_heads="heads", output_gate=True),)},
+    norms=0,
+    other=0,
+    names={"layers": "num_layers_per_stack * H_cycles * (L_cycles + 1)"},
+    repeats="i >= 2 * num_layers_per_stack",
+    harmless=("prefix_lm", "attention_bias", "mlp_bias", "L_bp_cycles"),
+)
+_LOOP = replace(BIASED, head_dim="hidden // heads")
+IQUEST_LOOP = varied(
+    LLAMA,
+    mixers={
+        "full_attention": (replace(_LOOP, extra="heads * (head_dim + 1)"),),
+        "sliding_attention": (replace(_LOOP, window="loop_window_size"),),
+    },
+    types="",
+    order=(("sliding_attention", "i >= num_hidden_layers"), ("full_attention", "1")),
+    repeats="i >= num_hidden_layers",
+    names={"layers": "num_hidden_layers * loop_num"},
+)
+
 ROWS = {
+    "MiniCPM3ForCausalLM": MINICPM3,
+    "HrmTextForCausalLM": HRM,
+    "IQuestLoopCoderForCausalLM": IQUEST_LOOP,
     "TeleChat2ForCausalLM": TELECHAT2,
     "Plamo3ForCausalLM": PLAMO3,
     "DeciLMForCausalLM": NEMOTRON_NAS,

@@ -450,7 +450,33 @@ MINIMAX_M3 = ArchitectureRow(
     harmless=("qk_norm_type", "num_mtp_modules", "rotary_dim", "shared_intermediate_size"),
 )  # fmt: skip
 
+STEP3 = ArchitectureRow(
+    # queries go through a vector that all heads share
+    mixers={
+        "full_attention": (
+            Grouped(
+                kv_heads=1,
+                head_dim="head_dim=256",
+                parted="heads * head_dim * (share_q_dim + hidden)",
+                whole="hidden * (share_q_dim + 2 * head_dim)",
+                extra="share_q_dim",
+            ),
+        )
+    },
+    experts=Experts(
+        count="moe_num_experts",
+        per_token="moe_top_k",
+        shared_width="share_expert_dim",
+        module="moe.experts",
+        shared="share_expert",
+    ),
+    sparse="i in moe_layers_enum if moe_layers_enum else i",
+    context="max_seq_len|max_position_embedding",
+    harmless=("num_attention_groups",),
+)
+
 ROWS = {
+    "Step3TextForCausalLM": STEP3,
     "SarvamMoEForCausalLM": BAILING,
     "SarvamMLAForCausalLM": SARVAM_MLA,
     "Param2MoEForCausalLM": PARAM2_MOE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokenyard.models.reading.pieces import ArchitectureRow, Grouped, Latent, Tower, varied
-from tokenyard.models.reading.rows_dense import BIASED, CHATGLM, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, windowed
+from tokenyard.models.reading.rows_dense import BIASED, CHATGLM, LLAMA, MISTRAL, OPT, PHI3, QWEN2, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import DEEPSEEK
 from tokenyard.models.reading.rows_states import NEMOTRON_H, NEMOTRON_STATE
 from tokenyard.models.reading.rows_towers import (
@@ -15,6 +15,7 @@ from tokenyard.models.reading.rows_towers import (
     LLAVA_ONEVISION,
     MISTRAL3,
     QWEN2_5_VL,
+    QWEN3_5_VL,
     QWEN3_VL,
     SIGLIP,
     VIT,
@@ -154,10 +155,10 @@ DEEPSEEK_VL2 = varied(
             block="2 * h * w + w",
             blocks="n + 1",
             replicated="n * (4 * h * h + 9 * h) + pixels * h + grid * grid * h + 4 * h * h + 12 * h"
-            " + h * joined * joined * text + text * text + 4 * text",
+            " + h * joined * joined * wide + wide * wide + 4 * wide",
             tokens="(grid + 1) // 2 * ((grid + 1) // 2)",
             names={"h": "width", "n": "layers", "w": "width * mlp_ratio // 1"},
-            outer={"joined": "projector_config.downsample_ratio or 2"},
+            outer={"joined": "projector_config.downsample_ratio or 2", "wide": "projector_config.n_embed"},
         ),
     ),
 )
@@ -323,8 +324,46 @@ BEE = varied(
 )
 LIGHT_ON = varied(QWEN3, tied="", ties=True, towers=MISTRAL3.towers)
 OPEN_CUA = varied(QWEN2, towers=QWEN2_5_VL.towers)
+LLAMA_NEMOTRON_VL = ArchitectureRow(
+    decoders=DECODERS,
+    harmless_around=(*INTERN_VL_CHAT.harmless_around, "patch_size", "vit_hidden_size", "projector_hidden_size"),
+    # every GPU holds the tower
+    towers=(replace(_RADIO, blocks=0, replicated=f"({_RADIO.blocks}) * ({_RADIO.block}) + {_RADIO.replicated}"),),
+)
+QIANFAN_OCR = varied(
+    INTERN_VL_CHAT,
+    towers=(
+        replace(
+            INTERN_VL_CHAT.towers[0],
+            names={"patch": "patch_size[0] or patch_size", "image": "image_size[0] or image_size"},
+        ),
+    ),
+)
+BLIP2 = varied(
+    OPT,
+    harmless_around=("use_decoder_only_language_model", "image_text_hidden_size"),
+    towers=(
+        Tower(
+            block=VIT,
+            # a querying transformer, which looks at the picture in every other layer or so
+            replicated="pixels * h + (grid * grid + 4) * h + joins * (4 * wide * wide + 2 * wide * inner + inner"
+            " + 12 * wide) + joins // every * (2 * wide * wide + 2 * h * wide + 6 * wide) + wide * text + text"
+            " + (tokens + 4) * wide",
+            tokens="tokens",
+            outer={
+                "joins": "qformer_config.num_hidden_layers", "wide": "qformer_config.hidden_size",
+                "inner": "qformer_config.intermediate_size", "tokens": "num_query_tokens=32",
+                "every": "qformer_config.cross_attention_frequency or 2",
+            },
+        ),
+    ),
+)  # fmt: skip
 
 ROWS = {
+    "Blip2ForConditionalGeneration": BLIP2,
+    "Llama_Nemotron_Nano_VL": LLAMA_NEMOTRON_VL,
+    "QianfanOCRForConditionalGeneration": QIANFAN_OCR,
+    "InternS2PreviewForConditionalGeneration": QWEN3_5_VL,
     "OpenCUAForConditionalGeneration": OPEN_CUA,
     "Ovis2_6_MoeForCausalLM": OVIS,
     "Phi3VForCausalLM": PHI3_V,
@@ -348,6 +387,7 @@ ROWS = {
     "KeyeForConditionalGeneration": KEYE,
     "KeyeVL1_5ForConditionalGeneration": KEYE,
     "MiniCPMV": MINICPM_V,
+    "DeepseekVLV2ForCausalLM": DEEPSEEK_VL2,
     "DeepseekOCR2ForCausalLM": DEEPSEEK_OCR2,
     "DeepseekOCRForCausalLM": DEEPSEEK_OCR,
     "DotsOCRForCausalLM": DOTS_OCR,

@@ -370,15 +370,26 @@ GEMMA4_VISION = varied(
     GEMMA4,
     tied="",
     ties=True,
-    refused_around=(("audio_config", "Gemma 4 with a tower for audio"),),
     towers=(
         Tower(
             replicated="n * (4 * h * h + 3 * h * w + 4 * h + 2 * head_dim) + 2 * position_embedding_size * h"
             " + pixels * h + text * h",
             tokens=280,
         ),
+        Tower(
+            kind="audio",
+            section="audio_config",
+            optional=True,
+            replicated="n * (24 * h * h + (kernel + 12) * h) + 9 * first + 9 * first * second + first + second"
+            " + 32 * second * h + output_proj_dims * (h + 1 + text)",
+            tokens=750,
+            names={
+                "kernel": "conv_kernel_size=5", "first": "subsampling_conv_channels[0]",
+                "second": "subsampling_conv_channels[1]",
+            },
+        ),
     ),
-)
+)  # fmt: skip
 GEMMA4_UNIFIED = varied(
     GEMMA4,
     tied="",

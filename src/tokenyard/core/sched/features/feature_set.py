@@ -13,7 +13,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.features.ahead import DecodeRound, LateOutputs, Placeholders, ResetOutputs, Speculation
 from tokenyard.core.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 from tokenyard.core.sched.features.grammars import GrammarGate
-from tokenyard.core.sched.features.per_slot import BlockAlignment, RoutedExperts, StateAlignment
+from tokenyard.core.sched.features.per_slot import BlockAlignment, JunctionAlignment, RoutedExperts, StateAlignment
 from tokenyard.core.sched.features.transfers import Transfers
 from tokenyard.core.sched.outputs import RequestEvents
 from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings, has_cross_attention, splits_at_blocks
@@ -126,6 +126,8 @@ def _padded_admission(
 
 def _alignment(config: SchedulerConfig, kv: KVCacheManager, *, use_eagle: bool) -> BlockAlignment:
     drops = use_eagle and not kv.hashes_look_ahead
-    if config.profile.chunks_end_at_states:
+    if config.profile.chunks_end_where_blocks_do:
         return StateAlignment(kv.config.block_size, config, drops_last_hit=drops)
+    if config.profile.admissions_end_at_junctions:
+        return JunctionAlignment(kv, drops_last_hit=drops)
     return BlockAlignment(kv.config.block_size, drops_last_hit=drops)

@@ -46,6 +46,10 @@ class BlockAlignment:
         """:meth:`split` for a request."""
         return self.split(num_new_tokens, num_computed, request.num_tokens)
 
+    def admit_request(self, request: Request, num_new_tokens: int, num_computed: int) -> int:
+        """:meth:`split` for a request that is being admitted."""
+        return self.split_request(request, num_new_tokens, num_computed)
+
     def cut(self, rows: RunningBatch, done: int, end: int, asked: int, num_tokens: IntArray) -> tuple[int, int]:
         """Cut the run ``done..end-1`` before the first row within its prompt, or split that row alone.
 
@@ -66,10 +70,28 @@ class BlockAlignment:
         return done + 1, granted
 
 
-class StateAlignment(BlockAlignment):
-    """As vLLM 0.33: every chunk but the last ends where a block does, and at the state that others will resume from.
+class JunctionAlignment(BlockAlignment):
+    """As vLLM 0.24: when it is admitted, a request stops where prompts part, if a block or more is left up to there.
 
-    A block that no step can compute whole is come to the end of in parts.
+    Of a request that looks nothing up, what the last one was told counts.
+    """
+
+    def __init__(self, kv: KVCacheManager, *, drops_last_hit: bool) -> None:
+        super().__init__(kv.config.block_size, drops_last_hit=drops_last_hit)
+        self._kv = kv
+
+    def admit_request(self, request: Request, num_new_tokens: int, num_computed: int) -> int:
+        granted = self.split_request(request, num_new_tokens, num_computed)
+        if request.num_computed_tokens or num_computed >= max(request.num_prompt_tokens, request.num_tokens - 1):
+            return granted
+        shared = self._kv.shared_beyond_hit
+        return shared // self.block_size * self.block_size if self.block_size <= shared < granted else granted
+
+
+class StateAlignment(BlockAlignment):
+    """As vLLM since 0.26: chunks end where blocks do, and at the state that others will resume from.
+
+    Since 0.27 every chunk but the last does; a block that no step can compute whole is come to the end of in parts.
     """
 
     def __init__(self, block_size: int, config: SchedulerConfig, *, drops_last_hit: bool) -> None:
@@ -77,6 +99,8 @@ class StateAlignment(BlockAlignment):
         self._max_chunk = min(
             config.max_num_batched_tokens, config.long_prefill_token_threshold or config.max_num_batched_tokens
         )
+        self._all_but_last = config.profile.chunks_end_at_states
+        self._leaves_token = config.profile.last_state_leaves_token and not self._kept_back
 
     def split_request(self, request: Request, num_new_tokens: int, num_computed: int) -> int:
         size, start, end = self.block_size, num_computed, num_computed + num_new_tokens
@@ -84,22 +108,22 @@ class StateAlignment(BlockAlignment):
         prefill_end = max(request.num_prompt_tokens, request.num_tokens - 1)
         if start >= prefill_end:
             return num_new_tokens
-        if end < prefill_end:
-            whole = end // size * size
-            if whole > start or size <= self._max_chunk:
-                end = whole
+        last, next_block = self._last_state(request.num_tokens), (start // size + 1) * size
+        whole = end // size * size
+        is_short = end < (prefill_end if self._all_but_last else last)
+        if is_short and (whole > start or size <= self._max_chunk or not self._all_but_last):
+            end = whole
         junction = request.shared_prefix_boundary
-        stops = [self._last_state(request.num_tokens)]
-        if start % size:
-            stops.append((start // size + 1) * size)
+        stops = [last]
+        if start % size and (self._all_but_last or next_block <= last):
+            stops.append(next_block)
         if start < junction < end:
             stops.append(start + (junction - start) // size * size)
         return max(min((stop for stop in stops if start < stop < end), default=end) - start, 0)
 
     def _last_state(self, num_tokens: int) -> int:
         """The last position that a request with the same tokens can resume at: one of them is computed again."""
-        known = num_tokens if self._kept_back else num_tokens - 1
-        return known // self.block_size * self.block_size - self._kept_back
+        return max((num_tokens - self._leaves_token) // self.block_size * self.block_size - self._kept_back, 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
