@@ -1,9 +1,9 @@
 """What browser tests share: one Chromium, one page file, traces made by `tokenyard run`.
 
-``TOKENYARD_VIEWER_HTML`` names another page than the committed one, for work in progress. ``TOKENYARD_BROWSER_SLOWER=6``
-makes the pages six times slower: a test that does not wait for what it looks at fails then on an idle machine as well.
-Every page watches itself: a test fails if a script throws, if an error is logged, or if anything is asked of another
-origin.
+``TOKENYARD_VIEWER_HTML`` names another page than the committed one, for work in progress.
+``TOKENYARD_BROWSER_SLOWER=6`` makes the pages six times slower: a test that does not wait for what it looks at fails then
+on an idle machine as well. Every page watches itself: a test fails if a script throws, if an error is logged, or if
+anything is asked of another origin.
 """
 
 from __future__ import annotations
@@ -148,6 +148,14 @@ def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[...
         return page
 
     return open_them
+
+
+def groups_shown(page: Page) -> dict[str, dict[str, str]]:
+    """The table of groups: name -> head -> cell."""
+    table = page.locator(".group-table")
+    _, *heads = (head.strip(" ↓↑\n") for head in table.locator("thead th").all_inner_texts())
+    lines = [line.locator("th, td").all_inner_texts() for line in table.locator("tbody tr").all()]
+    return {name.strip(): dict(zip(heads, map(str.strip, cells), strict=True)) for name, *cells in lines}
 
 
 def until(page: Page, condition: str) -> None:
