@@ -1,9 +1,9 @@
 """What browser tests share: one Chromium, one page file, traces made by `tokenyard run`.
 
 ``TOKENYARD_VIEWER_HTML`` names another page than the committed one, for work in progress.
-``TOKENYARD_BROWSER_SLOWER=6`` makes the pages six times slower: a test that does not wait for what it looks at fails then
-on an idle machine as well. Every page watches itself: a test fails if a script throws, if an error is logged, or if
-anything is asked of another origin.
+``TOKENYARD_BROWSER_SLOWER=6`` makes the pages six times slower: a test that does not wait for what it looks at fails
+then on an idle machine as well. Every page watches itself: a test fails if a script throws, if an error is logged, or
+if anything is asked of another origin.
 """
 
 from __future__ import annotations
