@@ -43,7 +43,7 @@ def execute(flags: CompareCommand) -> int:
 
 def _compare(flags: CompareCommand) -> Comparison:
     require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
-    policies, loads = _names(flags.policies or POLICIES_COMPARED), _loads(flags.loads)
+    policies, loads = _names(POLICIES_COMPARED if flags.policies is None else flags.policies), _loads(flags.loads)
     space = [text for several in flags.changes for text in several] or None
     if space is not None and flags.policies is not None:
         fix = "settings are compared: --set scheduling_policy=A,B names policies"
