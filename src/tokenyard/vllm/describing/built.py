@@ -111,6 +111,27 @@ class BuiltModel:
             specs[name] = spec
         return specs
 
+    def kept(self) -> dict[str, tuple[Any, Any]]:
+        """Where a layer that attends stands in the model -> the layer, and what it keeps; None if nothing of its own.
+
+        The names that their makers gave them may be others: ``0.attn`` stands beside the first layer of a model that
+        runs by the code of ``transformers`` (before 0.33).
+        """
+        from vllm.config.vllm import get_layers_from_vllm_config
+        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+
+        places = {id(module): place for place, module in self.model.named_modules()}
+        layers = get_layers_from_vllm_config(self.config, AttentionLayerBase)
+        numbered = f"{self._longest_list()}." if any(name[0].isdigit() for name in layers) else ""
+        return {
+            places.get(id(layer), f"{numbered}{name}"): (layer, self.specs.get(name)) for name, layer in layers.items()
+        }
+
+    def _longest_list(self) -> str:
+        """Where the list of layers with the most parameters stands in the model."""
+        lists = [each for each in self.model.named_modules() if isinstance(each[1], torch.nn.ModuleList)]
+        return str(max(lists, key=lambda each: sum(p.numel() for p in each[1].parameters()))[0])
+
     def weights(self) -> tuple[int, int]:
         """Parameters and bytes on this rank."""
         parameters = list(self.model.parameters())
