@@ -61,3 +61,20 @@ def test_flags_that_have_no_say_are_refused(tmp_path: Path) -> None:
     call("run", "chat", "--input-len", "5", cwd=tmp_path).refused("--input-len = 5", "workload `random`")
     call("run", "random", "--burstiness", "2", cwd=tmp_path).refused("--burstiness = 2", "--request-rate")
     call("import", "nothing.log", cwd=tmp_path).refused("nothing.log")
+
+
+def test_a_report_says_beside_its_rates_how_long_nothing_ran(tmp_path: Path) -> None:
+    path = tmp_path / "day.jsonl"
+    moments = [1_764_000_000 + 7 * i + 6 * 3600 * (i >= 20) for i in range(40)]
+    lines = [
+        {"created": at, "usage": {"prompt_tokens": 100 + i, "completion_tokens": 5 + i % 7}}
+        for i, at in enumerate(moments)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    outcome = call("run", path, *ON, "--trace", "trace", cwd=tmp_path)
+    assert "nothing arrives for 6.0 h" in " ".join(outcome.stderr.split())
+    assert "6 h 00 min of it in one stretch without a step" in " ".join(outcome.stdout.split())
+    told = json.loads(call("report", "trace", "--json", cwd=tmp_path).stdout)
+    assert 6 * 3600 < told["longest_idle_s"] < told["duration_s"] < 6 * 3600 + 7 * 40
+    ranks = json.loads(call("run", path, *ON, "--data-parallel-size", "2", "--json", cwd=tmp_path).stdout)
+    assert ranks["longest_idle_s"] is None

@@ -41,7 +41,7 @@ def test_a_difference_that_the_workload_does_not_meet_changes_no_step() -> None:
     told = upgrade("chat", Deployment.from_serve(SERVE, gpu="h100"), "0.29", "0.30", limit=4, seed=1)
     assert told.first_difference is None
     names = {each.name for each in told.switches}
-    assert names == {"idle_admission_pads", "eagle_keeps_block_below"}, "both are about drafts"
+    assert names == {"idle_admission_pads", "eagle_keeps_block_below", "states_free_across_gaps"}, "drafts and states"
     assert told.equal_steps > 0
     assert all(each.older == each.newer for each in told.latencies)
 

@@ -5,6 +5,7 @@ None prints a traceback, none ends as if all was well, and all say something on 
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -113,3 +114,31 @@ def test_too_much_given(command: str, tmp_path: Path) -> None:
 def test_swapped(words: list[str], tmp_path: Path) -> None:
     _files(tmp_path)
     _wrong(*words, cwd=tmp_path)
+
+
+TOO_LARGE = ("--model", "qwen3-235b-a22b", "--gpu", "h100")
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "plan", "split", "sweep", "upgrade"])
+def test_a_file_that_is_not_there_is_said_before_a_model_that_does_not_fit(command: str, tmp_path: Path) -> None:
+    words = {"sweep": ("--set", "max_num_seqs=4", "--output", "rows"), "upgrade": ("--from", "0.27")}.get(command, ())
+    said = call(command, "missing.jsonl", *TOO_LARGE, *words, cwd=tmp_path)
+    said.refused("missing.jsonl: is neither a file nor a built-in workload")
+    if command == "run":
+        call(command, "chat", *TOO_LARGE, cwd=tmp_path).refused("raise --tensor-parallel-size")
+
+
+def test_a_value_that_a_setting_cannot_have_says_nothing_of_memory(tmp_path: Path) -> None:
+    said = call("run", "chat", "--kv-cache-dtype", "fp9", cwd=tmp_path)
+    said.refused("kv-cache-dtype = 'fp9': use one of: auto")
+    assert "memory" not in said.stderr
+
+
+def test_the_list_of_models_is_named_as_such(tmp_path: Path) -> None:
+    call("run", "chat", "--model", "nosuch", cwd=tmp_path).refused("models are the last list of `tokenyard workloads`")
+    listed = call("workloads", "--json", cwd=tmp_path).stdout
+    assert list(json.loads(listed))[-1] == "models"
+
+
+def test_what_names_variants_is_called_as_it_is_typed(tmp_path: Path) -> None:
+    call("plan", "chat", "--model", "nosuch", cwd=tmp_path).refused("--set = '32 variants'")

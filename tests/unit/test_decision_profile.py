@@ -103,8 +103,15 @@ def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> No
     assert turned_between("0.31", "0.32")["mamba_mode_all"] == "0.32"
     assert turned_between("0.28", "0.26").keys() >= {"drafts_take_input_slots", "zeroes_all_attention"}
     assert "uncached_blocks_first" not in turned_between("0.26", "0.28"), "0.27 turned it off, 0.28 on again"
-    assert turned_between("0.29", "0.30") == {"idle_admission_pads": "0.30", "eagle_keeps_block_below": "0.30"}
-    turned_back = {"windows_free_unhashed_first", "encoder_lags_behind_head"}
+    assert turned_between("0.29", "0.30") == dict.fromkeys(
+        ("idle_admission_pads", "eagle_keeps_block_below", "states_free_across_gaps"), "0.30"
+    )
+    turned_back = {
+        "windows_free_unhashed_first",
+        "encoder_lags_behind_head",
+        "admissions_end_at_junctions",
+        "kept_states_wait_again",
+    }
     assert set(turned_between("0.22", "0.33")) == {each.name for each in SWITCHES} - turned_back
 
 

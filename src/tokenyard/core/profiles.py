@@ -50,6 +50,8 @@ class DecisionProfile:
     """With a retention interval and an EAGLE head repeated and longer prompts resume a block lower."""
     eagle_peeks_all_hashed: bool = False
     """The block that is dropped may lie beyond the longest hit that is asked for."""
+    eagle_peeks_beyond_states: bool = True
+    """A state beyond the candidate is looked for where no group is marked as the head's, though no state is dropped."""
     hashes_look_ahead: bool = False
     """With an EAGLE head the hash of a block covers the token behind it, and no matched block is dropped."""
 
@@ -212,6 +214,7 @@ SINCE: dict[str, dict[str, Any]] = {
         "prefill_ranks_spread_kv": False,
         "admissions_end_at_junctions": False,
         "chunks_end_where_blocks_do": True,
+        "eagle_peeks_beyond_states": False,
     },
     "0.27": {
         "uncached_blocks_first": False,

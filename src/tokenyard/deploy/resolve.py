@@ -550,13 +550,17 @@ def _step_memory(
     )
 
 
+_OF_MEMORY = (None, "max_model_len", "kv_cache_memory_bytes")
+"""Fields of errors for a lack of memory; those of other fields hold whatever the memory is."""
+
+
 @contextmanager
 def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
     """Within it, the error for a lack of memory says that it is an estimate, and what it depends on."""
     try:
         yield
     except NoStartError as error:
-        if memory.least is None:
+        if memory.least is None or error.field not in _OF_MEMORY:
             raise
         sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
         problem = error.marked_reason

@@ -57,7 +57,8 @@ def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
         close = near_names(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
         named = f", or a name that is known, for example {', '.join(close)}" if close else ", or a name that is known"
         where = " and not in the hub's cache" if isinstance(name, str) and "/" in name else ""
-        fix = f"is not known by name{where}: give the path of its config.json{named} (`tokenyard workloads` lists all)"
+        fix = f"is not known by name{where}: give the path of its config.json{named}"
+        fix += " (models are the last list of `tokenyard workloads`)"
         raise ConfigError("model", name, fix)
     return _named(name.lower(), dtype)
 

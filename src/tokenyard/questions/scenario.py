@@ -17,6 +17,7 @@ from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from
 from tokenyard.sim.extent import shown_progress
 from tokenyard.sim.traffic import Progress
+from tokenyard.workload.load import files_named
 from tokenyard.workload.record import Workload
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -119,8 +120,12 @@ class Scenario(DeploymentSettings):
 
 
 def replay_spec(scenario: Scenario, workload: Workload | None = None) -> ReplaySpec:
-    """Check every setting, then read the workload, unless it is given. Raises TokenyardError."""
+    """Check that there is a workload, then every setting, then read it, unless it is given. Raises TokenyardError."""
     deployment = scenario.deployment
+    if workload is None and isinstance(scenario.workload, str):
+        files_named(
+            (scenario.workload, *scenario.more) if scenario.more else scenario.workload, format=scenario.arrivals.format
+        )
     if not deployment.launch.ignore_unmodelled:
         deployment.launch.asked.require_modelled()
     slos = [slo for slo in read_bounds(scenario.slo, scenario.by) if not slo.of]

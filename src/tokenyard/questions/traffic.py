@@ -15,7 +15,7 @@ from tokenyard.deploy.spec import seconds_of
 from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.answer import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.workload.load import LoadShape, load_workload, pauses_in
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
 from tokenyard.workload.record import Clients, Workload
 
@@ -129,12 +129,18 @@ def _ways_in(trace: str) -> Sequence[float]:
 def facts_of(workload: Workload) -> dict[str, int | float | str]:
     """How many requests a workload has, over which time, and how long they are."""
     last = max(request.arrival_time for request in workload)
+    paused = sum(pause.lasts for pause in pauses_in(workload))
+    between = {
+        "seconds_in_pauses": paused,
+        "requests_per_second_between_pauses": len(workload) / (last - paused) if last > paused else 0.0,
+    }
     return {
         "workload": workload.name,
         "kind": workload.kind or "built in",
         "requests": len(workload),
         "seconds": last,
         "requests_per_second": len(workload) / last if last else 0.0,
+        **(between if paused else {}),
         "prompt_tokens": workload.num_prompt_tokens,
         "mean_prompt_tokens": fmean(request.num_prompt_tokens for request in workload),
         "output_tokens": workload.num_output_tokens,

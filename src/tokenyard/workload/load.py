@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,18 @@ from tokenyard.workload.record import Remark, Workload, WorkloadRequest
 # Which files a workload is read from: one, several, or those that fit a pattern.
 
 
+def files_named(spec: str | Path | Sequence[str | Path], *, format: str | None = None) -> list[Path] | None:  # noqa: A002
+    """The files that a workload is read from; None for one that is built in, or another's program.
+
+    Raises WorkloadError if a name is no file.
+    """
+    if isinstance(spec, str):
+        is_file = Path(spec).exists()
+        if (spec in GENERATORS and (format is None or not is_file)) or (not is_file and is_foreign("workload", spec)):
+            return None
+    return workload_files(spec, f"a built-in workload ({', '.join(GENERATORS)})")
+
+
 def workload_files(spec: str | Path | Sequence[str | Path], otherwise: str) -> list[Path]:
     """The files. WorkloadError if a name is no file; ``otherwise`` says what else it could have been."""
     names = [spec] if isinstance(spec, str | Path) else list(spec)
@@ -55,6 +67,66 @@ def _paths(name: str | Path, otherwise: str) -> list[Path]:
             return [Path(each) for each in found]
         raise WorkloadError(name, 0, "is a pattern that no file fits")
     raise WorkloadError(name, 0, f"is neither a file nor {otherwise}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pauses, in which nothing arrives, and the part that a limit leaves: what makes a rate over all of it mean little.
+
+_SHORTEST_PAUSE = 600.0
+_MUCH_LONGER = 30.0
+"""Times the mean of all shorter intervals that a pause takes: at random times one in e**30 would."""
+_FEWEST_FOR_PAUSES = 8
+
+
+class Pause(NamedTuple):
+    """Seconds."""
+
+    start: float
+    lasts: float
+
+
+def pauses_in(workload: Workload) -> list[Pause]:
+    """Stretches of ten minutes or more in which nothing arrives, though requests come far closer otherwise."""
+    moments = sorted(each.arrival_time for each in workload if not each.after)
+    if len(moments) < _FEWEST_FOR_PAUSES:
+        return []
+    gaps = sorted(later - earlier for earlier, later in pairwise(moments))
+    shorter = 0.0
+    for i, gap in enumerate(gaps):
+        if gap >= _SHORTEST_PAUSE and i and gap >= _MUCH_LONGER * shorter / i:
+            return [Pause(start, end - start) for start, end in pairwise(moments) if end - start >= gap]
+        shorter += gap
+    return []
+
+
+def _of_pauses(workload: Workload) -> list[Remark]:
+    pauses = pauses_in(workload)
+    if not pauses or any(each.code == "pauses" for each in workload.remarks):
+        return []
+    whole = _span(max(each.arrival_time for each in workload))
+    longest = max(pauses, key=lambda each: each.lasts)
+    said = f"nothing arrives for {_span(longest.lasts)}, from {_span(longest.start)} on, of {whole} in all"
+    if len(pauses) > 1:
+        total = f"{_span(sum(each.lasts for each in pauses))} of {whole} in all"
+        said = f"nothing arrives in {len(pauses):,} pauses, {total} (the longest: {_span(longest.lasts)})"
+    return [Remark("pauses", f"{said}: rates over all of it are below those of busy times", warning=True)]
+
+
+def _of_limit(arrivals: Sequence[tuple[float, object]], limit: int | None) -> list[Remark]:
+    if limit is None or limit >= len(arrivals):
+        return []
+    last, whole = arrivals[limit - 1][0], arrivals[-1][0]
+    said = f", {_span(last)} of {_span(whole)}; what comes later was" if whole else "; the others were"
+    return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
+
+
+def _span(seconds: float) -> str:
+    """17 s, 8.2 min, 2.5 h."""
+    return next(
+        f"{seconds / unit:,.{0 if unit == 1 else 1}f} {name}"
+        for unit, name in ((3600, "h"), (60, "min"), (1, "s"))
+        if seconds >= unit or unit == 1
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -261,18 +333,21 @@ def load_workload(
     """
     options = ReadOptions(limit=limit, seed=seed, session_rate=session_rate)
     load = load or LoadShape()
-    if isinstance(spec, str) and spec in GENERATORS and (format is None or not Path(spec).exists()):
-        if format is not None:
-            raise ConfigError("format", format, f"it belongs to files, and {spec} is built in: leave it out")
-        _check_session_rate(session_rate, spec)
-        workload = _generated(spec, options, random_options)
-    elif isinstance(spec, str) and not Path(spec).exists() and is_foreign("workload", spec):
-        if format is not None:
-            raise ConfigError("format", format, f"it belongs to files, and {spec} is a program: leave it out")
-        workload = _foreign(spec, options)
-    else:
-        paths = workload_files(spec, f"a built-in workload ({', '.join(GENERATORS)})")
+    paths = files_named(spec, format=format)
+    if paths is not None:
         workload = _read(paths, format, options, log or LogOptions(), load)
+        if load.request_rate is None and (pauses := _of_pauses(workload)):
+            workload = workload.with_notes(pauses)
+    else:
+        assert isinstance(spec, str)
+        if format is not None:
+            what = "built in" if spec in GENERATORS else "a program"
+            raise ConfigError("format", format, f"it belongs to files, and {spec} is {what}: leave it out")
+        if spec in GENERATORS:
+            _check_session_rate(session_rate, spec)
+            workload = _generated(spec, options, random_options)
+        else:
+            workload = _foreign(spec, options)
     if load.request_rate is not None:
         workload = workload.with_request_rate(load.request_rate, burstiness=load.burstiness, seed=seed)
     if load.max_concurrency is not None:
@@ -314,7 +389,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     logged, of_models = of_one_model(merged(read, drawn=drawn), name, log)
     from_ends = any(each.code == "ends" for each in remarks)
     arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn, from_ends=from_ends)
-    remarks += [*of_models, *assumed]
+    remarks += [*of_models, *assumed, *_of_limit(arrivals, options.limit)]
     if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
         remarks += _doubts([each.moment for each in logged if each.moment is not None])
     codes = {each.code for each in remarks}

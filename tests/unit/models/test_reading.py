@@ -407,6 +407,25 @@ def test_params_json_with_experts_and_fp8(tmp_path: Path) -> None:
     assert len(read.layers) == 40
 
 
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ({"n_kv_head": 4}, "n_kv_head = 4"),
+        ({"wibble": 77}, "wibble = 77"),
+        ({"moe": {"num_shared_experts": 1, "num_experts": 8, "wobble": 3}}, "wobble = 3"),
+        ({"vision_encoder": PICTURES, "wibble": 77}, "wibble = 77"),
+    ],
+)
+def test_a_field_of_params_json_that_its_format_does_not_have_is_named(
+    tmp_path: Path, part: dict[str, Any], named: str
+) -> None:
+    folder = write_params(tmp_path, {**PARAMS, "ragged_attention": True, "max_batch_size": 8, **part})
+    with pytest.raises(ConfigError, match="is not modelled") as raised:
+        model_spec(str(folder))
+    assert named in str(raised.value)
+    assert model_spec(str(folder), ignore_unmodelled=True).ignored == (named,)
+
+
 @pytest.mark.parametrize("name", ["n_heads", "hidden_dim", "vocab_size"])
 def test_a_size_that_params_json_lacks_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=name):

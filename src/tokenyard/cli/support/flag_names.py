@@ -128,9 +128,11 @@ def in_words_of(command: type | None, marked: str) -> str:
 
 def _said(command: type, name: str) -> str:
     """What a command calls a setting: its flag, or the flag whose JSON holds it; else its name."""
+    if flag(name) in spellings(command):
+        name = spellings(command)[flag(name)]
     known_as = _known_as(name, command)
     if known_as is not None:
-        return flag(known_as)
+        return next(each.spellings[0] for each in flags_of(command) if each.name == known_as)
     if "kv_transfer_config" in setting_names(command) and name in _settings_in_json():
         return f"{flag('kv_transfer_config')}: {name}"
     return name

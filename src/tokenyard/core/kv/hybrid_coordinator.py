@@ -157,6 +157,7 @@ class HybridCoordinator:
         self._hash_block_size = hash_block_size(config)
         self._caches_tails = profile.eagle_caches_prompt_tail
         self._peeks_all_hashed = profile.eagle_peeks_all_hashed
+        self._peeks_beyond_states = profile.eagle_peeks_beyond_states
         unit_below = self._alignment if any(drops) and profile.eagle_keeps_block_below else 0
         self._retention = Retention(profile.prefix_cache_retention_interval, unit_below)
         # A state is found where it was kept, and no draft model has one.
@@ -236,7 +237,8 @@ class HybridCoordinator:
         drop_last = kind.drop_last_hit and i not in dropped
         # To drop a block and still reach the candidate, one more has to match.
         reach = candidate
-        if drop_last:
+        is_state = isinstance(kind.managers[0], MambaManager)
+        if drop_last and (self._peeks_beyond_states or not is_state):
             most = len(request.block_hashes) * self._hash_block_size if self._peeks_all_hashed else max_length
             reach = min(candidate + kind.block_size, most)
         found[i] = self._lookup(kind, request, reach, self._alignment, drop_last=drop_last)

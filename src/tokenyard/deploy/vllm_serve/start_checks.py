@@ -257,7 +257,9 @@ def no_start() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise NoStartError(error.marked.replace("vLLM would not start: ", "")) from None
+        problem = NoStartError(error.marked.replace("vLLM would not start: ", ""))
+        problem.field, problem.value = error.field, error.value
+        raise problem from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -233,6 +233,15 @@ def _latency(report: Report, width: int) -> Table | Text:
     return table
 
 
+_NOTABLE_IDLE_S = 600.0
+"""A stretch without a step that makes rates over the whole run mean little."""
+
+
+def _idle(report: Report) -> str:
+    idle = report.longest_idle_s or 0.0
+    return f", {duration(idle)} of it in one stretch without a step" if idle >= _NOTABLE_IDLE_S else ""
+
+
 def _figures(report: Report) -> Table:
     table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
 
@@ -249,7 +258,7 @@ def _figures(report: Report) -> Table:
             parts.append(f"{rates.requests_per_s:,.2f} requests/s")
         if rates.output_tokens_per_s is not None:
             parts.append(f"{rates.output_tokens_per_s:,.1f} output tokens/s")
-        row("throughput", f"{', '.join(parts)} over {duration(report.duration_s)}")
+        row("throughput", f"{', '.join(parts)} over {duration(report.duration_s)}{_idle(report)}")
     hits = report.prefix_hit_rate
     row("prefix hits", f"{percent(hits.local)} local, {percent(hits.external)} external, of prompt tokens")
     lost = "" if report.recomputed_tokens is None else f", {count(report.recomputed_tokens)} tokens computed again"

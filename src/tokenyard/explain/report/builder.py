@@ -62,7 +62,7 @@ class ReportBuilder:
         self._recomputed: int | None = None
         self._lookups = self._prompt_tokens = self._local_hits = self._external_hits = 0
         self._sampled: int | None = None
-        self._busy_seconds = 0.0
+        self._busy_seconds = self._longest_idle = 0.0
         self._omitted_ids = 0
         self._end: float | None = None
         """Latest moment seen."""
@@ -136,6 +136,8 @@ class ReportBuilder:
         self._steps += 1
         self._first = self._first or facts
         self._last = facts
+        if facts.ts is not None and self._end is not None:
+            self._longest_idle = max(self._longest_idle, facts.ts - self._end)
         self._note_moment(facts.ts)
         verdict = classify(facts)
         self._bucket = verdict.bucket
@@ -342,6 +344,7 @@ class ReportBuilder:
             peak_dram_use=self._peak_dram_use,
             output_tokens=output_tokens,
             duration_s=duration,
+            longest_idle_s=None if duration is None or self._is_joined or self._every_n > 1 else self._longest_idle,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
             goodput=latencies.goodput(self.slos, itl, duration),
             speculation=self._speculation.result(self.start),

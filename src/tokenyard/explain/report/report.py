@@ -400,6 +400,9 @@ class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """Tokens sampled in the run."""
     duration_s: float | None
     """Seconds from the first step to the last moment of the trace; None without times."""
+    longest_idle_s: float | None = None
+    """The longest stretch of that time in which no step ran, in seconds; None where steps are not all known, or are of
+    several engines."""
     throughput: Throughput
     """Requests and output tokens per second."""
     goodput: Goodput | None = None

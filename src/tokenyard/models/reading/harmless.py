@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.params import KNOWN, PARAMS
 from tokenyard.models.reading.parts import ConfigReader
 
 _MATTERS = re.compile(
@@ -83,13 +84,20 @@ def _may_be_read(name: str, architecture: str) -> bool:
 
 
 def check_unread(reading: ConfigReader) -> None:
-    """Raise the error for the first field of the file that may matter and that was not read, or note them all."""
+    """Raise the error for the first field of the file that may matter and that was not read, or note them all.
+
+    Of a ``params.json`` any may matter: it holds what its format names, in words of its own that no code reads.
+    """
+    is_params = bool(reading.outer.get(PARAMS))
     proved = _proved().get(reading.architecture, ())
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:
         for name, value in section.unread().items():
-            matters = may_matter(name) and name not in proved and _says_something(value)
-            if matters and _may_be_read(name, reading.architecture):
+            if is_params:
+                matters = name not in KNOWN and not harmless_by_rule(name)
+            else:
+                matters = may_matter(name) and name not in proved and _may_be_read(name, reading.architecture)
+            if matters and _says_something(value):
                 _report(reading, section, name)
 
 

@@ -25,6 +25,14 @@ _EXPERTS = {
 }  # fmt: skip
 _CONTEXT = 128_000
 """Tokens where the file names no length."""
+KNOWN = frozenset(
+    (
+        *_NAMES.values(), *_EXPERTS.values(), "causal", "expert_model_parallel", "expert_parallel", "head_dim",
+        "layer_types", "max_batch_size", "max_position_embeddings", "model_parallel", "ragged_attention",
+        "renorm_strategy", "rope_parameters", "sliding_window", "use_load_balancing_bias",
+    )
+)  # fmt: skip
+"""What may be in such files though a model has no use for it: the rest of what vLLM maps, and fields of training."""
 
 
 def is_params(raw: Mapping[str, Any]) -> bool:
@@ -65,9 +73,9 @@ def config_of_params(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise ConfigError(
                 f"{where}: moe", dict(experts), "experts without a shared one are not read from this file"
             )
-        known = {_EXPERTS[name]: value for name, value in experts.items() if name in _EXPERTS}
-        text |= {**known, "model_type": "deepseek_v3", "architectures": ["MistralLarge3ForCausalLM"]}
-    around = {"quantization_config": quantized} if quantized else {}
+        renamed = {_EXPERTS.get(name, name): value for name, value in experts.items()}
+        text |= {**renamed, "model_type": "deepseek_v3", "architectures": ["MistralLarge3ForCausalLM"]}
+    around: dict[str, Any] = {PARAMS: True, **({"quantization_config": quantized} if quantized else {})}
     for part in parts:
         sees = _object(part, "vision_encoder_args", where) or (part if "patch_size" in part else {})
         hears = _object(part, "whisper_model_args", where)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.workload.load import LoadShape, load_workload
+from tokenyard.questions.traffic import facts_of
+from tokenyard.workload.load import LoadShape, load_workload, pauses_in
 from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
 from tokenyard.workload.logs.moments import Clock
-from tokenyard.workload.readers.plain import plain_lines
+from tokenyard.workload.readers.plain import plain_lines, write_plain
 from tokenyard.workload.record import Workload
 
 
@@ -400,3 +401,47 @@ def test_hostile_logs_get_one_error(name: str, data: bytes, problem: str, tmp_pa
     path.write_bytes(data)
     with pytest.raises(WorkloadError, match=problem):
         load_workload(path, log=LogOptions(max_bad_lines=0))
+
+
+# ---- pauses, and what a limit leaves out
+
+
+def _busy(tmp_path: Path, *starts: float, each: int = 60) -> Path:
+    """A log of busy stretches: ``each`` requests, some seconds apart, from every start on."""
+    moments = [start + 3.0 * i + (i * i) % 5 for start in starts for i in range(each)]
+    usage = (_usage(100 + i % 37, 10 + i % 11) for i in range(len(moments)))
+    return _file(
+        tmp_path, _lines(*({"created": 1.764e9 + at, "usage": one} for at, one in zip(moments, usage, strict=True)))
+    )
+
+
+def test_hours_without_requests_are_said_beside_the_rate(tmp_path: Path) -> None:
+    workload = load_workload(_busy(tmp_path, 0, 6 * 3600))
+    told = next(each for each in workload.remarks if each.code == "pauses")
+    assert told.warning
+    assert told.text.startswith("nothing arrives for 6.0 h, from 3.0 min on, of 6.0 h in all")
+    facts = facts_of(workload)
+    assert facts["requests_per_second"] == pytest.approx(120 / facts["seconds"])
+    assert facts["requests_per_second_between_pauses"] == pytest.approx(1 / 3, rel=0.05)
+    copied = tmp_path / "copied.jsonl"
+    write_plain(workload, copied)
+    assert [each.code for each in load_workload(copied).remarks].count("pauses") == 1
+
+
+def test_several_nights_are_pauses_and_a_quiet_log_has_none(tmp_path: Path) -> None:
+    nights = load_workload(_busy(tmp_path, 0, 40_000, 80_000, 120_000, each=9))
+    assert [round(each.lasts / 3600) for each in pauses_in(nights)] == [11, 11, 11]
+    assert "nothing arrives in 3 pauses, 33.3 h of 33.3 h in all" in " ".join(_said(nights))
+    quiet = [{"created": 1.764e9 + 700 * i + (i * i) % 5, "usage": _usage(100 + i % 37, 10)} for i in range(60)]
+    assert "pauses" not in _codes(load_workload(_file(tmp_path, _lines(*quiet))))
+    drawn = load_workload(_busy(tmp_path, 0, 6 * 3600), load=LoadShape(request_rate=2.0))
+    assert "pauses" not in _codes(drawn)
+
+
+def test_a_limit_says_how_much_of_a_log_it_leaves_out(tmp_path: Path) -> None:
+    log = _busy(tmp_path, 0, 6 * 3600)
+    workload = load_workload(log, limit=60)
+    assert len(workload) == 60
+    assert "limit: the first 60 of 120 requests, 3.0 min of 6.0 h; what comes later was left out" in _said(workload)
+    assert "pauses" not in _codes(workload), "it is in what was left out"
+    assert "limit" not in _codes(load_workload(log, limit=120))

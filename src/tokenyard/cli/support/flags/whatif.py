@@ -35,7 +35,7 @@ class WhatIfCommand:
     recorded_gpu: Annotated[str | None, optional("NAME", "what the trace says")] = None
     """The GPU that the trace was recorded on, where the trace does not say."""
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
-    """Also show each class of requests: priority, lora_name, job_id, prompt_tokens (in ranges)."""
+    """Also show each class of requests: priority, user, lora_name, job_id, prompt_tokens (in ranges)."""
     yes: Switch = False
     """Continue although the replay of the recorded run is off by more than 10 %."""
     json: Switch = False
