@@ -1,7 +1,9 @@
 """What browser tests share: one Chromium, one page file, traces made by `tokenyard run`.
 
-``TOKENYARD_VIEWER_HTML`` names another page than the committed one, for work in progress. Every page watches itself:
-a test fails if a script throws, if an error is logged, or if anything is asked of another origin.
+``TOKENYARD_VIEWER_HTML`` names another page than the committed one, for work in progress.
+``TOKENYARD_BROWSER_SLOWER=6`` makes the pages six times slower: a test that does not wait for what it looks at fails
+then on an idle machine as well. Every page watches itself: a test fails if a script throws, if an error is logged, or
+if anything is asked of another origin.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+SLOWER = float(os.environ.get("TOKENYARD_BROWSER_SLOWER") or 1)
 ARRIVED_MS = 20_000
 """Longest wait for a trace to be drawn; generous, for machines that are busy."""
 
@@ -109,6 +112,8 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
+        if SLOWER > 1:
+            context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
         page.on("console", lambda said: problems.append(f"console: {said.text}") if said.type == "error" else None)
         page.on("request", lambda asked: problems.append(f"asked for {asked.url}") if _foreign(asked.url) else None)
@@ -143,6 +148,14 @@ def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[...
         return page
 
     return open_them
+
+
+def groups_shown(page: Page) -> dict[str, dict[str, str]]:
+    """The table of groups: name -> head -> cell."""
+    table = page.locator(".group-table")
+    _, *heads = (head.strip(" ↓↑\n") for head in table.locator("thead th").all_inner_texts())
+    lines = [line.locator("th, td").all_inner_texts() for line in table.locator("tbody tr").all()]
+    return {name.strip(): dict(zip(heads, map(str.strip, cells), strict=True)) for name, *cells in lines}
 
 
 def until(page: Page, condition: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import ARRIVED_MS
+from tests.browser.conftest import ARRIVED_MS, groups_shown
 from tests.integration.command import call
 
+from tokenyard.explain.render.units import count, milliseconds
+from tokenyard.explain.report.summary import summarize
 from viewer_sample import PRESSURE, crowded
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
@@ -38,6 +41,41 @@ def opened(new_page: Callable[..., Page], viewer_html: Path, folder: Path) -> Pa
     page.set_input_files("[data-picker=folder]", folder)
     page.wait_for_selector(".overview[aria-busy=false]", timeout=ARRIVED_MS)
     return page
+
+
+def test_requests_are_grouped_by_rank(new_page: Callable[..., Page], viewer_html: Path, runs: Path) -> None:
+    """Each rank with the figures of its own report; a filter holds for all; a click shows the rank."""
+    page = opened(new_page, viewer_html, runs / "ranks")
+    header = page.get_by_role("list", name="About this run")
+    expect(header).to_contain_text(f"{requests_of(runs / 'ranks' / 'rank-0')} requests")
+    page.get_by_role("tab", name="Requests").click()
+    page.get_by_role("button", name="Groups", exact=True).click()
+    page.get_by_label("group by").select_option("rank")
+    rows = page.locator(".group-table tbody tr")
+    expect(rows).to_have_count(2)
+    groups = groups_shown(page)
+    for rank in ("rank-0", "rank-1"):
+        report = summarize(runs / "ranks" / rank)
+        shown = groups[rank]
+        assert shown["requests"] == count(requests_of(runs / "ranks" / rank))
+        assert shown["TTFT p99"] == milliseconds(report.ttft_ms.p99)
+        assert shown["preempted"] == count(report.preemptions)
+    prompts = [prompts_of(runs / "ranks" / rank) for rank in ("rank-0", "rank-1")]
+    least = max(min(each) for each in prompts) + 1
+    kept = [sum(tokens >= least for tokens in each) for each in prompts]
+    assert 0 < kept[0] + kept[1] < sum(map(len, prompts))
+    page.get_by_label("Filter", exact=True).press_sequentially(f"prompt:{least}..")
+    expect(page.locator(".table-sum")).to_contain_text(re.compile(rf"of {sum(kept)} requests?$"))
+    page.get_by_label("Filter", exact=True).fill("")
+    page.get_by_role("button", name="rank-1", exact=True).click()
+    expect(header).to_contain_text(f"{requests_of(runs / 'ranks' / 'rank-1')} requests")
+    expect(page.locator(".table-sum")).to_contain_text(f"{requests_of(runs / 'ranks' / 'rank-1')} requests")
+
+
+def prompts_of(folder: Path) -> list[int]:
+    """Tokens of the prompts."""
+    lines = map(json.loads, next(folder.glob("*.steps.jsonl")).read_text().splitlines())
+    return [line["num_prompt_tokens"] for line in lines if line["event"] == "request_arrived"]
 
 
 def requests_of(folder: Path) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.browser.conftest import settled
+from tests.browser.conftest import groups_shown, settled
 from tests.integration.command import call
 
 from tokenyard.explain.render.units import count, duration, milliseconds
@@ -37,13 +36,7 @@ def test_groups_are_the_classes_of_the_terminal(open_files: Open, run: tuple[Pat
     trace, classes = run
     page = open_files(trace, state="tab=requests&show=groups&group=prompt")
     page.locator(".group-table tbody tr").first.wait_for()
-    heads = page.locator(".group-table thead th").all_inner_texts()
-    shown = {}
-    for line in page.locator(".group-table tbody tr").all():
-        cells = [cell.strip() for cell in line.locator("th, td").all_inner_texts()]
-        shown[cells[0]] = dict(
-            zip((re.sub(r"\s*[↓↑]\s*$", "", head).strip() for head in heads[1:]), cells[1:], strict=True)
-        )
+    shown = groups_shown(page)
     assert len(classes) > 1
     assert set(shown) == {each["name"].removeprefix("prompt_tokens ") for each in classes}
     for each in classes:
@@ -57,6 +50,37 @@ def test_groups_are_the_classes_of_the_terminal(open_files: Open, run: tuple[Pat
         for head, figures in (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms")):
             assert group[f"{head} p99"] == milliseconds(each[figures]["p99"])
             assert group[f"{head} p50"] == milliseconds(each[figures]["p50"])
+
+
+def test_models_are_adapters_and_the_base_model(open_files: Open, tmp_path: Path) -> None:
+    """A request that names no adapter asks for the run's model; `model:` in the filter means the same requests."""
+    asked = [("base", None), ("sql", "sql"), ("sql2", "sql"), ("legal", "legal"), ("base2", None), ("base3", None)]
+    lines = [
+        {"request_id": name, "prompt_len": 300 + 10 * at, "max_tokens": 6} | ({"lora_name": lora} if lora else {})
+        for at, (name, lora) in enumerate(asked)
+    ]
+    (tmp_path / "three.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    slots = ["--enable-lora", "--max-loras=1", "--no-async-scheduling", "--trace=run"]
+    made = call("run", "three.jsonl", *slots, "--by=lora_name", "--advice=none", "--json", cwd=tmp_path)
+    classes = {each["name"].removeprefix("lora_name "): each for each in json.loads(made.stdout)["classes"]}
+    page = open_files(tmp_path / "run", state="tab=requests&show=groups&group=model")
+    rows = page.locator(".group-table tbody tr")
+    expect(rows).to_have_count(3)
+    groups = groups_shown(page)
+    for model, name in {"llama-3.1-8b": "(none)", "sql": "sql", "legal": "legal"}.items():
+        shown = groups[model]
+        assert shown["requests"] == count(classes[name]["requests"])
+        assert shown["prompt tokens"] == count(classes[name]["prompt_tokens"])
+        assert shown["TTFT p99"] == milliseconds(classes[name]["ttft_ms"]["p99"])
+        assert shown["waited"] == duration(classes[name]["waited_s"])
+    page.get_by_role("button", name="sql", exact=True).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value("model:sql")
+    expect(page.locator(".table-sum")).to_contain_text("2 requests")
+    field = page.get_by_label("Filter", exact=True)
+    for key in ("End", *["Backspace"] * len("sql")):
+        field.press(key)
+    field.press_sequentially("llama")
+    expect(page.locator(".table-sum")).to_contain_text("3 requests")
 
 
 def test_a_group_leads_to_its_requests(open_files: Open, run: tuple[Path, list[dict[str, Any]]]) -> None:

@@ -12,6 +12,8 @@ export interface Finding {
   diagnosis: string;
   setting: string;
   direction: Direction;
+  /** Those that it looks at. */
+  reasons: readonly string[];
   /** What the change costs. */
   price: string;
   /** Filter text for the steps that show it; empty where no step stands out. */
@@ -41,11 +43,11 @@ function found(symptoms: Symptoms, vllm: boolean): Finding[] {
     if (rule.vllm !== vllm) return [];
     const reader = new RuleReader(RULE_BOOK, rule, symptoms);
     if (!reader.applies()) return [];
-    const { symptom, diagnosis, setting, price, steps } = rule;
+    const { symptom, diagnosis, setting, price, steps, reasons } = rule;
     const direction = rule.direction as Direction;
     return [
       {
-        ...{ rule: rule.name, symptom, diagnosis, setting, direction, price, steps },
+        ...{ rule: rule.name, symptom, diagnosis, setting, direction, price, steps, reasons },
         ...{ now: settingOf(symptoms, setting), evidence: reader.evidence(), lostSeconds: reader.lost() },
       },
     ];

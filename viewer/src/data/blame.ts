@@ -1,94 +1,144 @@
 /**
  * Who held the others back: each step's loss, shared out among those who had what was missing. For the token budget by the
- * tokens that each got; for KV blocks it is the request that stood refused at the head of the queue; for max_num_seqs all
- * who ran, alike.
+ * tokens that each got; for KV blocks by the tokens whose KV each holds, or, where plenty are free, the head of the queue,
+ * which needs more; for max_num_seqs all who ran, alike; for LoRA slots the adapters that ran, alike.
  */
 
 import { secondsOf } from "./lives";
-import type { Range, RequestIndex, Row } from "./model/columns";
-import type { Blame, Culprit } from "./model/pressure";
+import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
+import { type Blame, type Culprit, HAD, type Had } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
-import { isOfSeats, isOfTokens } from "./takers";
+import { adapterOf, isOfSeats, isOfSlots, isOfTokens } from "./takers";
 import { familyOf } from "./wording";
 
-const HAD = ["tokens", "head", "seat"] as const;
-
 export async function blame(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Blame> {
-  const count = store.requests.count;
-  const sums = { tokens: new Float64Array(count), head: new Float64Array(count), seat: new Float64Array(count) };
-  const totals = { tokens: 0, head: 0, seat: 0 };
-  const kinds = store.reasonNames.map((name) =>
-    isOfTokens(name) ? "tokens" : isOfSeats(name) ? "seat" : familyOf(name) === "memory" ? "head" : null,
-  );
+  const kinds = store.reasonNames.map(kindOf);
+  const counter = new Counter(store);
   await inSlices(
-    range.first,
+    // What a request holds was computed before.
+    kinds.includes("blocks") ? 0 : range.first,
     range.last,
     (row) => {
+      counter.compute(row);
+      if (row < range.first) return;
       let seconds = 0;
       eachHeld(store, row, (reason, requests) => {
         const had = kinds[reason];
         if (!had) return;
         seconds ||= secondsOf(store, row);
-        totals[had] += share(store, row, had, seconds * requests, requests, sums[had]);
+        counter.share(row, had, seconds * requests, requests);
       });
     },
     signal,
   );
+  const { sums, totals } = counter;
   const culprits: Culprit[] = [];
-  for (let request = 0; request < count; request++) {
-    for (const had of HAD) {
-      const seconds = sums[had][request];
+  for (const had of HAD) {
+    sums[had].forEach((seconds, request) => {
       if (seconds > 0) culprits.push({ request, seconds, share: seconds / totals[had], had });
-    }
+    });
   }
   culprits.sort((a, b) => b.seconds - a.seconds);
-  return { range, culprits, jobs: jobsOf(store, culprits) };
+  return { range, totals, culprits, groups: groupsOf(store, culprits) };
 }
 
-/** What of the loss could be put down to somebody. */
-function share(
-  { lists, outcomes, steps }: TraceStore,
-  row: Row,
-  had: Culprit["had"],
-  lost: number,
-  held: number,
-  into: Float64Array,
-): number {
-  if (had === "head") {
-    const head = outcomes.request[steps.outcome[row]];
-    if (head < 0) return 0;
-    // It waits itself: only the others count.
-    const others = (lost * (held - 1)) / held;
-    into[head] += others;
-    return others;
-  }
-  const list = had === "tokens" ? lists.scheduled : lists.running;
-  const [start, size] = [list.starts[row], Math.max(list.counts[row], 0)];
-  let total = 0;
-  if (had === "tokens") for (let at = start; at < start + size; at++) total += lists.scheduled.tokens[at];
-  else total = size;
-  if (!(total > 0)) return 0;
-  for (let at = start; at < start + size; at++) {
-    into[list.ids[at]] += (lost * (had === "tokens" ? lists.scheduled.tokens[at] : 1)) / total;
-  }
-  return lost;
+/** What those had for whom a reason was missing; null: nobody in this engine. */
+export function kindOf(reason: string): Had | null {
+  if (isOfTokens(reason)) return "tokens";
+  if (isOfSeats(reason)) return "seat";
+  if (isOfSlots(reason)) return "slot";
+  return familyOf(reason) === "memory" ? "blocks" : null;
 }
 
-function jobsOf({ requests, jobs }: TraceStore, culprits: readonly Culprit[]): Blame["jobs"] {
-  const found = new Map<string, Blame["jobs"][number]>();
-  const seen = new Map<string, Set<RequestIndex>>();
-  for (const { request, seconds, share: part, had } of culprits) {
+/** Of the blocks: where more are free others would fit. */
+const ROOM = 0.2;
+
+const each = <T>(make: () => T) => Object.fromEntries(HAD.map((had) => [had, make()])) as Record<Had, T>;
+
+class Counter {
+  readonly totals = each(() => 0);
+  readonly sums: Record<Had, Float64Array>;
+  /** Tokens of each request whose KV is there, as far as the steps tell. */
+  private readonly computed: Float64Array;
+
+  constructor(private readonly store: TraceStore) {
+    this.sums = each(() => new Float64Array(store.requests.count));
+    this.computed = new Float64Array(store.requests.count);
+  }
+
+  compute(row: Row): void {
+    const { scheduled, preempted, scheduledNew } = this.store.lists;
+    const { localHitTokens } = this.store.requests;
+    const { computed } = this;
+    for (let at = preempted.starts[row]; at < preempted.starts[row] + preempted.counts[row]; at++) {
+      computed[preempted.ids[at]] = 0;
+    }
+    for (let at = scheduledNew.starts[row]; at < scheduledNew.starts[row] + scheduledNew.counts[row]; at++) {
+      const hit = localHitTokens[scheduledNew.ids[at]];
+      computed[scheduledNew.ids[at]] = hit === MISSING ? 0 : hit;
+    }
+    for (let at = scheduled.starts[row]; at < scheduled.starts[row] + scheduled.counts[row]; at++) {
+      computed[scheduled.ids[at]] += scheduled.tokens[at];
+    }
+  }
+
+  /** What of the loss can be put down to somebody. */
+  share(row: Row, had: Had, lost: number, held: number): void {
+    const { lists, outcomes, steps } = this.store;
+    if (had === "blocks" && steps.freeBlocks[row] >= ROOM * steps.totalBlocks[row]) {
+      const head = outcomes.request[steps.outcome[row]];
+      // It waits itself: only the others count.
+      if (head >= 0) this.add("head", head, (lost * (held - 1)) / held);
+      return;
+    }
+    const list = had === "tokens" ? lists.scheduled : lists.running;
+    const [start, end] = [list.starts[row], list.starts[row] + Math.max(list.counts[row], 0)];
+    const adapters = had === "slot" ? this.runningBy(start, end) : null;
+    const weight = (i: number) => {
+      if (had === "tokens") return lists.scheduled.tokens[i];
+      if (had === "blocks") return this.computed[list.ids[i]];
+      return adapters ? 1 / (adapters.get(adapterOf(this.store, list.ids[i])) ?? Number.POSITIVE_INFINITY) : 1;
+    };
+    let total = 0;
+    for (let i = start; i < end; i++) total += weight(i);
+    if (total > 0) for (let i = start; i < end; i++) this.add(had, list.ids[i], (lost * weight(i)) / total);
+  }
+
+  /** Adapter -> requests of it that run. */
+  private runningBy(start: number, end: number): Map<string, number> {
+    const found = new Map<string, number>();
+    for (let i = start; i < end; i++) {
+      const adapter = adapterOf(this.store, this.store.lists.running.ids[i]);
+      if (adapter) found.set(adapter, (found.get(adapter) ?? 0) + 1);
+    }
+    return found;
+  }
+
+  private add(had: Had, request: RequestIndex, seconds: number): void {
+    this.sums[had][request] += seconds;
+    this.totals[had] += seconds;
+  }
+}
+
+function groupsOf(store: TraceStore, culprits: readonly Culprit[]): Blame["groups"] {
+  const { requests, jobs } = store;
+  const found = new Map<string, Blame["groups"][number]>();
+  for (const { request, seconds, share, had } of culprits) {
     const job = requests.job[request];
-    const name = job < 0 ? /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1] : jobs.ids[job];
-    if (name === undefined) continue;
-    const key = `${had} ${job} ${name}`;
-    const sum = found.get(key) ?? { job, name, seconds: 0, share: 0, requests: 0, had };
-    const members = seen.get(key) ?? new Set();
-    members.add(request);
-    seen.set(key, members);
-    found.set(key, { ...sum, seconds: sum.seconds + seconds, share: sum.share + part, requests: members.size });
+    const [key, name] =
+      had === "slot"
+        ? (["lora", adapterOf(store, request)] as const)
+        : job >= 0
+          ? (["job", jobs.ids[job]] as const)
+          : (["req", /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1]] as const);
+    if (!name) continue;
+    const sum = found.get(`${had} ${key} ${name}`) ?? { ...{ key, name, had }, seconds: 0, share: 0, requests: 0 };
+    found.set(`${had} ${key} ${name}`, {
+      ...sum,
+      ...{ seconds: sum.seconds + seconds, share: sum.share + share, requests: sum.requests + 1 },
+    });
   }
   return [...found.values()].sort((a, b) => b.seconds - a.seconds);
 }

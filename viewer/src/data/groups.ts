@@ -6,6 +6,7 @@ import type { RequestFigures } from "./model/requestFigures";
 import type { Spread } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
 import { knownSpread } from "./spread";
+import { modelOf } from "./takers";
 
 export interface GroupKey {
   key: string;
@@ -22,6 +23,7 @@ export const GROUP_KEYS: readonly GroupKey[] = [
   { key: "tenant", text: ({ tenants, requests }, request) => named(tenants, requests.tenant[request]) },
   { key: "priority", number: ({ requests }, request) => requests.priority[request] },
   { key: "lora", text: ({ adapters, requests }, request) => named(adapters, requests.adapter[request]) },
+  { key: "model", text: (store, request) => modelOf(store, request) || null },
   { key: "prompt", number: ({ requests }, request) => requests.promptTokens[request] },
   { key: "output", number: ({ requests }, request) => requests.outputTokens[request] },
   { key: "status", text: (_store, _request, index, found) => found.status[index] },

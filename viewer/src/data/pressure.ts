@@ -173,13 +173,14 @@ function stretchOf(found: Pressure, total: Float64Array, first: number, last: nu
     shown,
     lost: held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
   }));
-  const [main] = parts.sort((a, b) => b.lost - a.lost);
+  const [main, next] = parts.sort((a, b) => b.lost - a.lost);
   const peak = total.reduce((one, other) => Math.max(one, other), 0);
   let since = first;
   while (since > 0 && total.subarray(Math.max(since - GAP, 0), since).some((held) => held > BEGUN * peak)) since -= 1;
   return {
     since: found.from + since * found.width,
     ...{ first, last, lost, most, shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
+    second: next?.lost > 0 ? { shown: next.shown, share: next.lost / lost } : null,
     begin: found.from + first * found.width,
     end: found.from + (last + 1) * found.width,
   };

@@ -14,7 +14,8 @@ export function spread(values: Float64Array): Spread | null {
     const high = Math.min(low + 1, length - 1);
     return sorted[low] + (sorted[high] - sorted[low]) * (place - low);
   };
-  return { mean: sum / length, p50: at(50), p90: at(90), p95: at(95), p99: at(99), max: sorted[length - 1] };
+  const [p50, p90, p95, p99] = [at(50), at(90), at(95), at(99)];
+  return { mean: sum / length, p50, p90, p95, p99, max: sorted[length - 1], count: length };
 }
 
 /** The largest of the values that are known, and no less than 0; of any number of them. */

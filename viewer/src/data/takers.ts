@@ -45,6 +45,10 @@ export function isOfSeats(reason: string): boolean {
   return OF_SEATS.has(reason);
 }
 
+export function isOfSlots(reason: string): boolean {
+  return reason === OF_SLOTS;
+}
+
 /** Who got how many tokens in a step, most first. */
 export function tokenTakers(store: TraceStore, row: Row): Taker[] {
   const { scheduled } = store.lists;
@@ -63,6 +67,11 @@ export function adapterOf(store: TraceStore, request: RequestIndex): string {
   return store.adapters[store.requests.adapter[request]] ?? "";
 }
 
+/** What a request asks for: its adapter, else the model of the run; "" where the trace tells neither. */
+export function modelOf(store: TraceStore, request: RequestIndex): string {
+  return adapterOf(store, request) || (store.start?.model ?? "");
+}
+
 /** Whatever it waited for long enough to ask who had it: in the order of time lost. */
 export function takersOf(store: TraceStore, split: WaitingSplit): Takers[] {
   const found: Takers[] = [];
@@ -71,7 +80,7 @@ export function takersOf(store: TraceStore, split: WaitingSplit): Takers[] {
   const ways: [number, () => Takers][] = [
     [lost(isOfTokens), () => ofTokens(store, split)],
     [lost(isOfSeats), () => ofSeats(store, split)],
-    [lost((reason) => reason === OF_SLOTS), () => ofSlots(store, split)],
+    [lost(isOfSlots), () => ofSlots(store, split)],
   ];
   for (const [us, make] of ways.sort(([a], [b]) => b - a)) if (us > 0) found.push(make());
   found.push(overtakers(store, split));
@@ -124,8 +133,7 @@ function ofSlots(store: TraceStore, split: WaitingSplit): Takers {
   const { running } = store.lists;
   const sums = new Map<string, number>();
   let total = 0;
-  const is = (reason: string) => reason === OF_SLOTS;
-  const steps = eachRow(split, is, (row) => {
+  const steps = eachRow(split, isOfSlots, (row) => {
     const seconds = secondsOf(store, row);
     total += seconds;
     const here = new Set<string>();

@@ -1,13 +1,13 @@
 import { Swatch } from "../charts/Swatch";
 import { meaningOf } from "../data";
-import type { Culprit } from "../data/model/pressure";
+import type { Had } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { duration, milliseconds, percent } from "../format";
 import { focus, goToReason } from "../state/moves";
 import { selection } from "../state/store";
 import { middle } from "../text";
 import { type Found, rowsOf } from "./OverviewView";
-import { Link } from "./Sentence";
+import { Link, showRequests } from "./Sentence";
 import { clockText, requestWords } from "./words";
 
 const SHOWN = 5;
@@ -80,27 +80,39 @@ function Stretches({ store, found: { stretches, pressure } }: { store: TraceStor
   );
 }
 
-const HAD: Record<Culprit["had"], string> = { tokens: "tokens", head: "head of queue", seat: "seat" };
+const WORDS: Record<Had, string> = {
+  ...{ tokens: "tokens", blocks: "KV blocks", head: "head of queue", seat: "seat", slot: "LoRA slot" },
+};
 
 function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; found: Found }) {
-  const culprits = blame?.culprits.slice(0, SHOWN) ?? [];
-  if (culprits.length === 0) return null;
+  // Adapters hold slots, whoever asked for them.
+  const adapters = (blame?.groups ?? []).filter(({ had }) => had === "slot");
+  const lines = [
+    ...(blame?.culprits ?? []).filter(({ had }) => had !== "slot").slice(0, SHOWN),
+    ...adapters.slice(0, SHOWN),
+  ];
+  if (lines.length === 0) return null;
+  lines.sort((a, b) => b.seconds - a.seconds);
   return (
     <section aria-labelledby="overview-culprits">
       <h2
         id="overview-culprits"
-        title="Each step's waiting, shared out by who had what was missing: tokens, the head of the queue, a seat"
+        title="Each step's waiting, shared out by who had what was missing: tokens, KV blocks or the head of the queue, a seat, a LoRA slot"
       >
         Who held others back{stretches.length > 0 ? " in the worst" : ""}
       </h2>
       <ol class="overview-list">
-        {culprits.map(({ request, seconds, had }) => (
-          <li key={`${request} ${had}`}>
-            <Link onClick={() => focus(Math.max(store.requests.firstRow[request], 0), request)}>
-              {middle(requestWords(store, request), 26)}
-            </Link>
-            <span class="number">{seconds < 100 ? milliseconds(seconds) : duration(seconds)}</span>
-            <span class="number quiet">{HAD[had]}</span>
+        {lines.slice(0, SHOWN).map((line) => (
+          <li key={`${"name" in line ? line.name : line.request} ${line.had}`}>
+            {"name" in line ? (
+              <Link onClick={() => showRequests(`lora:"${line.name}"`)}>{middle(line.name, 26)}</Link>
+            ) : (
+              <Link onClick={() => focus(Math.max(store.requests.firstRow[line.request], 0), line.request)}>
+                {middle(requestWords(store, line.request), 26)}
+              </Link>
+            )}
+            <span class="number">{line.seconds < 100 ? milliseconds(line.seconds) : duration(line.seconds)}</span>
+            <span class="number quiet">{WORDS[line.had]}</span>
           </li>
         ))}
       </ol>

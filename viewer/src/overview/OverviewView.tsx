@@ -11,6 +11,7 @@ import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { pressure as pressureOf, stretches as stretchesOf } from "../data/pressure";
 import { rowAtTime } from "../data/store";
+import { codeOf } from "../data/wording";
 import { useLaneKeys } from "../requests/RequestsView";
 import { panLanes, windowOf, ZOOM_KEY, zoomLanes } from "../requests/window";
 import { Guarded } from "../shell/Guarded";
@@ -28,12 +29,13 @@ import {
   type View,
   wholeRange,
 } from "../state/store";
-import { useComputed, useStatistics } from "../statistics/useStatistics";
+import { added, useComputed, useStatistics } from "../statistics/useStatistics";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
 import { Tiles } from "./Tiles";
 import { type Navigation, Tracks } from "./Tracks";
+import { isQuiet } from "./words";
 import "./overview.css";
 
 /** Slices of the clock in the picture, and in a tile. */
@@ -77,6 +79,15 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     [store, changed, whole === null, blamed.first, blamed.last],
     120,
   ).value;
+  // What costs little of the whole run may be all that a bad minute suffered from.
+  const about = (finding: Finding) => finding.reasons.includes(codeOf(store.shown[worst?.shown]?.name ?? ""));
+  const unanswered = value && !isQuiet(stretches, value.found) && !value.advice.some(about);
+  const ofWorst = useComputed<Finding[]>(
+    async (signal) => (unanswered ? (await added(store, blamed, signal)).advice.filter(about) : []),
+    [store, changed, unanswered, blamed.first, blamed.last],
+    120,
+  ).value;
+  const ideas = value && [...(ofWorst ?? []), ...value.advice].sort((a, b) => Number(about(b)) - Number(about(a)));
   const { ttft, tpot, e2e } = bounds.value;
   const sparks = useComputed<OverTime | null>(
     (signal) => overTime(store, range, Math.min(SPARKS, range.last - range.first + 1), { ttft, tpot, e2e }, signal),
@@ -99,7 +110,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     whole: () => setExtra(ZOOM_KEY, ""),
   };
   const found: Found = {
-    ...{ statistics: value?.found ?? null, advice: value?.advice ?? null },
+    ...{ statistics: value?.found ?? null, advice: unanswered && !ofWorst ? null : ideas },
     ...{ pressure: picture, stretches, sparks, requests },
     // Of another stretch, as while a trace is read, it would name the wrong ones.
     blame: blame?.range.first === blamed.first && blame.range.last === blamed.last ? blame : null,

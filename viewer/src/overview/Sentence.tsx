@@ -1,6 +1,9 @@
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 import { isAtStepLimit } from "../data";
+import { shortId } from "../data/labels";
 import type { Range } from "../data/model/columns";
+import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
 import { count, duration, milliseconds, percent, plural } from "../format";
@@ -8,7 +11,17 @@ import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, selection, setExtra } from "../state/store";
 import { DIRECTIONS } from "../statistics/AdviceSection";
 import { type Found, rowsOf } from "./OverviewView";
-import { clockText, culpritOf, cutShort, type Named, reasonWords, sharedBy } from "./words";
+import {
+  clockText,
+  culpritOf,
+  cutShort,
+  cutShortWords,
+  type Guilty,
+  isQuiet,
+  type Named,
+  reasonWords,
+  sharedBy,
+} from "./words";
 
 interface SentenceProps {
   store: TraceStore;
@@ -19,19 +32,17 @@ interface SentenceProps {
 
 /** Of its length: what began earlier than that before the worst is said. */
 const MOST_EARLIER = 0.05;
-/** Of the requests' time: less is no trouble. */
-const NOTICEABLE = 0.01;
+/** Of the time lost in a stretch: less for a second reason is left out. */
+const WORTH_SAYING = 0.1;
 
 /** The verdict: what was wrong, when, which check, who, and what would help. */
 export function Sentence({ store, range, found, settled }: SentenceProps) {
-  const { statistics, pressure, stretches, advice } = found;
+  const { statistics, pressure, stretches } = found;
   if (!settled || (!pressure && !statistics)) return <p class="verdict-line quiet">Looking at the run …</p>;
   const [worst] = stretches;
   const aborted = statistics ? cutShort(statistics.ends) : 0;
-  const lost = stretches.reduce((sum, one) => sum + one.lost, 0);
-  const span = statistics?.seconds ?? Number.NaN;
-  const quiet = !worst || !(lost / span >= NOTICEABLE);
-  const [first] = advice ?? [];
+  const quiet = isQuiet(stretches, statistics);
+  const guilty = worst && found.blame && culpritOf(store, worst, found.blame);
   return (
     <div class="verdict-line" role="status" aria-label="Verdict">
       <p>
@@ -41,7 +52,7 @@ export function Sentence({ store, range, found, settled }: SentenceProps) {
             Nothing held requests back noticeably{statistics ? ` in ${duration(statistics.seconds)}` : ""}.
           </strong>
         ) : (
-          <Trouble store={store} found={found} />
+          <Trouble store={store} found={found} guilty={guilty} />
         )}
         {statistics?.ttftSeconds && <> TTFT p99 is {milliseconds(statistics.ttftSeconds.p99)}.</>}
         {aborted > 0 && statistics && (
@@ -53,26 +64,12 @@ export function Sentence({ store, range, found, settled }: SentenceProps) {
                 {percent(aborted / statistics.finished)})
               </span>
             </Link>
-            .
+            <CutShort store={store} range={range} statistics={statistics} />.
           </>
         )}
       </p>
       <p class="verdict-next">
-        {first ? (
-          <>
-            <span class="quiet">What to change:</span>{" "}
-            <Link onClick={() => showTab("statistics")}>
-              {DIRECTIONS[first.direction]} {first.setting}
-              {first.now === null || first.now === undefined ? "" : ` (now ${String(first.now).slice(0, 40)})`}
-            </Link>
-            <span class="quiet"> {first.symptom}</span>
-            {advice && advice.length > 1 && (
-              <span class="quiet"> · {plural(advice.length - 1, "other idea")} under Statistics</span>
-            )}
-          </>
-        ) : (
-          advice && <span class="quiet">Nothing stands out that another setting would help.</span>
-        )}
+        <Ideas store={store} found={found} guilty={quiet ? null : guilty} />
         <Whole store={store} range={range} />
       </p>
     </div>
@@ -104,11 +101,50 @@ function Whole({ store, range }: { store: TraceStore; range: Range }) {
   );
 }
 
-function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
+function CutShort({ store, range, statistics }: { store: TraceStore; range: Range; statistics: Statistics }) {
+  const { first, last } = range;
+  // The statistics are new when the trace has grown.
+  return useMemo(() => <>{cutShortWords(store, { first, last })}</>, [store, first, last, statistics]);
+}
+
+interface Blamed extends Pick<SentenceProps, "store" | "found"> {
+  guilty: Guilty | null;
+}
+
+/** What to change first. */
+function Ideas({ store, found: { advice }, guilty }: Blamed) {
+  if (!advice) return null;
+  const [first, ...others] = advice;
+  return (
+    <>
+      {(first || guilty?.couldWait) && <span class="quiet">What to change: </span>}
+      {guilty?.couldWait && (
+        <>
+          let them wait instead: scheduling_policy priority
+          {store.policy === "priority" ? "" : ` (now ${shortId(store.policy, 40)})`} and a later priority for them
+          {first ? "; or " : "."}
+        </>
+      )}
+      {first && (
+        <>
+          <Link onClick={() => showTab("statistics")}>
+            {DIRECTIONS[first.direction]} {first.setting}
+            {first.now === null || first.now === undefined ? "" : ` (now ${String(first.now).slice(0, 40)})`}
+          </Link>
+          <span class="quiet">. Why: {first.symptom}</span>
+          {others.length > 0 && <span class="quiet"> · {plural(others.length, "other idea")} under Statistics</span>}
+        </>
+      )}
+      {!first && !guilty?.couldWait && <span class="quiet">Nothing stands out that another setting would help.</span>}
+    </>
+  );
+}
+
+function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
+  const { second } = worst;
   const origin = found.pressure?.origin ?? 0;
   const name = store.shown[worst.shown].name;
-  const guilty = found.blame && culpritOf(store, worst, found.blame);
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
   const select = () => {
     selection.value = rowsOf(store, worst);
@@ -123,6 +159,9 @@ function Trouble({ store, found }: Pick<SentenceProps, "store" | "found">) {
         {reasonWords(store, name)} held back up to {plural(Math.round(worst.most), "request")}
       </strong>{" "}
       ({duration(worst.lost)} of waiting
+      {second &&
+        second.share >= WORTH_SAYING &&
+        `, ${percent(worst.share)} of it for this and ${percent(second.share)} for ${reasonWords(store, store.shown[second.shown].name)}`}
       {worst.begin - worst.since > MOST_EARLIER * (worst.end - worst.begin) &&
         `, building up since ${clockText(store, origin, worst.since)}`}
       )

@@ -56,6 +56,13 @@ export function Tiles({ found, against, theme }: TilesProps) {
 
 const NONE: readonly number[] = [];
 
+/** Of the requests that ended: where fewer have such a time, the tile says how many. */
+const MOST = 0.9;
+
+function ofFew({ count: known = 0 }: Spread, now: Statistics | null): string {
+  return now && known < MOST * now.finished ? ` of ${count(known)}` : "";
+}
+
 function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics | null): Tile[] {
   const latency = (
     name: string,
@@ -68,7 +75,7 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
     return {
       ...{ name: `${name} p99`, meaning: `${meaning}; the line is p99 over time`, line },
       value: milliseconds(spread?.p99),
-      beside: spread ? `p50 ${milliseconds(spread.p50)}` : "",
+      beside: spread ? `p50 ${milliseconds(spread.p50)}${key ? ofFew(spread, now) : ""}` : "",
       ...{ now: spread?.p99 ?? null, before: (before && of(before)?.p99) ?? null, lessIsBetter: true },
       ...(spread && key ? { onClick: () => showSorted(`-${key}`) } : {}),
     };

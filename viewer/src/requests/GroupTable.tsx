@@ -1,13 +1,17 @@
 import { useMemo } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
-import { familyOf, meaningOf } from "../data";
+import { familyOf, meaningOf, requestFigures } from "../data";
 import { GROUP_KEYS, type Group, type GroupKey, groupsOf } from "../data/groups";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration, milliseconds, percent, plural } from "../format";
+import { engineName, engines, readEngines } from "../state/engines";
 import { toggleTerm } from "../state/filter";
-import { extra, filterText, setExtra } from "../state/store";
+import { showEngine } from "../state/loader";
+import { meantMask } from "../state/matching";
+import { extra, filter, filterText, setExtra } from "../state/store";
+import { useComputed } from "../statistics/useStatistics";
 import { SHOWN_KEY } from "./window";
 
 /** In the address: `group=tenant`, and by which column groups are sorted. */
@@ -58,13 +62,44 @@ const COLUMNS: readonly GroupColumn[] = [
   number("preempted", "how often its requests lost their blocks", (group) => group.preemptions),
 ];
 
+interface Props {
+  store: TraceStore;
+  found: RequestFigures;
+  lines: Int32Array;
+  /** Of another engine's figures those that count. */
+  linesOf(figures: RequestFigures, mask: Uint8Array | null): Int32Array;
+}
+
+/** All requests of an engine. */
+const rankKey = (name: string): GroupKey => ({ key: "rank", text: () => name });
+
 /** Counts, percentiles and time lost of the requests that the filter means, by what they have in common. */
-export function GroupTable({ store, found, lines }: { store: TraceStore; found: RequestFigures; lines: Int32Array }) {
+export function GroupTable({ store, found, lines, linesOf }: Props) {
   const asked = extra.value[BY_KEY];
-  const by = useMemo(() => GROUP_KEYS.find(({ key }) => key === asked) ?? usual(store, found), [store, found, asked]);
+  const others = engines.value;
+  const name = engineName.value;
+  const keys = useMemo(() => (name ? [rankKey(name), ...GROUP_KEYS] : GROUP_KEYS), [name]);
+  const by = useMemo(() => keys.find(({ key }) => key === asked) ?? usual(store, found), [keys, store, found, asked]);
+  const byRank = by.key === "rank";
+  const wanted = filter.value;
+  const beside = useComputed<Group[]>(
+    async (signal) => {
+      const groups: Group[] = [];
+      for (const { name: other, store: each } of byRank ? others : []) {
+        if (!each) continue;
+        const figures = await requestFigures(each, signal);
+        const counted = linesOf(figures, await meantMask(each, wanted, signal));
+        groups.push(...groupsOf(each, figures, counted, rankKey(other)));
+      }
+      return groups;
+    },
+    [others, byRank, wanted, linesOf],
+    0,
+  ).value;
   const [, minus, title] = /^(-?)(.*)$/.exec(extra.value[SORT_KEY] ?? "-waited") ?? [];
   const column = COLUMNS.find((one) => one.title === title);
-  const groups = useMemo(() => groupsOf(store, found, lines, by), [store, found, lines, by]);
+  const shown = useMemo(() => groupsOf(store, found, lines, by), [store, found, lines, by]);
+  const groups = useMemo(() => (byRank ? [...shown, ...(beside ?? [])] : shown), [byRank, shown, beside]);
   const sorted = useMemo(() => {
     if (!column) return groups;
     const value = (group: Group) =>
@@ -77,13 +112,18 @@ export function GroupTable({ store, found, lines }: { store: TraceStore; found: 
         <label>
           group by{" "}
           <select value={by.key} onChange={(event) => setExtra(BY_KEY, event.currentTarget.value)}>
-            {GROUP_KEYS.map(({ key }) => (
+            {keys.map(({ key }) => (
               <option key={key}>{key}</option>
             ))}
           </select>
         </label>
-        {plural(groups.length, "group")} of {plural(lines.length, "request")}
+        {plural(groups.length, "group")} of {plural(byRank ? total(groups) : lines.length, "request")}
         {groups.length > SHOWN && `; ${SHOWN} are shown`}
+        {byRank && others.some((each) => !each.store) && (
+          <button type="button" onClick={() => void readEngines()}>
+            with {plural(others.length, "other engine")}
+          </button>
+        )}
       </p>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard */}
       <section class="group-table" tabIndex={0} aria-label="Groups of requests; scrolls">
@@ -142,11 +182,19 @@ export function GroupTable({ store, found, lines }: { store: TraceStore; found: 
   );
 }
 
-function showGroup(by: GroupKey, { term }: Group): void {
+function showGroup(by: GroupKey, { name, term }: Group): void {
+  if (by.key === "rank") {
+    const other = engines.peek().find((each) => each.name === name);
+    if (other) showEngine(other);
+    setExtra(SHOWN_KEY, "table");
+    return;
+  }
   const toggled = toggleTerm(filterText.value, by.key as "job", term ?? "");
   if (toggled.length > filterText.value.length) filterText.value = toggled;
   setExtra(SHOWN_KEY, "table");
 }
+
+const total = (groups: readonly Group[]) => groups.reduce((sum, { requests }) => sum + requests, 0);
 
 /** The first key by which the requests differ. */
 function usual(store: TraceStore, found: RequestFigures): GroupKey {

@@ -1,4 +1,4 @@
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
 import { touches } from "../charts/touches";
@@ -49,6 +49,11 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
   }, [all, asked]);
   const bounded = bounds.value;
   const outcome = extra.value[OUTCOME_KEY];
+  const linesOf = useCallback(
+    (figures: RequestFigures, mask: Uint8Array | null) =>
+      ordered(figures, undefined, false, mask, outcomeTest(figures, bounded, outcome)),
+    [bounded, outcome],
+  );
   const lines = useMemo(
     () =>
       ordered(
@@ -60,7 +65,7 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
       ),
     [found, all, sorting.key, sorting.down, meant, bounded, outcome],
   );
-  if (grouped) return <GroupTable store={store} found={found} lines={lines} />;
+  if (grouped) return <GroupTable store={store} found={found} lines={lines} linesOf={linesOf} />;
   const part = lines.length < found.request.length ? ".filtered" : "";
   return (
     <>

@@ -5,7 +5,7 @@ import { BUCKETS, NO_REASON, type ShownReason, STEP_REASONS } from "../data/mode
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
 import { statusOf } from "../data/status";
-import { adapterOf } from "../data/takers";
+import { adapterOf, modelOf } from "../data/takers";
 import { COUNTS, type Count, type Filter, type Term, TRAITS, type Trait } from "./filter";
 import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";
@@ -44,6 +44,12 @@ export async function findMatches(store: TraceStore, filter: Filter, signal: Abo
     }
   }
   return { rows: found.slice(0, kept), requests };
+}
+
+/** 1 for each request that the filter means, in views of requests; null for all. */
+export async function meantMask(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Uint8Array | null> {
+  const [named, lost] = [await requestMask(store, filter.terms, signal), await lostMask(store, filter, signal)];
+  return named && lost ? named.map((meant, at) => meant & lost[at]) : (named ?? lost);
 }
 
 /** 1 for each request that lost time to one of the `reason:` terms and to none of those with a minus. */
@@ -163,6 +169,8 @@ export function traitOf(store: TraceStore, trait: Trait, request: number): strin
       return statusOf(store, request);
     case "lora":
       return adapterOf(store, request);
+    case "model":
+      return modelOf(store, request);
     case "tenant":
       return store.tenants[store.requests.tenant[request]] ?? "";
   }

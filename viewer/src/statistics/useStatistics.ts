@@ -28,14 +28,16 @@ export interface Added {
 export function useStatistics(store: TraceStore, revision: number, range: Range): Computed<Added> {
   const { first, last } = range;
   return useComputed<Added>(
-    async (signal) => {
-      const { version } = store;
-      const found = await statistics(store, { first, last }, signal);
-      return { version, found, advice: advise(await symptomsOf(store, found, signal)) };
-    },
+    (signal) => added(store, { first, last }, signal),
     [store, revision, first, last],
     SETTLE_MS,
   );
+}
+
+export async function added(store: TraceStore, range: Range, signal: AbortSignal): Promise<Added> {
+  const { version } = store;
+  const found = await statistics(store, range, signal);
+  return { version, found, advice: advise(await symptomsOf(store, found, signal)) };
 }
 
 /** Levels of detail for the charts; null until they are there. */

@@ -42,23 +42,29 @@ export interface Stretch {
   /** The reason that took most of it, and its share. */
   shown: number;
   share: number;
+  /** The next one; null if there is none. */
+  second: { shown: number; share: number } | null;
 }
 
-/** One who had what others waited for. */
+/** What somebody had that others waited for: tokens of the steps, KV blocks, the head of the queue, a seat, a LoRA slot. */
+export const HAD = ["tokens", "blocks", "head", "seat", "slot"] as const;
+export type Had = (typeof HAD)[number];
+
 export interface Culprit {
   request: RequestIndex;
   /** Request-seconds of others. */
   seconds: number;
   /** Of all that was lost for the same. */
   share: number;
-  /** What it had: tokens of the steps; the head of the queue; a seat. */
-  had: "tokens" | "head" | "seat";
+  had: Had;
 }
 
 export interface Blame {
   range: Range;
+  /** Request-seconds that could be put down to somebody. */
+  totals: Record<Had, number>;
   /** Most first. */
   culprits: Culprit[];
-  /** By job or, where requests name none (-1), by what their ids have before a number: `crawl_` of `crawl_093`. */
-  jobs: { job: number; name: string; seconds: number; share: number; requests: number; had: Culprit["had"] }[];
+  /** By adapter, by job or, where requests name none, by what their ids have before a number: `crawl_` of `crawl_093`. */
+  groups: { key: "lora" | "job" | "req"; name: string; seconds: number; share: number; requests: number; had: Had }[];
 }

@@ -10,6 +10,8 @@ export interface Spread {
   p95: number;
   p99: number;
   max: number;
+  /** Of how many values, where they are listed one by one. */
+  count?: number;
 }
 
 export interface ReasonTotals {
