@@ -33,6 +33,7 @@ from tokenyard.models.spec import ModelSpec  # noqa: E402
 
 PAGE = REPO / "docs" / "models.md"
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
+DRAFTS = RECORDED.with_name("drafts.json.gz")
 _TEXT = """# Models
 
 <!-- Written by scripts/generate_models.py: do not edit. -->
@@ -52,6 +53,13 @@ not name it (`field_names.json` beside the rows, from the sources) or was seen n
 `--ignore-unmodelled` goes on without it. A field that a file leaves out is what the configuration class fills in
 (`class_defaults.json`, from `transformers` {transformers}). A folder with Mistral's `params.json` alone is read as the
 `config.json` that vLLM makes of it.
+
+## Layers that predict further tokens
+
+Checkpoints of some models hold layers for multi-token prediction (MTP), with copies of embedding and output head at
+times. vLLM passes over them unless `--speculative-config` asks for `mtp`, and so do the weights of a header here: the
+files of DeepSeek V4 Flash weigh 3.4 GiB more than it says. Where they draft, all of them count, weights and KV, with
+the model's own embedding and head. `scripts/record_drafts.py` has asked vLLM {vllm} about {predicting}.
 
 ## Models that are not here
 
@@ -94,6 +102,7 @@ def page() -> str:
     counts = [f"{done[kind]} of {total[kind]} ({what})" for kind, what in _KINDS.items()]
     named = {name for name in ROWS if name not in {entry["architecture"] for entry in entries}}
     return _TEXT.format(
+        predicting=", ".join(f"`{name}`" for name in recorded(DRAFTS)["architectures"]),
         counts=f"Exact for vLLM {around['versions']['vllm']}: {', '.join(counts)}.",
         **around["versions"],
         exact="\n".join(map(_exact, exact)),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from random import Random
 from typing import Any
 
 from planner.published import BORROWED, FIELDS, WITHOUT_CLASS
+from tokenyard.vllm.describing.stand_in import stand_in
 
 __all__ = ["VARIANTS", "config_class", "drawn", "registry"]
 
@@ -50,7 +50,7 @@ def config_class(architecture: str) -> Any:
     from vllm.transformers_utils.config import _CONFIG_REGISTRY
 
     if architecture in WITHOUT_CLASS:
-        return _stand_in(WITHOUT_CLASS[architecture])
+        return stand_in(WITHOUT_CLASS[architecture])
     names = [BORROWED[architecture]] if architecture in BORROWED else []
     for table in (each for each in dir(modeling_auto) if each.endswith("_MAPPING_NAMES")):
         for model_type, classes in getattr(modeling_auto, table).items():
@@ -63,55 +63,6 @@ def config_class(architecture: str) -> Any:
         if name in CONFIG_MAPPING:
             return CONFIG_MAPPING[name]
     return None
-
-
-def _stand_in(content: dict[str, Any]) -> Any:
-    """A class that takes these fields and knows of no others."""
-    from transformers import AutoConfig, PretrainedConfig
-
-    class StandIn(PretrainedConfig):  # type: ignore[misc]
-        """A configuration without code of its own."""
-
-        model_type = content["model_type"]
-        accepted = tuple(content)
-        attribute_map = {"num_hidden_layers": "num_layers"} if "num_layers" in content else {}
-
-        def __init__(self, **fields: Any) -> None:
-            given = {**content, **fields}
-            super().__init__(**{name: _section(name, value) for name, value in given.items()})
-
-    AutoConfig.register(StandIn.model_type, StandIn, exist_ok=True)
-    return StandIn
-
-
-_SECTIONS = (
-    "text_config", "llm_config", "language_config", "vision_config", "vit_config", "adapter_config", "audio_config",
-    "sound_config",
-)  # fmt: skip
-
-
-class _Record(dict[str, Any]):
-    """An object whose fields are attributes too, as the code of a published model makes them."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self:
-            raise AttributeError(name)
-        return _Record(self[name]) if isinstance(self[name], dict) else self[name]
-
-
-def _section(name: str, content: Any) -> Any:
-    """A section of a configuration, of the class that its model_type has, if there is one."""
-    from transformers import CONFIG_MAPPING, PretrainedConfig
-
-    if name == "block_configs":
-        return [_Record(each) for each in content]
-    if name not in _SECTIONS or not isinstance(content, dict):
-        return content
-    known = content.get("model_type", "")
-    if known in CONFIG_MAPPING:
-        with suppress(Exception):  # a published file may hold what the class of its name does not allow
-            return CONFIG_MAPPING[known](**content)
-    return type("Section", (PretrainedConfig,), {"model_type": known})(**content)
 
 
 def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> Iterator[dict[str, Any]]:

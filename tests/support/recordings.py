@@ -44,28 +44,36 @@ ALSO: dict[str, tuple[str, ...]] = {
     "0.24": (
         "images_eagle_in_one_piece_async",
         "later_whole_hits_padded",
+        "mamba_align",
     ),
     "0.25": (
         "context_parallel_both_async",
         "later_whole_hits_padded",
+        "mamba_align_eagle_unmarked",
         "pipeline_3_async_windows",
         "sessions",
     ),
     "0.26": (
         "context_parallel_both_async",
         "grammars_resets_in_flight",
+        "mamba_align_eagle_unmarked",
         "pipeline_2_async",
         "pipeline_3_async_windows",
     ),
     "0.27": (
         "grammars_resets_in_flight",
+        "mamba_align_images",
         "pipeline_2_async",
     ),
     "0.28": (
         "async_priority_drift",
         "cross_attention_mixed_blocks_priority",
         "images_many_small",
+        "mamba_align_images",
     ),
+    "0.29": ("mamba_align_eagle_unmarked",),
+    "0.31": ("mamba_align",),
+    "0.32": ("mamba_align",),
 }
 """Version -> recordings that are replayed whatever the draw."""
 

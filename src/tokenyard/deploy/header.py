@@ -192,10 +192,12 @@ def _drafting(settled: ResolvedSettings, speculation: SimulatedSpeculation) -> A
         if speculation.config.method is SpeculativeMethod.DRAFT_MODEL:
             why += "; a draft model takes both, so that vLLM has less room for KV, and longer steps, than is shown"
         return Assumption(name="drafting", value="0 s", why=why)
+    count = settled.loaded.num_layers - settled.model.num_layers
+    layers = "one more layer" if count == 1 else f"{count} more layers"
     if settled.hardware.latency != "calibrated":
-        why = "its weights and KV are counted as one more layer of the model's, its steps take no time here"
+        why = f"its weights and KV are counted as {layers} of the model's, its steps take no time here"
         return Assumption(name="drafting", value="a head", why=why)
-    why = "the head counts as one more layer of the model: time, weights and KV"
+    why = f"the head counts as {layers} of the model: time, weights and KV"
     return Assumption(name="drafting", value="one layer per draft", why=why)
 
 

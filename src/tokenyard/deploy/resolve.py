@@ -199,15 +199,20 @@ class ResolvedSettings:
         return max(self.cudagraph_capture_sizes, default=0)
 
 
-def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> ResolvedSettings:
-    """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
+def resolve_settings(
+    flags: DeploymentSettings, *, speculative: SpeculativeConfig | None, predicts_itself: bool = False
+) -> ResolvedSettings:
+    """Settle what is not given; a model that ``predicts_itself`` drafts with layers of its own.
+
+    Raises ConfigError for a wrong value, NoStartError where vLLM would not start.
+    """
     num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
     flags.launch.asked.require_companions()
     hardware, scheduler = flags.hardware, flags.scheduler
     gpu = named_gpu(hardware.gpu)
     model = served_model(hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
-    loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
+    loaded = _loaded(model, speculative, predicts_itself=predicts_itself)
     _require_numbers(scheduler)
     parallel = _parallel(flags, model, num_speculative_tokens)
     hardware = _with_graphs_where_they_run(flags, parallel, model)
@@ -297,6 +302,13 @@ def resolve_settings(flags: DeploymentSettings, *, speculative: SpeculativeConfi
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
     )
+
+
+def _loaded(model: ModelSpec, speculative: SpeculativeConfig | None, *, predicts_itself: bool) -> ModelSpec:
+    """The model with what drafts from its hidden states."""
+    if speculative is None or not speculative.use_eagle:
+        return model
+    return with_draft_head(model, predicts_itself=predicts_itself)
 
 
 def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> None:

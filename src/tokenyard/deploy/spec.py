@@ -265,7 +265,8 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     passed_over: list[str] = []
     speculation, drafts = _speculation(settings, passed_over, seed)
     speculative = None if speculation is None else speculation.config
-    settled = resolve_settings(settings, speculative=speculative)
+    predicts_itself = drafts is not None and drafts.predicts_itself
+    settled = resolve_settings(settings, speculative=speculative, predicts_itself=predicts_itself)
     if drafts is not None:
         check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(settings.transfer, settled)

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from tokenyard.core.config import require_int
 from tokenyard.models.layers import (
-    Attends,
     DenseMLP,
-    LatentAttention,
     LayerSpec,
     Mixer,
     MoE,
@@ -89,19 +87,15 @@ def _gated(hidden: int, width: int) -> int:
 
 def draft_head(model: ModelSpec) -> ModelSpec:
     """The head alone: a model of its one layer, the last of the model's that attends to everything."""
-    layer = next((each for each in reversed(model.layers) if _attends_to_all(each)), model.layers[-1])
+    layer = next((each for each in reversed(model.layers) if each.attends_to_all), model.layers[-1])
     return replace(model, name=f"a head of {model.name}", layers=(layer,))
 
 
-def with_draft_head(model: ModelSpec) -> ModelSpec:
-    """Model and head as they share a GPU: what their weights and their KV come to."""
-    joins = 2 * model.hidden_size * model.hidden_size
-    layers = (*model.layers, *draft_head(model).layers)
-    return replace(model, layers=layers, other_parameters=model.other_parameters + joins)
+def with_draft_head(model: ModelSpec, *, predicts_itself: bool = False) -> ModelSpec:
+    """Model and head as they share a GPU: what their weights and their KV come to.
 
-
-def _attends_to_all(layer: LayerSpec) -> bool:
-    return any(
-        isinstance(mixer, LatentAttention) or (isinstance(mixer, SoftmaxAttention) and mixer.attends is Attends.FULL)
-        for mixer in layer.mixers
-    )
+    A model that ``predicts_itself`` drafts with all of its own layers for that.
+    """
+    head = (model.predicting_layers if predicts_itself else ()) or draft_head(model).layers
+    joins = sum(2 for layer in head if layer.mixers) * model.hidden_size * model.hidden_size
+    return replace(model, layers=(*model.layers, *head), other_parameters=model.other_parameters + joins)

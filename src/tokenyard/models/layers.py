@@ -537,6 +537,15 @@ class LayerSpec:
         return None if self.mlp is None else _columns_not_parted(self.mlp.shared_width, self.mlp.shared_weights, tp)
 
     @property
+    def attends_to_all(self) -> bool:
+        """Whether its tokens see every token before them."""
+        return any(
+            isinstance(mixer, LatentAttention)
+            or (isinstance(mixer, SoftmaxAttention) and mixer.attends is Attends.FULL)
+            for mixer in self.mixers
+        )
+
+    @property
     def other_parameters(self) -> int:
         """Norms, biases, routers: kept in the model's dtype, on every GPU but for what states share out."""
         return self._others(1)

@@ -203,6 +203,8 @@ class ModelSpec(MeanLayer):
     """Every GPU of a tensor-parallel group holds the whole embedding (Whisper)."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
+    predicting_layers: tuple[LayerSpec, ...] = ()
+    """Layers of its checkpoint that predict further tokens (MTP): no part of ``layers``, loaded where they draft."""
     ignored: tuple[str, ...] = ()
     """What the reader saw, could not model and was told to pass over: one sentence each."""
     notes: tuple[str, ...] = ()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tests.support.planner_answers import LARGEST_WEIGHT_ERROR, recorded
 
 from tokenyard.core.config import GroupKind
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.additions import draft_head, with_draft_head
 from tokenyard.models.layers import Attends, SoftmaxAttention
 from tokenyard.models.named import named_model
+from tokenyard.models.reading.read import model_from_config
 
 GIB = 1 << 30
 
@@ -37,3 +41,41 @@ def test_windows_get_a_group_as_large_as_that_of_the_head() -> None:
         (GroupKind.FULL, 13),
     ]
     assert plan.bytes_per_block * 12 == plan_kv_cache(model, available_bytes=40 * GIB).bytes_per_block * 13
+
+
+RECORDED = recorded(Path(__file__).with_name("drafts.json.gz"))
+_MAX_NUM_BATCHED_TOKENS = 8192
+
+
+@pytest.mark.parametrize("name", RECORDED["architectures"])
+def test_layers_that_predict_are_those_that_vllm_loads(name: str) -> None:
+    """scripts/record_drafts.py has asked vLLM's own classes and its planner."""
+    wrong = []
+    for case in RECORDED["architectures"][name]:
+        model = model_from_config(case["config"], name=name, where="config.json")
+        both = with_draft_head(model, predicts_itself=True)
+        for answer in case.get("tensor_parallel", ()):
+            size = answer["tensor_parallel_size"]
+            ours = both.weight_bytes(size) - model.weight_bytes(size)
+            if ours != pytest.approx(answer["weight_bytes"], rel=LARGEST_WEIGHT_ERROR):
+                wrong.append((case["variant"], size, ours, answer["weight_bytes"]))
+            if answer["num_blocks"] is None:
+                continue
+            plan = plan_kv_cache(
+                both,
+                available_bytes=RECORDED["available_bytes"],
+                tensor_parallel_size=size,
+                max_model_len=answer["max_model_len"],
+                max_num_batched_tokens=_MAX_NUM_BATCHED_TOKENS,
+                enable_prefix_caching=answer["enable_prefix_caching"],
+                async_scheduling=answer["async_scheduling"],
+                num_speculative_tokens=answer["num_speculative_tokens"],
+            )
+            if (plan.num_blocks, plan.num_tokens) != (answer["num_blocks"], answer["tokens"]):
+                wrong.append((case["variant"], size, plan.num_blocks, answer["num_blocks"]))
+    assert wrong == []
+
+
+def test_a_model_without_such_layers_does_not_predict_itself() -> None:
+    assert named_model("llama-3.1-8b").predicting_layers == named_model("kimi-k2").predicting_layers == ()
+    assert len(named_model("deepseek-v3").predicting_layers) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -301,7 +302,8 @@ def test_what_a_rule_calls_harmless_changes_no_known_model() -> None:
         kept = {key: value for key, value in raw.items() if not harmless_by_rule(key)}
         if isinstance(kept.get("text_config"), dict):
             kept["text_config"] = {k: v for k, v in kept["text_config"].items() if not harmless_by_rule(k)}
-        if model_from_config(kept, name=name, where=where, dtype=MODELS[name].dtype) != MODELS[name]:
+        found = model_from_config(kept, name=name, where=where, dtype=MODELS[name].dtype)
+        if replace(found, predicting_layers=MODELS[name].predicting_layers) != MODELS[name]:  # no part of the model
             wrong.append(name)
     assert wrong == []
 

@@ -20,8 +20,6 @@ _PLAIN = {
     "draft_model": SpeculativeMethod.DRAFT_MODEL,
 }
 _WITH_WEIGHTS = (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
-_WITH_MTP = ("deepseek_v3", "deepseek_v32", "glm4_moe", "qwen3_next")
-"""Model types, of those known here, whose layers for multi-token prediction vLLM knows."""
 _KNOWN = ("method", "model", "num_speculative_tokens")
 _DECIDES = {
     "disable_eagle_block_drop": "decisions: which matched blocks are computed again (0.30)",
@@ -44,6 +42,11 @@ class AskedSpeculation(NamedTuple):
     """As it was called; None if no flag said."""
     ignored: tuple[str, ...]
     """Fields that change time or which drafts are right, and are not modelled."""
+
+    @property
+    def predicts_itself(self) -> bool:
+        """Whether the model's own layers for multi-token prediction draft."""
+        return isinstance(self.method, str) and self.method.endswith("mtp")
 
 
 def read_speculation(
@@ -120,13 +123,11 @@ def _method(method: Any, model: Any) -> SpeculativeMethod:
 
 def check_drafts(asked: AskedSpeculation, model: ModelSpec) -> None:
     """Raise NoStartError for drafts that nothing makes: a draft model without a name, layers that are not there."""
-    method = asked.method
-    predicts_itself = isinstance(method, str) and method.endswith("mtp")
-    if predicts_itself and model.model_type not in _WITH_MTP:
+    if asked.predicts_itself and not model.predicting_layers:
         raise NoStartError(
-            f"speculative_config.method = {method!r}, and {model.name} has no layers that predict further"
+            f"speculative_config.method = {asked.method!r}, and {model.name} has no layers that predict further"
         )
-    if asked.draft_model is None and not predicts_itself and asked.config.method in _WITH_WEIGHTS:
+    if asked.draft_model is None and not asked.predicts_itself and asked.config.method in _WITH_WEIGHTS:
         raise NoStartError(
             f"{asked.config.num_speculative_tokens} drafts are asked for, and no draft model is named:"
             " give speculative_config.model"

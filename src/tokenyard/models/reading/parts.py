@@ -72,3 +72,4 @@ class Stack:
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
     replicated_embedding: bool = False
+    predicting_layers: tuple[LayerSpec, ...] = ()

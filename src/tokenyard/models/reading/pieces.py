@@ -33,6 +33,7 @@ from tokenyard.models.layers import (
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack, class_defaults
+from tokenyard.models.reading.predicting import layers_that_predict
 from tokenyard.models.reading.quantization import MXFP4
 from tokenyard.models.spec import EncoderSpec
 
@@ -636,6 +637,12 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
     reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))
     kinds = _kinds(row, reading, values)
     layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
+    predicting = layers_that_predict(
+        reading,
+        layers,
+        row.prefix,
+        lambda i, at, dense: _layer(row, reader, kinds[i], i, at, dense=dense),
+    )
     tied = None if row.tied == "" else bool(values.count(row.tied))
     return Stack(
         layers=layers,
@@ -649,6 +656,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
         max_encoder_tokens=values.count(row.encoder_tokens),
         replicated_embedding=row.replicated_embedding,
+        predicting_layers=predicting,
     )
 
 
@@ -697,13 +705,14 @@ def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressi
     return kind
 
 
-def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int) -> LayerSpec:
-    at = f"{row.prefix}.{i}"
+def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int, at: str = "", *, dense: bool = False) -> LayerSpec:
+    """A layer as the one of number ``i``; ``at`` is its module where it is another, ``dense`` one without experts."""
+    at = at or f"{row.prefix}.{i}"
     mixers: tuple[Mixer, ...] = tuple(
         mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())
     )
     piece = row.mlps.get(kind, row.mlps.get(""))
-    if row.experts is not None and kind not in row.mlps and reader.values.value(row.sparse, i=i):
+    if row.experts is not None and kind not in row.mlps and not dense and reader.values.value(row.sparse, i=i):
         piece = row.experts
     mlp = None if piece is None else piece.build(reader, f"{at}.{piece.module}", i)
     norms = reader.values.count(row.norms, i=i) * reader.values.name("hidden")

@@ -156,6 +156,7 @@ def _read(
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,
             kv_cache_dtype=reading.quant.kv_cache_dtype,
+            predicting_layers=stack.predicting_layers,
         )
         check_unread(reading)
         spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec

@@ -290,6 +290,7 @@ HY3 = varied(
 )
 LONGCAT = ArchitectureRow(
     mixers={"full_attention": (Latent(module="self_attn.0"), Latent(module="self_attn.1"))},
+    mlps={"": Dense(width="ffn_hidden_size")},  # of the layer that predicts
     experts=Experts(
         width="expert_ffn_hidden_size",
         shared_width="2 * ffn_hidden_size",  # two MLPs that every token goes through

@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
     return {"vllm": vllm.__version__.partition("+")[0], "transformers": transformers.__version__}
 
 
-class _NoDevice(TorchFunctionMode):  # type: ignore[misc]
+class NoDevice(TorchFunctionMode):  # type: ignore[misc]
     """What is meant for the GPU is made on the meta device, and numbers that a model asks it for are ones."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +60,6 @@ class BuiltModel:
 
     def __init__(self, config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any]) -> None:
         """``config`` is what a ``config.json`` holds, ``options`` are arguments of vLLM's ``EngineArgs``."""
-        from vllm.config.vllm import set_current_vllm_config
         from vllm.engine.arg_utils import EngineArgs
         from vllm.model_executor.model_loader.utils import initialize_model
         from vllm.platforms import current_platform
@@ -83,9 +82,15 @@ class BuiltModel:
                 **options,
             )
             self.config = arguments.create_engine_config()
-            with set_default_torch_dtype(self.config.model_config.dtype), torch.device("meta"), _NoDevice():
+            with set_default_torch_dtype(self.config.model_config.dtype), torch.device("meta"), NoDevice():
                 self.model = initialize_model(self.config)
         current_platform.update_block_size_for_backend(self.config)
+        self.find_specs()
+
+    def find_specs(self) -> None:
+        """Ask every layer what it keeps, those of models that were built beside this one included."""
+        from vllm.config.vllm import set_current_vllm_config
+
         with set_current_vllm_config(self.config):
             self.specs = self._specs()
 
@@ -110,6 +115,27 @@ class BuiltModel:
                 spec = customize_attention_spec(layer.get_attn_backend(), spec)
             specs[name] = spec
         return specs
+
+    def kept(self) -> dict[str, tuple[Any, Any]]:
+        """Where a layer that attends stands in the model -> the layer, and what it keeps; None if nothing of its own.
+
+        The names that their makers gave them may be others: ``0.attn`` stands beside the first layer of a model that
+        runs by the code of ``transformers`` (before 0.33).
+        """
+        from vllm.config.vllm import get_layers_from_vllm_config
+        from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+
+        places = {id(module): place for place, module in self.model.named_modules()}
+        layers = get_layers_from_vllm_config(self.config, AttentionLayerBase)
+        numbered = f"{self._longest_list()}." if any(name[0].isdigit() for name in layers) else ""
+        return {
+            places.get(id(layer), f"{numbered}{name}"): (layer, self.specs.get(name)) for name, layer in layers.items()
+        }
+
+    def _longest_list(self) -> str:
+        """Where the list of layers with the most parameters stands in the model."""
+        lists = [each for each in self.model.named_modules() if isinstance(each[1], torch.nn.ModuleList)]
+        return str(max(lists, key=lambda each: sum(p.numel() for p in each[1].parameters()))[0])
 
     def weights(self) -> tuple[int, int]:
         """Parameters and bytes on this rank."""

@@ -38,8 +38,6 @@ from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 _AVAILABLE = 70 << 30
 """Bytes for the KV cache with which both planners are compared."""
-_SHARED = 0.75
-"""A parameter of which the first of two GPUs holds less than this share is shared out."""
 _LAYER = re.compile(r"^(?P<prefix>(?:.*?\.)?)(?P<number>\d+)\.")
 _TOWERS = re.compile(
     r"vis(ion|ual)|image|audio|sound|speech|whisper|encoder|projector|connector|merger|aligner|resampl|mm_"
@@ -77,12 +75,18 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
     build it, or where its layers are of a kind that a description does not have.
     """
     from tokenyard.vllm.describing.built import BuiltModel, versions
+    from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
     plain = {key: value for key, value in raw.items() if key not in ("quantization_config", "compression_config")}
     options = {"dtype": dtype, "trust_remote_code": False}
+    notes = [f"described by the classes of vLLM {versions()['vllm']}"]
+    model_type = str(raw.get("model_type") or "")
+    if model_type and not is_known(model_type):
+        stand_in(plain)
+        notes.append(f"no configuration class for {model_type} is installed: what its file leaves out is not known")
     try:
         one = BuiltModel(plain, 1, options)
-        seen_one, specs = _parameters(one), _layers(one)
+        seen_one, specs = _parameters(one), one.kept()
         length, chosen = (
             one.config.model_config.max_model_len,
             str(one.config.model_config.dtype).removeprefix("torch."),
@@ -109,7 +113,7 @@ def describe(raw: Mapping[str, Any], *, name: str, dtype: str = "auto") -> Descr
         name=name,
         per_token=_per_token(one.model),
     )
-    model = reader.model(raw, length, f"described by the classes of vLLM {versions()['vllm']}")
+    model = reader.model(raw, length, tuple(notes))
     return Description(model=model, differences=tuple(_differences(model, theirs, one)) if section is None else ())
 
 
@@ -122,15 +126,6 @@ def _per_token(model: Any) -> int:
     """How many experts a token visits, by the modules that hold experts; 0 where none says it."""
     routed = (getattr(module, "top_k", 0) for name, module in model.named_modules() if "expert" in name)
     return max((top for top in routed if isinstance(top, int)), default=0)
-
-
-def _layers(built: Any) -> dict[str, tuple[Any, Any]]:
-    """Name -> attention layer, and what it keeps; None where it keeps nothing of its own."""
-    from vllm.config.vllm import get_layers_from_vllm_config
-    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
-
-    found = get_layers_from_vllm_config(built.config, AttentionLayerBase)
-    return {name: (layer, built.specs.get(name)) for name, layer in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +147,7 @@ class _Reader:
     def hidden(self) -> int:
         return int(self.text.hidden_size)
 
-    def model(self, raw: Mapping[str, Any], length: int, note: str) -> ModelSpec:
+    def model(self, raw: Mapping[str, Any], length: int, notes: tuple[str, ...]) -> ModelSpec:
         """The whole model."""
         prefix = self._prefix()
         matches = (match for name in self.one if (match := _LAYER.match(name)) and match["prefix"] == prefix)
@@ -162,6 +157,8 @@ class _Reader:
         embeddings = [name for name in outside if self._is_embedding(name)]
         towers = [name for name in outside if name not in embeddings and _TOWERS.search(name)]
         others = [name for name in outside if name not in embeddings and name not in towers]
+        found = [self._layer(prefix, number) for number in numbers]
+        first, again = [layer for layer, _ in found], [layer for _, more in found for layer in more]
         beside = self._sum(others)
         encoder = self._sum(towers)
         encoders: tuple[EncoderSpec, ...] = ()
@@ -177,7 +174,7 @@ class _Reader:
             name=self.name,
             architecture=str(next(iter(raw.get("architectures") or ()), "")),
             model_type=str(getattr(self.text, "model_type", "")),
-            layers=tuple(self._layer(prefix, number) for number in numbers),
+            layers=(*first, *again),
             hidden_size=self.hidden,
             vocab_size=int(self.text.vocab_size),
             max_model_len=length,
@@ -189,7 +186,7 @@ class _Reader:
             encoders=encoders,
             supports_multimodal=bool(encoders),
             kv_cache_dtype=self.quant.kv_cache_dtype,
-            notes=(note,),
+            notes=notes,
         )
 
     def _prefix(self) -> str:
@@ -207,38 +204,60 @@ class _Reader:
         found, size = _Weights(), 4 if self.dtype == "float32" else 2
         for name in names:
             shape, num_bytes = self.one[name]
-            elements = num_bytes // size
             if len(shape) == 3 and "expert" in name:
                 found.experts.append((name, shape))
-            elif self._is_shared(name):
-                found.shared += elements
-            else:
-                found.replicated += elements
+                continue
+            shared = min(num_bytes, self._shared_bytes(name)) // size
+            found.shared += shared
+            found.replicated += num_bytes // size - shared
         return found
 
-    def _is_shared(self, name: str) -> bool:
-        shape = self.one[name][0]
+    def _shared_bytes(self, name: str) -> int:
+        """Bytes of a parameter that are shared out: two GPUs hold half of them each, and what both hold besides."""
+        shape, num_bytes = self.one[name]
         if name not in self.two:
-            return len(shape) > 1
-        return prod(self.two[name][0]) < _SHARED * prod(shape)
+            return num_bytes if len(shape) > 1 and not self.two else 0
+        return max(0, 2 * (num_bytes - self.two[name][1]))
 
-    def _layer(self, prefix: str, number: int) -> LayerSpec:
+    def _layer(self, prefix: str, number: int) -> tuple[LayerSpec, list[LayerSpec]]:
+        """A layer, and those that go through its weights again with keys and values of their own."""
         at = f"{prefix}{number}."
         names = [name for name in self.one if name.startswith(at)]
-        mixers = tuple(
-            mixer
-            for name, (layer, spec) in self.layers.items()
-            if name.startswith(at) and not name.endswith("indexer.k_cache")
-            for mixer in self._mixers(name, layer, spec)
-        )
+        mixers, repeated = self._mixers_of(at)
         weights = self._sum(names)
-        held = sum(2 * mixer.num_parameters(2) - mixer.num_parameters(1) for mixer in mixers if self._parts(mixer))
+        parted = [mixer for mixer in mixers if self.two and self._parts(mixer)]
+        held = sum(2 * mixer.num_parameters(2) - mixer.num_parameters(1) for mixer in parted)
         shared = weights.shared - sum(mixer.num_parameters(1) for mixer in mixers) + held
         replicated = weights.replicated - held
         if shared < 0:
             replicated, shared = replicated + shared, 0
         mlp = self._mlp(at, weights, shared, max(0, replicated))
-        return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=0 if mlp is not None else max(0, replicated + shared))
+        norms = 0 if mlp is not None else max(0, replicated + shared)
+        layer = LayerSpec(mixers=tuple(mixers), mlp=mlp, norm_parameters=norms)
+        return layer, [LayerSpec(mixers=(mixer,), mlp=mlp, repeats=True) for mixer in repeated]
+
+    def _mixers_of(self, at: str) -> tuple[list[Mixer], list[Mixer]]:
+        """What mixes tokens in a layer, and what does so with the same projections a further time (loops)."""
+        own: list[Mixer] = []
+        repeated: list[Mixer] = []
+        together: dict[str, list[Mixer]] = {}
+        for place, (layer, spec) in self.layers.items():
+            if place.startswith(at) and not place.endswith("indexer.k_cache"):
+                together.setdefault(self._projections(at, place), []).extend(self._mixers(place, layer, spec))
+        for module, mixers in together.items():
+            room = self._sum([name for name in self.one if name.startswith(f"{module}.")]).shared
+            wanted = sum(mixer.num_parameters(1) for mixer in mixers)
+            again = all(isinstance(mixer, SoftmaxAttention) for mixer in mixers) and wanted > room
+            own += mixers[:1] if again else mixers
+            repeated += mixers[1:] if again else []
+        return own, repeated
+
+    def _projections(self, at: str, place: str) -> str:
+        """The module around what attends that has parameters."""
+        module = place
+        while len(module) > len(at) and not any(name.startswith(f"{module}.") for name in self.one):
+            module = module.rpartition(".")[0]
+        return module
 
     def _parts(self, mixer: Mixer) -> bool:
         """Whether two GPUs can share it."""
@@ -295,7 +314,7 @@ class _Reader:
         kind = type(spec).__name__ if spec is not None else ""
         if kind == "MambaSpec":
             yield self._state(spec, weights)
-        elif "MLA" in kind:
+        elif "MLA" in kind and hasattr(layer, "kv_lora_rank"):
             yield self._latent(layer, weights)
         elif kind in ("FullAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec") or spec is None:
             yield self._attention(layer, spec, weights)
@@ -346,6 +365,9 @@ class _Reader:
         common: dict[str, Any] = {
             "hidden_size": self.hidden, "conv_dtype": dtypes[0], "state_dtype": dtypes[-1], "weights": weights,
         }  # fmt: skip
+        unknown = f"{self.name}: keeps states of shapes {shapes}, which a description does not have"
+        if len(shapes[0]) != 2:
+            raise CannotDescribeError(unknown)
         tail, channels = shapes[0]
         common["conv_kernel"] = tail + 1
         if len(shapes) == 1:
@@ -365,7 +387,7 @@ class _Reader:
                 num_heads=heads, head_size=size, state_size=state, num_groups=(channels - inner) // (2 * state),
                 intermediate_size=inner, chunk_size=int(getattr(self.text, "mamba_chunk_size", None) or 256), **common,
             )  # fmt: skip
-        raise CannotDescribeError(f"{self.name}: keeps states of shapes {shapes}, which a description does not have")
+        raise CannotDescribeError(unknown)
 
 
 def _answer(built: Any) -> dict[str, Any]:

@@ -421,7 +421,7 @@ def test_hours_without_requests_are_said_beside_the_rate(tmp_path: Path) -> None
     assert told.warning
     assert told.text.startswith("nothing arrives for 6.0 h, from 3.0 min on, of 6.0 h in all")
     facts = facts_of(workload)
-    assert facts["requests_per_second"] == pytest.approx(120 / facts["seconds"])
+    assert facts["requests_per_second"] == pytest.approx(120 / float(facts["seconds"]))
     assert facts["requests_per_second_between_pauses"] == pytest.approx(1 / 3, rel=0.05)
     copied = tmp_path / "copied.jsonl"
     write_plain(workload, copied)

@@ -1,0 +1,65 @@
+"""Configuration classes for models whose own class is not installed: what a file says is all that they know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+__all__ = ["is_known", "stand_in"]
+
+_SECTIONS = (
+    "text_config", "llm_config", "language_config", "vision_config", "vit_config", "adapter_config", "audio_config",
+    "sound_config",
+)  # fmt: skip
+
+
+def is_known(model_type: str) -> bool:
+    """Whether ``transformers`` or vLLM has a configuration class of this name."""
+    from transformers import CONFIG_MAPPING
+    from vllm.transformers_utils.config import _CONFIG_REGISTRY
+
+    return model_type in _CONFIG_REGISTRY or model_type in CONFIG_MAPPING
+
+
+def stand_in(content: Mapping[str, Any]) -> Any:
+    """A class that takes the fields of ``content`` and knows of no others, registered as that of its model_type."""
+    from transformers import AutoConfig, PretrainedConfig
+
+    class StandIn(PretrainedConfig):  # type: ignore[misc]
+        """A configuration without code of its own."""
+
+        model_type = content["model_type"]
+        accepted = tuple(content)
+        attribute_map = {"num_hidden_layers": "num_layers"} if "num_layers" in content else {}
+
+        def __init__(self, **fields: Any) -> None:
+            given = {**content, **fields}
+            super().__init__(**{name: _section(name, value) for name, value in given.items()})
+
+    AutoConfig.register(StandIn.model_type, StandIn, exist_ok=True)
+    return StandIn
+
+
+class _Record(dict[str, Any]):
+    """An object whose fields are attributes too, as the code of a published model makes them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(name)
+        return _Record(self[name]) if isinstance(self[name], dict) else self[name]
+
+
+def _section(name: str, content: Any) -> Any:
+    """A section of a configuration, of the class that its model_type has, if there is one."""
+    from transformers import CONFIG_MAPPING, PretrainedConfig
+
+    if name == "block_configs":
+        return [_Record(each) for each in content]
+    if name not in _SECTIONS or not isinstance(content, dict):
+        return content
+    known = content.get("model_type", "")
+    if known in CONFIG_MAPPING:
+        with suppress(Exception):  # a published file may hold what the class of its name does not allow
+            return CONFIG_MAPPING[known](**content)
+    return type("Section", (PretrainedConfig,), {"model_type": known})(**content)
