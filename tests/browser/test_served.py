@@ -134,7 +134,7 @@ def test_a_second_trace_that_is_on_its_way_stays_in_the_address(
     assert "alpha" in page.url
     for route in held:
         route.continue_()
-    expect(page.get_by_role("button", name="close B")).to_be_visible()
+    expect(page.get_by_role("button", name="close B")).to_be_visible(timeout=15_000)
     assert "alpha" in page.url
 
 
