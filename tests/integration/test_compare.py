@@ -167,3 +167,40 @@ def test_policies_are_compared_by_requests_within_bounds(tmp_path: Path) -> None
     assert cell["metrics"]["goodput"]["mean"] == pytest.approx(100 * report["goodput"]["share"])
     call("compare", *SMALL, "--slo", "itl_p99=50ms", cwd=tmp_path).refused("policies are compared by requests")
     call("compare", *SMALL, "--client-timeout", "30s", cwd=tmp_path).refused("jobs are compared whole")
+
+
+ON_SMALL = ("--limit", "3", "--gpu", "l40s", "--model", "qwen3-8b", "--max-model-len", "8192", "--max-num-seqs", "2")
+
+
+def test_settings_are_compared_as_runs_with_them(tmp_path: Path) -> None:
+    words = ("chat", *ON_SMALL, "--rate-scale", "20")
+    done = call("compare", *words, "--set", "max_num_seqs=4,16", "kv_cache_dtype=fp8", "--json", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["of_settings"] is True
+    names = ["as it is", "max_num_seqs=4 kv_cache_dtype=fp8", "max_num_seqs=16 kv_cache_dtype=fp8"]
+    assert told["policies"] == names
+    for cell, flags in zip(told["cells"], ((), ("4", "fp8"), ("16", "fp8")), strict=True):
+        own = [word for pair in zip(("--max-num-seqs", "--kv-cache-dtype"), flags, strict=False) for word in pair]
+        alone = json.loads(call("run", *words, *own, "--advice", "none", "--json", cwd=tmp_path).stdout)
+        assert cell["metrics"]["ttft_s"]["mean"] == pytest.approx(alone["ttft_ms"]["mean"] / 1e3)
+        assert cell["metrics"]["output_tokens_per_s"]["mean"] == pytest.approx(
+            alone["throughput"]["output_tokens_per_s"]
+        )
+    assert told["cells"][0]["metrics"] != told["cells"][2]["metrics"]
+    shown = " ".join(call("compare", *words, "--set", "max_num_seqs=16", cwd=tmp_path).stdout.split())
+    assert "faster with max_num_seqs=16 than as it is: one seed" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("chat", "--set", "max_num_seqs=4", "--policy", "fcfs"), "--set scheduling_policy=A,B names policies"),
+        (("chat", "--set", "rate_scale=2"), "--set = 'rate_scale=2.0': all variants get the same requests"),
+        (("chat", "--set", "split=1+1"), "a split is no single deployment"),
+        (("chat", "--set", "nonsense=1"), "--set = 'nonsense': there is no such setting"),
+        (("a", "b", "--set", "max_num_seqs=4"), "tokenyard whatif TRACE --set"),
+    ],
+)
+def test_what_cannot_be_compared_by_settings(words: tuple[str, ...], names: str, tmp_path: Path) -> None:
+    call("compare", *words, cwd=tmp_path).refused(names)

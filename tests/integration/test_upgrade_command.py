@@ -55,6 +55,11 @@ def test_the_command_says_what_moves_and_what_vanishes(tmp_path: Path) -> None:
     shown = call(*words, "--from", "0.26", "--to", "0.33", cwd=tmp_path).stdout
     for title in ("vLLM 0.26 -> 0.33", "decisions", "defaults that move", "flags that vanish", "memory", "latencies"):
         assert title in shown
+    first = " ".join(shown.split("\n\n")[0].split())
+    assert first.startswith("vLLM 0.33 instead of 0.26, for this traffic: nothing that clients notice (TTFT p90 +0.0 %")
+    assert "vLLM 0.33 does not start with --max-num-partial-prefills 1: take that out first." in first
+    assert "Another default: max_num_batched_tokens." in first
+    assert "scheduling " in first
     call(*words, "--from", "0.26", "--to", "0.26", cwd=tmp_path).refused("is the version that it comes from")
     call(*words, "--from", "0.5", cwd=tmp_path).refused("0.22, 0.23")
 
@@ -78,6 +83,10 @@ def test_a_trace_is_upgraded_as_whatif_says(tmp_path: Path) -> None:
     figures = whatif(tmp_path / "trace", {"vllm_version": "0.33"}).variants[0].figures
     latencies = {each["name"]: (each["older"], each["newer"]) for each in told["latencies"]}
     assert latencies == {each.name: (pytest.approx(each.baseline), pytest.approx(each.variant)) for each in figures}
+    first = " ".join(call(*words[:-1], cwd=tmp_path).stdout.split("\n\n")[0].split())
+    assert first.startswith("vLLM 0.33 instead of 0.27, for this traffic: TTFT p90 +")
+    assert "The KV cache has room for " in first
+    assert "Other defaults: block_size, mamba_cache_mode." in first
     other = json.loads(call(*words, "--serve", SERVE, "--gpu", "h100", cwd=tmp_path).stdout)
     assert other["memory"] == [], "another deployment may be named"
     call(*words, "--max-num-seqs", "4", cwd=tmp_path).refused("--max-num-seqs = 4", "--serve")

@@ -7,6 +7,7 @@ from math import inf
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, say_notes, warn, write_text
 from tokenyard.cli.support.flags import CompareCommand
+from tokenyard.cli.support.flags.replays import POLICIES_COMPARED
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import compare_recordings
@@ -23,6 +24,9 @@ def execute(flags: CompareCommand) -> int:
     if flags.other is not None:
         if flags.by is not None:
             raise ConfigError("by", flags.by, "traces are compared whole: leave it out, or compare policies")
+        if flags.changes:
+            fix = "traces are as they were recorded: `tokenyard whatif TRACE --set` says what settings would have done"
+            raise ConfigError("set", flags.changes[0][0], fix)
         traces = compare_recordings(flags.workload, flags.other, align=flags.align, slo=flags.slo)
         print_json(traces) if flags.json else print_comparison(traces, results())
         return 0
@@ -39,18 +43,30 @@ def execute(flags: CompareCommand) -> int:
 
 def _compare(flags: CompareCommand) -> Comparison:
     require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
-    policies, loads = _names(flags.policies), _loads(flags.loads)
-    runs = len(policies) * len(loads) * flags.seeds
+    policies, loads = _names(POLICIES_COMPARED if flags.policies is None else flags.policies), _loads(flags.loads)
+    space = [text for several in flags.changes for text in several] or None
+    if space is not None and flags.policies is not None:
+        fix = "settings are compared: --set scheduling_policy=A,B names policies"
+        raise ConfigError("policies", flags.policies, fix)
+    of = "" if space is not None else f" of {len(policies) * len(loads) * flags.seeds}"
     seen: set[tuple[str, float, int]] = set()
     with errors().status("") as status:
 
         def show(policy: str, load: float, seed: int, progress: Progress) -> None:
             seen.add((policy, load, seed))
-            status.update(f"run {len(seen)} of {runs}: {policy}, load {load:g}, {progress.num_done:,} requests done")
+            status.update(f"run {len(seen)}{of}: {policy}, load {load:g}, {progress.num_done:,} requests done")
 
         first = flags.arrivals.seed
         seeds = range(first, first + flags.seeds)
-        return ask(scenario_of(flags), policies, loads=loads, seeds=seeds, on_read=say_notes, on_progress=show)
+        return ask(
+            scenario_of(flags),
+            policies if space is None else None,
+            space=space,
+            loads=loads,
+            seeds=seeds,
+            on_read=say_notes,
+            on_progress=show,
+        )
 
 
 def _names(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf, sqrt
 from operator import attrgetter
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tokenyard.core.config import require_int
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import Observers, StepObserver
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import with_idle_policies, with_oracles
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
@@ -29,7 +30,11 @@ from tokenyard.explain.report.slo import SLO, SLOs, slo_texts
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import column_called, grouped_by_class, read_bounds
 from tokenyard.questions.chart import COLOURS, Chart
+from tokenyard.questions.kept import Space, grid_of
 from tokenyard.questions.scenario import Scenario, replay_spec, traffic_by_name
+from tokenyard.questions.sweeping.rows import word_of, words_of
+from tokenyard.questions.variant_sources import WorkloadVariants
+from tokenyard.questions.variants import is_load
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
 from tokenyard.sim.replay import Progress, replay_engines
@@ -217,9 +222,12 @@ class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
 
     workload: str
     policies: tuple[str, ...]
+    """What they are called; variants of the deployment, where those are compared."""
     loads: tuple[float, ...]
     seeds: tuple[int, ...]
     cells: list[Cell]
+    of_settings: bool = False
+    """Variants of the deployment are compared, under its own policy."""
     header: Header | None = None
     """What is served, and what was assumed; None if the caller does not say."""
 
@@ -279,8 +287,9 @@ _MOST_SEEDS = 1000
 def compare(
     workload: str | Workload | Callable[[int], Workload],
     deployment: Deployment | ReplaySettings,
-    policies: Policies,
+    policies: Policies | None = None,
     *,
+    space: Space | None = None,
     loads: Sequence[float] = (1.0,),
     seeds: Sequence[int] = (0,),
     slo: SLOs = None,
@@ -289,6 +298,9 @@ def compare(
     **arrivals: Any,
 ) -> Comparison:
     """Replay a workload under every policy, at every load, with every seed; the first policy is the baseline.
+
+    With ``space`` instead (``{"max_num_seqs": [64, 256]}``, as for :func:`tokenyard.sweep`) every combination of its
+    settings is compared with the deployment as it is.
 
     ``workload``: as for :func:`tokenyard.run`, or a function that makes one of a seed. ``deployment``: one, or the
     settings of a replay. A policy is a registered name, ``FILE.py:CLASS``, a class, or a function that makes one; a
@@ -300,15 +312,16 @@ def compare(
     load that is none.
     """
     if isinstance(deployment, ReplaySettings):
-        if arrivals or isinstance(workload, str):
-            fix = "settings of a replay take a Workload, or a function that makes one of a seed: give a Deployment"
-            raise ConfigError("workload", workload, fix)
+        if arrivals or isinstance(workload, str) or space is not None or policies is None:
+            fix = "settings of a replay take policies, and a Workload or a function that makes one of a seed: give a "
+            raise ConfigError("workload", workload, f"{fix}Deployment")
         made = workload if callable(workload) else partial(_same, workload)
         slos = _countable(read_bounds(slo_texts(slo), by))
-        return _compared(policies, made, deployment, loads=loads, seeds=seeds, slos=slos, by=by, on_progress=progress)
+        choices = {name: _Choice(maker, deployment) for name, maker in policy_choices(policies).items()}
+        return _compared(choices, made, loads=loads, seeds=seeds, slos=slos, by=by, on_progress=progress)
     named, make = ("", workload) if callable(workload) else (workload, None)
     scenario = Scenario.of(deployment.settings, named, arrivals=traffic_by_name(arrivals), slo=slo_texts(slo), by=by)
-    return ask(scenario, policies, loads=loads, seeds=seeds, make=make, on_progress=progress)
+    return ask(scenario, policies, space=space, loads=loads, seeds=seeds, make=make, on_progress=progress)
 
 
 def _same(workload: Workload, _: int) -> Workload:
@@ -316,10 +329,33 @@ def _same(workload: Workload, _: int) -> Workload:
     return workload
 
 
+class _Choice(NamedTuple):
+    """One of those that are compared: a policy, or a variant of the deployment."""
+
+    policy: PolicyMaker
+    settings: ReplaySettings
+
+
+def _variants(scenario: Scenario, space: Space, first: ReplaySpec) -> dict[str, _Choice]:
+    """The deployment as it is, and with every combination of the settings of ``space``. Raises TokenyardError."""
+    found: dict[str, _Choice] = {}
+    for settings in ({}, *grid_of(space, WorkloadVariants(scenario), "set").all()):
+        for name, value in settings.items():
+            if is_load(name):
+                raise ConfigError("set", f"{name}={word_of(value)}", "all variants get the same requests: use §loads")
+            if name in ("split", "kv_link_gb_per_s"):
+                fix = "a split is no single deployment: `tokenyard plan` and `tokenyard sweep` compare splits"
+                raise ConfigError("set", f"{name}={word_of(value)}", fix)
+        spec = replay_spec(changed(scenario, settings), first.workload) if settings else first
+        found[words_of(settings)] = _Choice(spec.policy, spec.replays(skip_refused=scenario.arrivals.skip_refused))
+    return found
+
+
 def ask(
     scenario: Scenario,
-    policies: Policies,
+    policies: Policies | None,
     *,
+    space: Space | None = None,
     loads: Sequence[float],
     seeds: Sequence[int],
     make: Callable[[int], Workload] | None = None,
@@ -331,6 +367,9 @@ def ask(
     if scenario.arrivals.client_timeout is not None:
         fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
         raise ConfigError("client_timeout", scenario.arrivals.client_timeout, fix)
+    if (policies is None) == (space is None):
+        fix = "compare policies, or settings (scheduling_policy among them): give one of the two"
+        raise ConfigError("set" if space is not None else "policies", space or policies, fix)
     slos = _countable(read_bounds(scenario.slo, scenario.by))
     scenario = replace(scenario, slo=())
 
@@ -341,10 +380,15 @@ def ask(
     first = setup_of(seeds[0])
     if on_read is not None:
         on_read(first.workload)
+    if space is not None:
+        choices = _variants(scenario, space, first)
+    else:
+        assert policies is not None
+        settings = first.replays(skip_refused=scenario.arrivals.skip_refused)
+        choices = {name: _Choice(maker, settings) for name, maker in policy_choices(policies).items()}
     comparison = _compared(
-        policies,
+        choices,
         lambda seed: first.workload if seed == seeds[0] else setup_of(seed).workload,
-        first.replays(skip_refused=scenario.arrivals.skip_refused),
         loads=loads,
         seeds=seeds,
         slos=slos,
@@ -354,9 +398,12 @@ def ask(
     if comparison.cells[0].metrics["output_tokens_per_s"].mean == 0:
         fix = "--skip-refused leaves none of its requests; without it, the first one's problem is named"
         raise WorkloadError(scenario.name, 0, fix)
-    named = [each for each in policies if isinstance(each, str)] if not isinstance(policies, Mapping) else []
+    if space is not None or isinstance(policies, Mapping):
+        named = []
+    else:
+        named = [each for each in policies or () if isinstance(each, str)]
     header = with_idle_policies(with_oracles(first.deployment, named), named, first.workload)
-    return msgspec.structs.replace(comparison, header=header)
+    return msgspec.structs.replace(comparison, header=header, of_settings=space is not None)
 
 
 def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
@@ -368,9 +415,8 @@ def _countable(slos: Sequence[SLO]) -> Sequence[SLO]:
 
 
 def _compared(
-    policies: Policies,
+    choices: Mapping[str, _Choice],
     workload: Callable[[int], Workload],
-    settings: ReplaySettings,
     *,
     loads: Sequence[float],
     seeds: Sequence[int],
@@ -379,7 +425,6 @@ def _compared(
     on_progress: OnProgress | None,
 ) -> Comparison:
     """Every policy in a state of its own for each load and seed."""
-    makers = policy_choices(policies)
     for field, values in (("loads", loads), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ConfigError(field, ",".join(map(str, values)), "name at least one, and none twice")
@@ -388,11 +433,11 @@ def _compared(
     for load in loads:
         at_load = {seed: made[seed].with_rate(load) for seed in seeds}
         baseline: list[float] = []
-        for policy in makers:
+        for policy, choice in choices.items():
             runs, refused = [], 0
             for seed in seeds:
                 listener = _listener(on_progress, policy, load, seed)
-                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener, slos, by)
+                run, left = _run(choice, seed, at_load[seed], listener, slos, by)
                 runs.append(run)
                 refused += left
             times = [run["completion_s"] for run in runs]
@@ -400,7 +445,7 @@ def _compared(
             speedups = [_ratio(before, seconds) for before, seconds in zip(baseline, times, strict=True)]
             cells.append(_cell(policy, load, runs, speedups, refused))
     return Comparison(
-        workload=made[seeds[0]].name, policies=tuple(makers), loads=tuple(loads), seeds=tuple(seeds), cells=cells
+        workload=made[seeds[0]].name, policies=tuple(choices), loads=tuple(loads), seeds=tuple(seeds), cells=cells
     )
 
 
@@ -421,15 +466,16 @@ def _listener(
 
 
 def _run(
-    make: PolicyMaker,
+    choice: _Choice,
+    seed: int,
     workload: Workload,
-    settings: ReplaySettings,
     on_progress: Callable[[Progress], object] | None,
     slos: Sequence[SLO],
     by: str | None,
 ) -> tuple[MetricValues, int]:
     """One replay: its measures, and how many requests were not served."""
     jobs = JobTimes()
+    settings = choice.settings.seeded(seed)
     builders = [ReportBuilder([slo for slo in slos if not slo.of]) for _ in range(settings.fleet.num_engines)]
     recorders = [TraceRecorder(None, each) for each in builders]
     kept = [RowsOfEngine.with_report(*each) for each in zip(builders, recorders, strict=True)] if by else []
@@ -437,7 +483,7 @@ def _run(
         workload,
         settings,
         observers=[Observers(each, jobs) for each in ([each.observer for each in kept] or recorders)],
-        policy=make,
+        policy=choice.policy,
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)

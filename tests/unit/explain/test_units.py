@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tokenyard.explain.render.units import (
+    changes_for_clients,
     count,
     count_of,
     duration,
@@ -111,3 +112,34 @@ def test_nothing_measured_is_none() -> None:
     assert Series().spread() == StepFigures()
     assert Series().latency() == LatencyFigures()
     assert Series().max is None
+
+
+@pytest.mark.parametrize(
+    ("ttft", "tpot", "e2e", "said"),
+    [
+        (-0.6, -0.1, -0.2, "TTFT p90 -60.0 %, TPOT p90 -10.0 % and E2E p90 -20.0 %"),
+        (-0.6, -0.1, 0.21, "TTFT p90 -60.0 % and TPOT p90 -10.0 %, but answers end later (E2E p90 +21.0 %)"),
+        (
+            -0.6,
+            1.1,
+            0.004,
+            "TTFT p90 -60.0 % and E2E p90 +0.4 %, but further tokens come more slowly (TPOT p90 +110.0 %)",
+        ),
+        (
+            *(85.0, -0.9, 10.0),
+            (
+                "TPOT p90 -90.0 %, but first tokens come later (TTFT p90 86 times as long) and "
+                "answers end later (E2E p90 11 times as long)"
+            ),
+        ),
+        (0.2, 0.0, 0.1, "TTFT p90 +20.0 %, TPOT p90 +0.0 % and E2E p90 +10.0 %"),
+        (None, None, -0.5, "E2E p90 -50.0 %"),
+        (None, None, None, ""),
+    ],
+)
+def test_what_gets_worse_is_said_where_something_else_gets_better(
+    ttft: float | None, tpot: float | None, e2e: float | None, said: str
+) -> None:
+    assert (
+        changes_for_clients({"ttft_ms.p90": ttft, "tpot_ms.p90": tpot, "e2e_ms.p90": e2e, "preemptions": 3.0}) == said
+    )

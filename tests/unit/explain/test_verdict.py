@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 import tokenyard as ty
 from tokenyard.cli.main import main
+from tokenyard.explain.report.verdict import verdict_of
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
 
@@ -26,6 +28,20 @@ def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
     assert "max_num_seqs" in verdict.sentence
     assert f"With {verdict.lever.flag}" in verdict.sentence
     assert str(found).split("\n\n")[0].replace("\n", " ").startswith(verdict.sentence[:60])
+
+
+def test_a_change_that_ends_answers_later_says_so() -> None:
+    found = ty.run("chat", DEPLOYMENT, limit=12, rate_scale=20, advice="all").report
+    advice = next(each for each in found.advice if each.trial is not None and each.trial.effects)
+    assert advice.trial is not None
+    effects = [
+        msgspec.structs.replace(each, after=1.02 * each.before) if each.figure == "e2e_ms.mean" else each
+        for each in advice.trial.effects
+    ]
+    trial = msgspec.structs.replace(advice.trial, effects=effects)
+    changed = msgspec.structs.replace(found, advice=[msgspec.structs.replace(advice, trial=trial)])
+    assert verdict_of(changed).sentence.endswith(", but answers end later (E2E mean +2 %) (replayed).")
+    assert "answers end later" not in found.verdict.sentence
 
 
 def test_a_missed_bound_comes_first() -> None:

@@ -38,7 +38,7 @@ class _Rule(NamedTuple):
 
 _REPLAYS = (RunCommand, CompareCommand, SplitCommand, PlanCommand, SweepCommand, UpgradeCommand)
 _NO_GPU_IN = ("constant:", "fitted:")
-_MAY_REPEAT = {"slo", "price", "space", "grid", "policies"}
+_MAY_REPEAT = {"slo", "price", "space", "grid", "changes", "policies"}
 """Flags of which every one counts."""
 _SPLITS = {"split"}
 """Likewise, of `plan`."""
@@ -154,7 +154,12 @@ _RULES = (
         lambda command: command.output.trace is None and not os.environ.get("SCHED_TRACE_PATH"),
         "without --trace nothing is recorded",
     ),
-    _Rule((CompareCommand,), ("scheduling_policy",), lambda command: True, "--policies names those that are compared"),
+    _Rule(
+        (CompareCommand,),
+        ("scheduling_policy",),
+        lambda command: not command.changes,
+        "--policies names those that are compared",
+    ),
     _Rule(
         (CompareCommand,), ("align",), lambda command: command.other is None, "it is for two traces, and one is given"
     ),

@@ -26,7 +26,15 @@ from tokenyard.explain.compare.first_difference import (
     StateDifference,
 )
 from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
-from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
+from tokenyard.explain.render.units import (
+    CLIENT_FIGURES,
+    changes_for_clients,
+    count,
+    duration,
+    milliseconds,
+    percent,
+    shorten,
+)
 from tokenyard.explain.report.report import Header
 from tokenyard.redaction import plain
 from tokenyard.trace.facts import held_by_reason
@@ -160,8 +168,6 @@ def _is_told(state: StateDifference, parting: FirstDifference) -> bool:
 # Two traces side by side in a terminal. Nothing that comes from a trace is read as markup.
 
 _SHARES = ("prefix_hit_rate", "token_budget_use", "peak_kv_use", "kv_free")
-_CLIENTS = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
-"""Figures of the verdict."""
 _JOBS_SHOWN = 15
 _ID_WIDTH = 32
 _NARROW_NAME = 24
@@ -201,13 +207,13 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
 
 def _verdict(comparison: TraceComparison) -> str:
     """What B changes for clients, and from which step on they decide differently."""
-    changes = {each.name: _change(each) for each in comparison.figures}
-    said = [f"{label} {changes[name]}" for name, label in _CLIENTS.items() if changes.get(name)]
+    both = {each.name: (each.a, each.b) for each in comparison.figures if each.name in CLIENT_FIGURES}
+    said = changes_for_clients({name: b / a - 1 for name, (a, b) in both.items() if a and b is not None})
     parting = comparison.parting
     step = None if parting is None else parting.a or parting.b
     where = "from the beginning on" if step is None else f"from step {step.step:,} on"
     decide = "they decide alike in every step" if parting is None else f"they decide differently {where}"
-    return f"B against A: {', '.join(said)}; {decide}." if said else f"{decide[:1].upper()}{decide[1:]}."
+    return f"B against A: {said}; {decide}." if said else f"{decide[:1].upper()}{decide[1:]}."
 
 
 def _header(name: str, header: Header, width: int) -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def count(value: float | None) -> str:
     """12,031; a dash if it is not known."""
@@ -58,3 +60,45 @@ def gigabytes(value: int) -> str:
 def shorten(text: str, width: int) -> str:
     """``text`` in at most ``width`` characters, its end kept: the end of a path says most."""
     return text if len(text) <= width else "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - width + 1 :]
+
+
+_MANY = 9.0
+"""A change above this share is said in times."""
+
+
+def signed(share: float) -> str:
+    """-12.0 %, +3.1 %, 26 times."""
+    return f"{100 * share:+.1f} %" if share < _MANY else f"{share + 1:,.0f} times"
+
+
+CLIENT_FIGURES = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
+"""What clients feel, by the names of a report's figures."""
+_WORSE = {
+    "ttft_ms": "first tokens come later",
+    "tpot_ms": "further tokens come more slowly",
+    "e2e_ms": "answers end later",
+}
+_FELT = 0.01
+"""Share from which on a change is one for the better or the worse."""
+
+
+def changes_for_clients(changes: Mapping[str, float | None]) -> str:
+    """What changes for clients, of shares by figure: the better first, and what gets worse beside it in words.
+
+    ``TTFT p90 -60.0 %, but answers end later (E2E p90 +21.0 %)``. Empty where nothing is known.
+    """
+    known = {name: share for name in CLIENT_FIGURES if (share := changes.get(name)) is not None}
+    said = {
+        name: f"{CLIENT_FIGURES[name]} {signed(share).replace('times', 'times as long')}"
+        for name, share in known.items()
+    }
+    worse = [name for name, share in known.items() if share >= _FELT]
+    if not worse or not any(share <= -_FELT for share in known.values()):
+        return _listed(list(said.values()))
+    rest = _listed([text for name, text in said.items() if name not in worse])
+    words = _listed([f"{_WORSE[name.partition('.')[0]]} ({said[name]})" for name in worse])
+    return f"{rest}, but {words}"
+
+
+def _listed(texts: list[str]) -> str:
+    return " and ".join((", ".join(texts[:-1]), texts[-1])) if len(texts) > 1 else "".join(texts)

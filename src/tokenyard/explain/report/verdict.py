@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 HARDLY = 0.02
 """Share of requests' time below which waiting is not worth a word."""
+_NOTABLE = 0.005
+"""Share by which a figure changes that is worth a word."""
 _SHOWN = (("ttft_ms.p90", "TTFT p90"), ("tpot_ms.p90", "TPOT p90"))
 
 
@@ -104,6 +106,8 @@ def _help(lever: Lever) -> str:
     changes = [
         f"{label} {100 * lever.changes[figure]:+.0f} %"
         for figure, label in _SHOWN
-        if abs(lever.changes.get(figure, 0.0)) >= 0.005
+        if abs(lever.changes.get(figure, 0.0)) >= _NOTABLE
     ]
-    return f"With {lever.flag}: {', '.join(changes)} (replayed)." if changes else ""
+    whole = lever.changes.get("e2e_ms.mean", 0.0)
+    later = f", but answers end later (E2E mean {100 * whole:+.0f} %)" if whole >= _NOTABLE else ""
+    return f"With {lever.flag}: {', '.join(changes)}{later} (replayed)." if changes else ""

@@ -42,7 +42,8 @@ def print_policies(comparison: Comparison, console: Console, *, header: bool = F
             console.print(table)
             console.print()
     console.print(
-        f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed; above 1 is faster"
+        f"speedup: job completion time of {plain(comparison.baseline)} over the {_kind(comparison)}'s, seed by seed; "
+        "above 1 is faster"
     )
     for heading, meaning in dict(metric.legend for metric in comparison.metrics).items():
         console.print(f"{heading}: {meaning}")
@@ -52,23 +53,30 @@ def print_policies(comparison: Comparison, console: Console, *, header: bool = F
         print_section(console, "Deployment", deployment)
 
 
+def _kind(comparison: Comparison) -> str:
+    return "variant" if comparison.of_settings else "policy"
+
+
 def _verdict(comparison: Comparison) -> str:
     """Whether the order mattered, and whose jobs ended soonest where it did most."""
+    if comparison.of_settings and not _differs(comparison):
+        return "Every variant gave the same figures: nothing that it changes was scarce. Try higher --loads."
     if len(comparison.policies) < 2:
         return f"One policy, {comparison.baseline}: there is nothing to compare it with."
     if not _differs(comparison):
         return _ALIKE
+    under, than = ("with", "") if comparison.of_settings else ("under", "under ")
     others = [cell for cell in comparison.cells if cell.policy != comparison.baseline]
     cell = max(others, key=lambda cell: abs(log(cell.speedup.mean)))
     mean, half = cell.speedup.mean, cell.speedup.half
     if abs(mean - 1) < _ALMOST:
-        return f"Jobs take as long as under {comparison.baseline}, within {_ALMOST:.0%}; other figures differ."
+        return f"Jobs take as long as {under} {comparison.baseline}, within {_ALMOST:.0%}; other figures differ."
     said = f"{100 * (max(mean, 1 / mean) - 1):.0f} % {'faster' if mean > 1 else 'slower'}"
     at = f" at load {cell.load:g}" if len(comparison.loads) > 1 else ""
     sure = "one seed, so perhaps by chance" if half is None else "more than seeds change by chance"
     if half is not None and abs(mean - 1) <= half:
         sure = "no more than seeds change by chance"
-    return f"Jobs end {said} under {plain(cell.policy)} than under {comparison.baseline}{at}: {sure}."
+    return f"Jobs end {said} {under} {plain(cell.policy)} than {than}{comparison.baseline}{at}: {sure}."
 
 
 def _differs(comparison: Comparison) -> bool:
@@ -92,7 +100,7 @@ def _column_groups(comparison: Comparison, load: float, console: Console) -> Ite
 
 def _table(comparison: Comparison, load: float, metrics: Sequence[Metric]) -> Table:
     table = Table(title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
-    table.add_column("policy", style="cyan", no_wrap=True)
+    table.add_column(_kind(comparison), style="cyan", no_wrap=not comparison.of_settings, overflow="fold")
     table.add_column("speedup", justify="right", no_wrap=True)
     for metric in metrics:
         table.add_column(metric.heading, justify="right", no_wrap=True)

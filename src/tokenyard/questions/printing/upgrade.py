@@ -10,12 +10,16 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.render.units import count_of
+from tokenyard.explain.render.units import CLIENT_FIGURES, changes_for_clients, count_of, duration, percent
 from tokenyard.questions.upgrade import Moved, Upgrade
 from tokenyard.redaction import plain
 
 _MOST_SHOWN = 6
 """Requests of a step that are listed."""
+_MOST_NAMED = 3
+"""Defaults that the verdict names."""
+_FELT = 0.01
+"""Share from which on a change is worth a word there."""
 
 
 def print_upgrade(told: Upgrade, console: Console) -> None:
@@ -39,10 +43,41 @@ def print_upgrade(told: Upgrade, console: Console) -> None:
 
 
 def _verdict(told: Upgrade) -> str:
+    """What clients notice, what has to be done before, and what is another then."""
+    both = {each.name: (each.older, each.newer) for each in told.latencies}
+    changes = {name: b / a - 1 for name, (a, b) in both.items() if a and b is not None}
+    said = changes_for_clients(changes)
+    felt = [share for name, share in changes.items() if name in CLIENT_FIGURES and abs(share) >= _FELT]
+    instead = f"vLLM {told.newer} instead of {told.older}, for this traffic:"
+    sentences = [f"{instead} {said}." if felt else f"{instead} nothing that clients notice ({said})."]
+    if not said:
+        sentences = [f"{instead} nothing is known, as no request ended with both."]
+    if told.missing_flags:
+        flags = ", ".join(map(plain, told.missing_flags))
+        sentences.append(f"vLLM {told.newer} does not start with {flags}: take that out first.")
+    sentences.append(_memory(told))
+    names = [plain(each.name) for each in told.defaults]
+    if names:
+        more = f" and {len(names) - _MOST_NAMED} more" * (len(names) > _MOST_NAMED)
+        are = "Another default" if len(names) == 1 else "Other defaults"
+        sentences.append(f"{are}: {', '.join(names[:_MOST_NAMED])}{more}.")
     first = told.first_difference
-    until = "in every step" if first is None else f"until step {first.step:,}"
-    moved = f"{count_of(len(told.defaults), 'default')} differ{'s' * (len(told.defaults) == 1)}"
-    return f"vLLM {told.newer} decides as {told.older} {until}; {moved}."
+    sentences.append(
+        "With the same settings, scheduling is the same in every step."
+        if first is None
+        else f"With the same settings, scheduling differs from {duration(first.at_s)} on."
+    )
+    return " ".join(each for each in sentences if each)
+
+
+def _memory(told: Upgrade) -> str:
+    """Whether the KV cache holds less, or more."""
+    room = next((each for each in told.memory if each.name == "max_concurrency"), None)
+    if room is None or not room.older or abs(share := room.newer / room.older - 1) < _FELT:
+        return ""
+    return (
+        f"The KV cache has room for {percent(abs(share))} {'fewer' if share < 0 else 'more'} requests of full length."
+    )
 
 
 def _decisions(told: Upgrade) -> Text:

@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
-from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
+from tokenyard.explain.render.units import changes_for_clients, count, count_of, duration, milliseconds, percent, signed
 from tokenyard.questions.recorded.answer import (
     OF_CLASSES,
     FigureAnswer,
@@ -36,24 +36,19 @@ _SHOWN = (
 """Figures of the table; JSON has all of them."""
 
 _OF_CLASSES = dict(zip(OF_CLASSES, ("TTFT p50", "TTFT p95", "TPOT p95", "E2E p95"), strict=True))
-
-_NAMES = {"ttft_ms.p90": "TTFT p90", "tpot_ms.p90": "TPOT p90", "e2e_ms.p90": "E2E p90"}
-"""Figures of the verdict."""
 _MOST_CLASSES = 8
 _OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
 """Columns of an answer that rests on the trace's own step times."""
 
 _AS_SAID = 0.005
 """How far a scale has to be from 1 to be shown as anything else."""
-_MANY = 9.0
-"""A change above this share is said in times."""
 
 
 def off_by(check: SelfCheck, name: str) -> str:
     """How far the replay of the run is off in one figure, in words."""
     error = check.error_of(name)
     said = dict(_SHOWN).get(name, name)
-    return f"{said} {'cannot be compared' if error is None else _signed(error)}"
+    return f"{said} {'cannot be compared' if error is None else signed(error)}"
 
 
 def print_whatif(told: WhatIf, console: Console) -> None:
@@ -69,12 +64,8 @@ def print_whatif(told: WhatIf, console: Console) -> None:
 
 def _verdict(variant: VariantAnswer, told: WhatIf) -> str:
     """What changes most for clients, in one sentence."""
-    moved = [each for each in variant.figures if each.name in _NAMES]
-    said = [f"{_NAMES[each.name]} {_signed(each.change)}" for each in moved if each.change is not None]
+    changes = changes_for_clients({each.name: each.change for each in variant.figures}) or "nothing that is known"
     doubt = "" if told.self_check.holds else ", but the replay of the run as it was is a poor fit"
-    changes = (
-        " and ".join((", ".join(said[:-1]), said[-1])) if len(said) > 1 else "".join(said) or "nothing that is known"
-    )
     return f"With {plain(variant.name)}: {changes}{doubt}."
 
 
@@ -87,7 +78,7 @@ def print_check(told: WhatIf, console: Console) -> None:
     if fit.held_out and fit.median_error is not None and fit.total_error is not None:
         lines[0] += (
             f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
-            f" all together {_signed(fit.total_error)}"
+            f" all together {signed(fit.total_error)}"
         )
     if fit.terms_of is not None:
         lines.append(f"what is fitted: the terms of the model of {plain(fit.terms_of)}, {_scales(fit.scales)}")
@@ -213,8 +204,4 @@ def _value(name: str, value: float | None) -> str:
 
 
 def _share(error: float | None) -> str:
-    return "-" if error is None else _signed(error)
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %" if share < _MANY else f"{share + 1:,.0f} times"
+    return "-" if error is None else signed(error)

@@ -85,9 +85,13 @@ class UpgradeCommand(ReplayFlags):
         return ()
 
 
+POLICIES_COMPARED = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+"""Those that `compare` takes unless others, or settings, are named."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareCommand(ReplayFlags):
-    """Compare two traces (`compare A B`), or one workload under several policies."""
+    """Compare two traces (`compare A B`), or one workload under several policies or with several settings."""
 
     workload: Annotated[Positional[str], Arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
@@ -95,10 +99,11 @@ class CompareCommand(ReplayFlags):
     """The trace to compare the first one with; flags of replays are then ignored."""
     align: Literal["step", "time", "job"] = "step"
     """How to align two traces: by step number, by time since the start, or by job."""
-    policies: Annotated[str, Arg(aliases=("--policy",), metavar="A,B,...")] = (
-        "fcfs,continuum-fixed,continuum-ttl,continuum-share"
-    )
+    policies: Annotated[str | None, Arg(aliases=("--policy",), metavar="A,B,...", otherwise=POLICIES_COMPARED)] = None
     """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
+    changes: Annotated[Repeated, Arg(name="set", metavar="NAME=A,B,... ...", otherwise="policies are compared")] = ()
+    """Settings to compare instead, under one policy: the deployment as it is beside every combination of their values,
+    --set max_num_seqs=64,256 kv_cache_dtype=fp8."""
     loads: Annotated[str, Arg(metavar="X,Y,...")] = "1"
     """Factors of the arrival rate, one table each (multiplied with --rate-scale)."""
     seeds: int = 1
