@@ -210,7 +210,7 @@ def figures_of_viewer(viewer: HeadlessViewer, path: Path, other: Path | None = N
         "steps": [{name: value for name, value in each.items() if name != "badge"} for each in told["steps"]],
         "statistics": _viewer_statistics(told),
         "advice": [
-            {name: value for name, value in each.items() if name not in ("steps", "lostSeconds")}
+            {name: value for name, value in each.items() if name not in ("steps", "lostSeconds", "reasons")}
             | {"lost_s": each["lostSeconds"]}
             for each in told["advice"]
         ],
