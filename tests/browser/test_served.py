@@ -134,7 +134,7 @@ def test_a_second_trace_that_is_on_its_way_stays_in_the_address(
     assert "alpha" in page.url
     for route in held:
         route.continue_()
-    expect(page.get_by_role("button", name="close B")).to_be_visible()
+    expect(page.get_by_role("button", name="close B")).to_be_visible(timeout=15_000)
     assert "alpha" in page.url
 
 
@@ -228,6 +228,23 @@ def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
     add(path, steps)
     expect(page.get_by_label("End", exact=True)).to_have_value("115", timeout=15_000)
     expect(page.get_by_role("button", name="follow", exact=True)).to_have_count(0)
+
+
+def test_a_watched_run_counts_its_end_and_says_when_it_fell_silent(
+    new_page: Callable[..., Page], address: str, folder: Path
+) -> None:
+    """As `tokenyard watch` opens it: live, on the Overview, its last seconds; the address follows."""
+    path, _, _ = rising(folder / "watched_h100", folder / "beta_h100", 60)
+    page = new_page()
+    page.goto(f"{address}#trace={quote(str(path))}&live=1&tab=overview&last=1")
+    verdict = page.get_by_role("status", name="Verdict")
+    expect(verdict).to_contain_text("Of the last 1", timeout=15_000)
+    expect(page.locator(".live-silent")).to_contain_text(re.compile(r"last step \d+ s ago"), timeout=15_000)
+    page.get_by_role("tab", name="Statistics").click()
+    expect(page).to_have_url(re.compile("(?=.*live=1)(?=.*tab=statistics)(?=.*last=1)"))
+    page.get_by_role("tab", name="Overview").click()
+    verdict.get_by_role("button", name="whole run").click()
+    expect(verdict).not_to_contain_text("Of the last")
 
 
 def test_an_empty_file_is_waited_for(new_page: Callable[..., Page], address: str, folder: Path) -> None:

@@ -96,6 +96,11 @@ def with_draft_head(model: ModelSpec, *, predicts_itself: bool = False) -> Model
 
     A model that ``predicts_itself`` drafts with all of its own layers for that.
     """
-    head = (model.predicting_layers if predicts_itself else ()) or draft_head(model).layers
-    joins = sum(2 for layer in head if layer.mixers) * model.hidden_size * model.hidden_size
-    return replace(model, layers=(*model.layers, *head), other_parameters=model.other_parameters + joins)
+    own = model.predicting_layers if predicts_itself else ()
+    head = own or draft_head(model).layers
+    loaded = replace(model, layers=(*model.layers, *head))
+    joins = 2 * model.hidden_size * model.hidden_size
+    if own and model.joins_once:
+        return replace(loaded, embedding_parameters=model.embedding_parameters + joins)
+    joins *= sum(1 for layer in head if layer.mixers)
+    return replace(loaded, other_parameters=model.other_parameters + joins)

@@ -205,6 +205,8 @@ class ModelSpec(MeanLayer):
     """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
     predicting_layers: tuple[LayerSpec, ...] = ()
     """Layers of its checkpoint that predict further tokens (MTP): no part of ``layers``, loaded where they draft."""
+    joins_once: bool = False
+    """One matrix, shared out, joins embeddings and hidden states for all of them; else each has one of its own."""
     ignored: tuple[str, ...] = ()
     """What the reader saw, could not model and was told to pass over: one sentence each."""
     notes: tuple[str, ...] = ()

@@ -47,14 +47,21 @@ RECORDED = recorded(Path(__file__).with_name("drafts.json.gz"))
 _MAX_NUM_BATCHED_TOKENS = 8192
 
 
-@pytest.mark.parametrize("name", RECORDED["architectures"])
+ANSWERED = {name: [case for case in cases if "error" not in case] for name, cases in RECORDED["architectures"].items()}
+
+
+def test_vllm_answered_for_most_of_them() -> None:
+    assert sum(bool(cases) for cases in ANSWERED.values()) >= 24
+
+
+@pytest.mark.parametrize("name", [name for name, cases in ANSWERED.items() if cases])
 def test_layers_that_predict_are_those_that_vllm_loads(name: str) -> None:
     """scripts/record_drafts.py has asked vLLM's own classes and its planner."""
     wrong = []
-    for case in RECORDED["architectures"][name]:
+    for case in ANSWERED[name]:
         model = model_from_config(case["config"], name=name, where="config.json")
         both = with_draft_head(model, predicts_itself=True)
-        for answer in case.get("tensor_parallel", ()):
+        for answer in case["tensor_parallel"]:
             size = answer["tensor_parallel_size"]
             ours = both.weight_bytes(size) - model.weight_bytes(size)
             if ours != pytest.approx(answer["weight_bytes"], rel=LARGEST_WEIGHT_ERROR):

@@ -114,6 +114,17 @@ def test_a_pooling_request_needs_room_for_its_prompt_alone() -> None:
         add_pooling(toy, "too long", 13)
 
 
+@pytest.mark.parametrize(("version", "ends"), [("0.26", True), ("0.27", False)])
+def test_what_a_pooler_made_before_a_reset_counts_until_vllm_0_27(version: str, *, ends: bool) -> None:
+    toy = ToyEngine(async_scheduling=True, profile=decision_profile(version))
+    request = add_pooling(toy, "a", 4)
+    step = toy.schedule()
+    assert toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    told = list(answer(toy, step, [[]], pooler_output=["old"]))
+    assert [each.extras.pooling_output for each in told] == (["old"] if ends else [])
+    assert request.status.is_finished is ends
+
+
 def test_a_pooler_may_need_every_position() -> None:
     toy = ToyEngine()
     toy.add("a", 8)

@@ -256,7 +256,7 @@ function Spans({ store, spans }: { store: TraceStore; spans: WaitingSpan[] }) {
             <span class="number">{micros(span.endUs - span.startUs)}</span>
             <span>
               {span.state === "queued" ? "" : `${span.state}: `}
-              {shortId(span.reason, 40)}
+              {reasonName(store, span.reason)}
               {span.head !== null && <Behind store={store} head={span.head} row={span.firstRow} />}
             </span>
             {span.firstRow >= 0 && <StepLink store={store} first={span.firstRow} last={span.lastRow} />}

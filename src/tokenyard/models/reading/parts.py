@@ -73,3 +73,4 @@ class Stack:
     max_encoder_tokens: int = 0
     replicated_embedding: bool = False
     predicting_layers: tuple[LayerSpec, ...] = ()
+    joins_once: bool = False

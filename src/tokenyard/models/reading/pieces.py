@@ -637,7 +637,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
     reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))
     kinds = _kinds(row, reading, values)
     layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
-    predicting = layers_that_predict(
+    predicting, joins_once = layers_that_predict(
         reading,
         layers,
         row.prefix,
@@ -657,6 +657,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         max_encoder_tokens=values.count(row.encoder_tokens),
         replicated_embedding=row.replicated_embedding,
         predicting_layers=predicting,
+        joins_once=joins_once,
     )
 
 

@@ -157,6 +157,7 @@ def _read(
             replicated_embedding=stack.replicated_embedding,
             kv_cache_dtype=reading.quant.kv_cache_dtype,
             predicting_layers=stack.predicting_layers,
+            joins_once=stack.joins_once,
         )
         check_unread(reading)
         spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec

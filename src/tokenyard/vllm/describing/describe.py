@@ -9,7 +9,6 @@ differs from vLLM's own planner is said.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -149,15 +148,15 @@ class _Reader:
 
     def model(self, raw: Mapping[str, Any], length: int, notes: tuple[str, ...]) -> ModelSpec:
         """The whole model."""
-        prefix = self._prefix()
-        matches = (match for name in self.one if (match := _LAYER.match(name)) and match["prefix"] == prefix)
-        numbers = sorted({int(match["number"]) for match in matches})
-        inside = tuple(f"{prefix}{number}." for number in numbers)
+        prefixes = self._prefixes()
+        matches = [match for name in self.one if (match := _LAYER.match(name)) and match["prefix"] in prefixes]
+        numbered = sorted({(prefixes.index(match["prefix"]), int(match["number"])) for match in matches})
+        inside = tuple(f"{prefixes[which]}{number}." for which, number in numbered)
         outside = [name for name in self.one if not name.startswith(inside)]
         embeddings = [name for name in outside if self._is_embedding(name)]
         towers = [name for name in outside if name not in embeddings and _TOWERS.search(name)]
         others = [name for name in outside if name not in embeddings and name not in towers]
-        found = [self._layer(prefix, number) for number in numbers]
+        found = [self._layer(at) for at in inside]
         first, again = [layer for layer, _ in found], [layer for _, more in found for layer in more]
         beside = self._sum(others)
         encoder = self._sum(towers)
@@ -189,12 +188,12 @@ class _Reader:
             notes=notes,
         )
 
-    def _prefix(self) -> str:
-        """What the names of the decoder's layers begin with."""
-        found = Counter(match["prefix"] for name in self.layers if (match := _LAYER.match(name)))
-        if not found:
+    def _prefixes(self) -> list[str]:
+        """What the names of the decoder's layers begin with; models that reason in loops have two lists of them."""
+        kept = [match["prefix"] for name, (_, spec) in self.layers.items() if spec and (match := _LAYER.match(name))]
+        if not kept:
             raise CannotDescribeError(f"{self.name} has no layers that vLLM keeps something for")
-        return found.most_common(1)[0][0]
+        return list(dict.fromkeys(kept))
 
     def _is_embedding(self, name: str) -> bool:
         shape = self.one[name][0]
@@ -219,9 +218,8 @@ class _Reader:
             return num_bytes if len(shape) > 1 and not self.two else 0
         return max(0, 2 * (num_bytes - self.two[name][1]))
 
-    def _layer(self, prefix: str, number: int) -> tuple[LayerSpec, list[LayerSpec]]:
+    def _layer(self, at: str) -> tuple[LayerSpec, list[LayerSpec]]:
         """A layer, and those that go through its weights again with keys and values of their own."""
-        at = f"{prefix}{number}."
         names = [name for name in self.one if name.startswith(at)]
         mixers, repeated = self._mixers_of(at)
         weights = self._sum(names)
