@@ -367,7 +367,7 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
         num_layers=model.num_layers,
         engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
         has_drafts=num_speculative_tokens > 0,
-        reads_encoder=bool(model.max_encoder_tokens),
+        runs_in_stages=model.runs_in_stages,
     )
     check_local_engines(parallel.data_parallel_size_local, parallel.data_parallel_size)
     check_experts(model, enable_expert_parallel=parallel.enable_expert_parallel)

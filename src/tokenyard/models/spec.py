@@ -201,6 +201,12 @@ class ModelSpec(MeanLayer):
     """Embeddings that cross attention keeps per request (Whisper: 1,500); 0: no cross attention."""
     replicated_embedding: bool = False
     """Every GPU of a tensor-parallel group holds the whole embedding (Whisper)."""
+    embedding_on_every_stage: bool = False
+    """Every stage of a pipeline holds the embedding, not only those that read it."""
+    head_on_every_stage: bool = False
+    """The same of the output head."""
+    runs_in_stages: bool = True
+    """vLLM has a pipeline for it."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
     predicting_layers: tuple[LayerSpec, ...] = ()
@@ -309,15 +315,16 @@ class ModelSpec(MeanLayer):
         total = sum(layer.num_bytes(self.dtype_bytes, tp, ep) * count for layer, count in counts.items())
         first, last = stage == 0, stage == len(stages) - 1
         vocab = -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING * self.hidden_size
-        if first or (last and self.tie_word_embeddings):
+        if first or self.embedding_on_every_stage or (last and self.tie_word_embeddings):
             total += vocab * self.dtype_bytes // (1 if self.replicated_embedding else tp)
-        if first:
+        if first or self.embedding_on_every_stage:
             total += self.embedding_parameters * self.dtype_bytes // tp
+        if first:
             total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
         if last:
             total += self.other_parameters * self.dtype_bytes
-            if not self.tie_word_embeddings:
-                total += (self.head_weights or plain_format(self.dtype)).num_bytes(vocab) // tp
+        if (last or self.head_on_every_stage) and not self.tie_word_embeddings:
+            total += (self.head_weights or plain_format(self.dtype)).num_bytes(vocab) // tp
         return total
 
 

@@ -279,11 +279,11 @@ def check_parallelism(
     num_layers: int,
     engines_share_experts: bool,
     has_drafts: bool,
-    reads_encoder: bool = False,
+    runs_in_stages: bool = True,
 ) -> None:
     """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages.
 
-    ``num_gpus`` are those of all engines; ``reads_encoder``: the model is an encoder and a decoder.
+    ``num_gpus`` are those of all engines; ``runs_in_stages``: vLLM has a pipeline for the model.
     """
     stages = pipeline_parallel_size
     require_int("nnodes", nnodes, 1, MOST_NODES)
@@ -294,8 +294,8 @@ def check_parallelism(
         raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
     if stages > 1 and backend == "uni":
         raise NoStartError(f"§distributed_executor_backend = 'uni' runs no pipeline of {stages} stages: use mp or ray")
-    if stages > 1 and reads_encoder:
-        raise NoStartError(f"§pipeline_parallel_size = {stages}: an encoder-decoder model runs in no pipeline: use 1")
+    if stages > 1 and not runs_in_stages:
+        raise NoStartError(f"§pipeline_parallel_size = {stages}: the model runs in no pipeline of vLLM: use 1")
     problem = None
     if stages > 1 and engines_share_experts:
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"

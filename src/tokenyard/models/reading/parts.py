@@ -31,6 +31,20 @@ def class_defaults(model_type: object) -> dict[str, Any]:
     return _recorded().get(model_type, {}) if isinstance(model_type, str) else {}
 
 
+@cache
+def _stages() -> dict[str, frozenset[str]]:
+    content: dict[str, list[str]] = json.loads(Path(__file__).with_name("stages.json").read_text())
+    return {part: frozenset(names) for part, names in content.items()}
+
+
+def listed(fact: str, architecture: str) -> bool:
+    """Whether this holds for a pipeline of vLLM, as ``scripts/record_stages.py`` has seen when it built two stages.
+
+    ``fact`` is "no pipeline", "embedding on every stage" or "head on every stage".
+    """
+    return architecture in _stages()[fact]
+
+
 @dataclass(kw_only=True)
 class ConfigReader:
     """A file being read."""

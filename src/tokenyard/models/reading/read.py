@@ -21,7 +21,7 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
-from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults
+from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, listed
 from tokenyard.models.reading.pieces import ArchitectureRow, read_row
 from tokenyard.models.reading.quantization import read_quantization
 from tokenyard.models.reading.table import ROWS
@@ -155,6 +155,9 @@ def _read(
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,
+            embedding_on_every_stage=listed("embedding on every stage", reading.architecture),
+            head_on_every_stage=listed("head on every stage", reading.architecture),
+            runs_in_stages=not (stack.max_encoder_tokens or listed("no pipeline", reading.architecture)),
             kv_cache_dtype=reading.quant.kv_cache_dtype,
             predicting_layers=stack.predicting_layers,
             joins_once=stack.joins_once,

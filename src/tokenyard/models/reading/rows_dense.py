@@ -78,7 +78,12 @@ _GPT = {
 _TWO_MATRICES = Dense(gated=False, bias=True)
 ARCEE = varied(LLAMA, mlps={"": Dense(gated=False, bias="mlp_bias")})
 GEMMA = varied(
-    GEMMA2, mixers={"full_attention": (Grouped(),)}, types="", order=(("full_attention", "1"),), norms=2, tied=True
+    GEMMA2,
+    mixers={"full_attention": (Grouped(),)},
+    types="",
+    order=(("full_attention", "1"),),
+    norms=2,
+    tied="tie_word_embeddings=true",
 )
 GPT2 = ArchitectureRow(
     mixers={"full_attention": (replace(FULL_BIASES, kv_heads="heads", head_dim="hidden // heads"),)},

@@ -174,11 +174,10 @@ LFM2 = ArchitectureRow(
         "width": "-(-(2 * given // 3 * times) // least) * least if block_auto_adjust_ff_dim else given",
     },
     harmless=("block_dim", "conv_dim", "conv_dim_out", "conv_use_xavier_init"),
-    tied="tie_word_embeddings=true",
+    tied=True,
 )
 LFM2_MOE = varied(
     LFM2,
-    tied=True,
     experts=Experts(extra="experts if use_expert_bias else 0", module="feed_forward.experts"),
     sparse="i >= num_dense_layers",
     names={"width": "intermediate_size"},

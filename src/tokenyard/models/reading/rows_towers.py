@@ -410,14 +410,14 @@ GEMMA4_UNIFIED = varied(
 _AROUND_IMAGES = ("num_image_tokens", "use_bidirectional_attention")
 PALIGEMMA = varied(
     GEMMA,
+    tied="",
+    ties=True,
     harmless=_AROUND_IMAGES,
     harmless_around=("hidden_size", "projection_dim"),
     towers=(Tower(block=VIT, replicated=f"{SIGLIP} + projection_dim * h + projection_dim", tokens="grid * grid"),),
 )
 LFM2_VL = varied(
     LFM2,
-    tied="",
-    ties=True,
     harmless_around=("projector_use_layernorm", "projector_hidden_size"),
     towers=(
         Tower(

@@ -58,15 +58,19 @@ _COPIES: dict[str, Callable[[torch.Tensor], Any]] = {
 class BuiltModel:
     """A model on the meta device, as the first rank of a tensor-parallel group holds it."""
 
-    def __init__(self, config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any]) -> None:
-        """``config`` is what a ``config.json`` holds, ``options`` are arguments of vLLM's ``EngineArgs``."""
+    def __init__(
+        self, config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any], *, stage: int = 0
+    ) -> None:
+        """``config`` is what a ``config.json`` holds, ``options`` are arguments of vLLM's ``EngineArgs``; ``stage`` is
+        one of the pipeline's that they ask for.
+        """
         from vllm.engine.arg_utils import EngineArgs
         from vllm.model_executor.model_loader.utils import initialize_model
         from vllm.platforms import current_platform
         from vllm.utils.torch_utils import set_default_torch_dtype
         from vllm.v1.worker.workspace import init_workspace_manager
 
-        pretend_groups(tensor_parallel_size)
+        pretend_groups(tensor_parallel_size, options.get("pipeline_parallel_size", 1), stage)
         init_workspace_manager(torch.device("meta"))
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "config.json").write_text(json.dumps(config))

@@ -254,20 +254,22 @@ def _pretend_operators() -> None:
         setattr(torch.cuda, name, MagicMock(name=name))
 
 
-def pretend_groups(tensor_parallel_size: int) -> None:
-    """Be the first rank of a tensor-parallel group of this size, alone in all others."""
+def pretend_groups(tensor_parallel_size: int, num_stages: int = 1, stage: int = 0) -> None:
+    """Be the first rank of a tensor-parallel group of this size in one stage of a pipeline, alone in all others."""
     import vllm.distributed.parallel_state as state
 
     for name in ("_WORLD", "_TP", "_EP"):
         setattr(state, name, _group(tensor_parallel_size))
-    for name in ("_PP", "_DP", "_DCP", "_PCP", "_ETP"):
+    for name in ("_DP", "_DCP", "_PCP", "_ETP"):
         setattr(state, name, _group(1))
+    for name in ("_PP",):
+        setattr(state, name, _group(num_stages, stage))
 
 
-def _group(size: int) -> MagicMock:
-    group = MagicMock(world_size=size, rank=0, rank_in_group=0, local_rank=0, ranks=list(range(size)))
-    group.configure_mock(is_first_rank=True, is_last_rank=size == 1, first_rank=0, last_rank=size - 1)
+def _group(size: int, rank: int = 0) -> MagicMock:
+    group = MagicMock(world_size=size, rank=rank, rank_in_group=rank, local_rank=rank, ranks=list(range(size)))
+    group.configure_mock(is_first_rank=rank == 0, is_last_rank=rank == size - 1, first_rank=0, last_rank=size - 1)
     group.configure_mock(use_device_communicator=False, unique_name="pretended", next_rank=0, prev_rank=0)
     for part in (group.device_group, group.cpu_group):
-        part.size.return_value, part.rank.return_value = size, 0
+        part.size.return_value, part.rank.return_value = size, rank
     return group
