@@ -43,6 +43,10 @@ def test_taking_what_is_not_there_is_our_own_mistake() -> None:
     queue = FreeQueue(10, [1])
     with pytest.raises(KeyError):
         queue.remove(2)
+    half = FreeQueue(10, [1, 2, 3])
+    with pytest.raises(KeyError):
+        half.remove_n([1, 7])
+    assert (len(half), list(half)) == (2, [2, 3])
     with pytest.raises(KeyError):
         queue.popleft_n(2)
     with pytest.raises(KeyError):
