@@ -18,7 +18,8 @@ INSTALLED_DEV := .venv/.installed-dev
 CHECKED := src tests scripts benchmarks conformance docs/reading
 # As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
 PARALLEL ?= -n auto --dist worksteal
-# Two browsers, each with the tests of whole files, which share servers and traces.
+# Two browsers, each with the tests of whole files, which share servers and traces. What fails beside others is asked once
+# more alone: a page on a busy machine may be slower than a test expects. Both answers are printed.
 BROWSERS ?= -n 2 --dist loadfile
 
 # Whatever the shell says: hundreds of processes that tests start would each compile every module again.
@@ -35,7 +36,8 @@ demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held r
 .PHONY: test
 test: export TOKENYARD_NOT_CHECKED := $(shell mktemp -u)
 test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests (TOKENYARD_EXAMPLES=all: four times the drawn examples)
-	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest $(BROWSERS) tests/browser; \
+	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest $(BROWSERS) tests/browser \
+		|| $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none tests/browser; \
 		$(BIN)/python -m pytest $(PARALLEL) --ignore tests/browser
 
 .PHONY: check
