@@ -119,6 +119,7 @@ def _ask(name: str, answers: Any) -> None:
 
     logging.disable(logging.CRITICAL)
     from planner.draw import VARIANTS, config_class, drawn
+    from planner.published import OPTIONS
     from planner.watch import Watch
 
     try:
@@ -133,7 +134,7 @@ def _ask(name: str, answers: Any) -> None:
     last: str | None = None
     for variant in VARIANTS:
         for config in _guarded(drawn(name, made_by, variant), answers):
-            said = [_case(config, size, watch) for size in TENSOR_PARALLEL]
+            said = [_case(config, size, watch, OPTIONS.get(name, {})) for size in TENSOR_PARALLEL]
             built = [each for each in said if "error" not in each]
             if built:
                 answers.send({"variant": variant, "config": config, "tensor_parallel": said})
@@ -152,12 +153,12 @@ def _guarded(configs: Iterator[dict[str, Any]], answers: Any) -> Iterator[dict[s
         answers.send(_line(error))
 
 
-def _case(config: dict[str, Any], size: int, watch: Any) -> dict[str, Any]:
+def _case(config: dict[str, Any], size: int, watch: Any, options: dict[str, Any]) -> dict[str, Any]:
     from planner.ask import recorded
     from tokenyard.vllm.describing.built import BuiltModel
 
     try:
-        built = BuiltModel(config, size, {})
+        built = BuiltModel(config, size, options)
         watch.built(built.model)
         return recorded(built, size, AVAILABLE)
     except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others

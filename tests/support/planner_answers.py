@@ -25,6 +25,8 @@ _KINDS = {
     "FullAttentionSpec": GroupKind.FULL,
     "MLAAttentionSpec": GroupKind.FULL,
     "MambaSpec": GroupKind.MAMBA,
+    "SinkFullAttentionSpec": GroupKind.FULL,
+    "RSWASpec": GroupKind.FULL,
     "SlidingWindowMLASpec": GroupKind.SLIDING_WINDOW,
     "SlidingWindowSpec": GroupKind.SLIDING_WINDOW,
 }

@@ -401,6 +401,23 @@ class ShortConvolution(StateSpace):
         return (self.conv_dtype,)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention(StateSpace):
+    """Linear attention with decays that are fixed per head, and a gate of its own (Ling 2.5, Ring 2.5)."""
+
+    num_heads: int
+    head_size: int
+
+    def num_parameters(self, tp: int = 1) -> int:
+        return 5 * self.hidden_size * self.num_heads * self.head_size // tp
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        return ((self.num_heads // tp, self.head_size, self.head_size),)
+
+    def state_dtypes(self) -> tuple[str, ...]:
+        return (self.state_dtype,)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What a token goes through between attention layers: one MLP, or a choice among experts.
 

@@ -166,7 +166,7 @@ class Expressions:
         if isinstance(value, dict):
             return value
         if isinstance(value, list):
-            return value if value and all(isinstance(each, dict) for each in value) else self.fields.items(name)
+            return value if value and all(isinstance(each, dict | list) for each in value) else self.fields.items(name)
         if isinstance(value, str) or (isinstance(value, int | float) and abs(value) <= MAX_COUNT):
             return value
         raise self.fields.error(name, f"give a number up to {MAX_COUNT}, or true or false")

@@ -1,6 +1,7 @@
 """The pieces that a model is made of, and the row of the table that says which fields fill them.
 
-mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution
+mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution,
+         Linear
 MLPs     Dense, Experts
 a row    which of them stands in which layer, what lies around the layers, and how the fields are called
 
@@ -24,6 +25,7 @@ from tokenyard.models.layers import (
     Indexer,
     LatentAttention,
     LayerSpec,
+    LinearAttention,
     Mamba1,
     Mamba2,
     Mixer,
@@ -257,14 +259,24 @@ class KimiDelta:
 
     reads: ClassVar = "linear_attn_config"
 
+    heads: Fill = ""
+    """Heads, their size and the convolution's tokens; empty: as ``linear_attn_config`` says."""
+    head_dim: Fill = ""
+    kernel: Fill = ""
     module: str = "self_attn"
 
-    def build(self, reader: Reader, module: str, i: int) -> GatedDeltaNet:
-        """The state of layer ``i``."""
+    def _sizes(self, reader: Reader) -> Iterator[int]:
+        if self.heads:
+            yield from map(reader.values.count, (self.heads, self.head_dim, self.kernel))
+            return
         section = reader.reading.fields.section("linear_attn_config")
         if section is None:
             raise reader.reading.fields.missing("linear_attn_config", "give heads and sizes of the delta attention")
-        heads, size, kernel = (section.count(name) for name in ("num_heads", "head_dim", "short_conv_kernel_size"))
+        yield from map(section.count, ("num_heads", "head_dim", "short_conv_kernel_size"))
+
+    def build(self, reader: Reader, module: str, i: int) -> GatedDeltaNet:
+        """The state of layer ``i``."""
+        heads, size, kernel = self._sizes(reader)
         return GatedDeltaNet(
             hidden_size=reader.values.name("hidden"),
             conv_kernel=kernel,
@@ -384,6 +396,35 @@ class Convolution:
             conv_kernel=kernel,
             conv_dtype=reader.reading.dtype,
             extra_parameters=width * kernel + (4 * width + hidden) * bool(count(self.bias)),
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """Linear attention with decays that are fixed per head."""
+
+    heads: Fill = "heads"
+    head_dim: Fill = "head_dim"
+    bias: Fill = False
+    output_bias: Fill = False
+    head_norms: Fill = False
+    module: str = "self_attn"
+
+    def build(self, reader: Reader, module: str, i: int) -> LinearAttention:
+        """The state of layer ``i``."""
+        count, hidden = reader.values.count, reader.values.name("hidden")
+        heads, size = count(self.heads), count(self.head_dim)
+        biases = 3 * heads * size * bool(count(self.bias)) + hidden * bool(count(self.output_bias))
+        return LinearAttention(
+            hidden_size=hidden,
+            conv_kernel=0,
+            num_heads=heads,
+            head_size=size,
+            conv_dtype=reader.reading.dtype,
+            state_dtype=reader.reading.dtype,
+            # the norm before the output, and those of queries and keys
+            extra_parameters=biases + heads * size + 2 * size * bool(count(self.head_norms)),
             weights=reader.reading.quant.of(module),
         )
 
@@ -526,7 +567,7 @@ _TOWER_NAMES = {
 # ---------------------------------------------------------------------------------------------------------------------
 # A row: an architecture.
 
-AnyMixer = Grouped | Latent | Compressed | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution
+AnyMixer = Grouped | Latent | Compressed | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution | Linear
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ that share a row are aliases. A row is there only if vLLM's own model class and 
 
 from __future__ import annotations
 
-from tokenyard.models.reading import rows_dense, rows_experts, rows_published, rows_states, rows_towers
+from tokenyard.models.reading import rows_dense, rows_experts, rows_published, rows_recent, rows_states, rows_towers
 from tokenyard.models.reading.pieces import ArchitectureRow
 
 ROWS: dict[str, ArchitectureRow] = {
@@ -16,5 +16,6 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_states.ROWS,
     **rows_towers.ROWS,
     **rows_published.ROWS,
+    **rows_recent.ROWS,
 }
 """By the name in ``architectures``."""

@@ -22,6 +22,7 @@ from tokenyard.models.layers import (
     GatedDeltaNet,
     Indexer,
     LatentAttention,
+    LinearAttention,
     LayerSpec,
     Mamba1,
     Mamba2,
@@ -364,6 +365,9 @@ class _Reader:
             "hidden_size": self.hidden, "conv_dtype": dtypes[0], "state_dtype": dtypes[-1], "weights": weights,
         }  # fmt: skip
         unknown = f"{self.name}: keeps states of shapes {shapes}, which a description does not have"
+        if len(shapes) == 1 and len(shapes[0]) == 3 and shapes[0][1] == shapes[0][2]:
+            heads, size, _ = shapes[0]
+            return LinearAttention(num_heads=heads, head_size=size, conv_kernel=0, **common)
         if len(shapes[0]) != 2:
             raise CannotDescribeError(unknown)
         tail, channels = shapes[0]

@@ -1,0 +1,173 @@
+"""Rows of decoders that vLLM has served since 0.31, and of those that no configuration class describes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenyard.models.reading.pieces import (
+    ArchitectureRow,
+    Dense,
+    Experts,
+    Grouped,
+    KimiDelta,
+    Latent,
+    Linear,
+    Tower,
+    varied,
+)
+from tokenyard.models.reading.rows_dense import BIASED, GEMMA3, HYPERCLOVAX, QWEN3, windowed
+from tokenyard.models.reading.rows_experts import BAILING, GEMMA4
+from tokenyard.models.reading.rows_published import DEEPSEEK_OCR
+from tokenyard.models.reading.rows_towers import QWEN2_5_VL, SIGLIP, VIT
+
+FLINT = ArchitectureRow(
+    mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True, extra="2 * heads")),  # sinks in float32
+    types_if="sliding_window and use_sliding_window != 0",
+    experts=Experts(shared_width="shared_expert_intermediate_size", shared="mlp.shared_expert"),
+    sparse="i not in mlp_only_layers",
+    defaults={"use_sliding_window": True},
+    harmless=("no_rope_layer_indices", "router_score_function"),
+)
+DOMYN_EDGE = ArchitectureRow(
+    mixers={
+        "full_attention": (Grouped(head_norms=True),),
+        "sliding_attention": (Grouped(head_norms=True, window="window_sizes[i][0] + 1"),),
+    },
+    types="",
+    order=(("sliding_attention", "window_sizes[i][0] > 0"), ("full_attention", "1")),
+    norms=4,
+    harmless=("position_layers",),
+)
+STEP1 = ArchitectureRow(
+    mixers={
+        "full_attention": (
+            replace(BIASED, kv_heads="num_attention_groups|num_key_value_heads=1", head_dim="hidden // heads"),
+        )
+    },
+    mlps={"": Dense(bias="mlp_bias")},
+    ties=True,
+    harmless=("max_seq_len",),
+)
+RNJ1 = varied(
+    GEMMA3,
+    mixers={
+        "full_attention": (replace(BIASED, head_norms=True),),
+        "chunked_attention": (replace(BIASED, head_norms=True, window="window"),),
+    },
+    order=(("full_attention", "1"),),
+)
+HYPERCLOVAX_VISION = varied(
+    HYPERCLOVAX,
+    harmless_around=("mm_projector_type",),
+    towers=(
+        replace(
+            QWEN2_5_VL.towers[0],
+            replicated=f"{QWEN2_5_VL.towers[0].replicated} + out * text + text",
+        ),
+    ),
+)
+PANGU_PRO_2 = ArchitectureRow(
+    tied="",
+    mixers={
+        "full_attention": (
+            Grouped(
+                head_dim="qk_nope_dim + qk_rope_dim",
+                head_dim_v="v_channels",
+                qkv_bias="bias",
+                output_bias="bias",
+                extra="head_dim + kv_heads * param_sink_number"
+                " * (qk_nope_dim + qk_rope_dim + (v_channels if param_sink_with_value else 0))",
+            ),
+        )
+    },
+    experts=Experts(
+        shared_width="n_shared_experts * expert_width",
+        extra="2 * experts if router_enable_expert_bias else 0",
+        shared="mlp.shared_experts",
+    ),
+    sparse="i >= first_k_dense_replace",
+    norms="4 if sandwich_norm else 2",
+    harmless=("param_sink_scalar", "head_dim"),
+)
+BAILING_2_5 = varied(
+    BAILING,
+    tied=False,
+    mixers={
+        "full_attention": (Latent(module="attention"),),
+        "linear_attention": (
+            Linear(
+                bias="use_bias or use_qkv_bias", output_bias="use_bias", head_norms="use_qk_norm", module="attention"
+            ),
+        ),
+    },
+    types="",
+    order=(
+        ("linear_attention", "layer_group_size and (i + 1) % layer_group_size != 0"),
+        ("full_attention", "1"),
+    ),
+    experts=Experts(
+        shared_width="num_shared_experts * (moe_shared_expert_intermediate_size or expert_width)",
+        # a router in float32
+        extra="hidden * experts + (2 * experts if moe_router_enable_expert_bias else 0)",
+        shared="mlp.shared_experts",
+    ),
+    harmless=("group_norm_size", "linear_silu", "use_qkv_bias", "use_bias", "use_qk_norm", "router_dtype"),
+)
+ALICE = ArchitectureRow(
+    mixers={
+        "full_attention": (Grouped(head_norms=True, output_gate=True),),
+        "linear_attention": (
+            KimiDelta(
+                heads="linear_num_key_heads", head_dim="linear_key_head_dim", kernel="linear_conv_kernel_dim",
+                module="linear_attn",
+            ),
+        ),
+    },
+    experts=Experts(
+        shared_width="shared_expert_intermediate_size", extra="hidden + 2 * experts", shared="mlp.shared_expert"
+    ),
+    # every layer weighs what earlier ones hand on, before attention and MLP
+    norms="2 + 4 if i else 2 + 2",
+    other="3 * hidden",
+    tied=False,
+    harmless=(
+        "linear_num_value_heads", "linear_value_head_dim", "block_attn_res_block_size",
+        "kda_allow_negative_eigenvalues", "router_score_function", "router_bias_correction", "attention_bias",
+    ),
+)  # fmt: skip
+UNLIMITED_OCR = DEEPSEEK_OCR
+DIFFUSION_GEMMA = varied(
+    GEMMA4,
+    tied="",
+    ties=True,
+    harmless_around=("canvas_length",),
+    harmless=("use_bidirectional_attention",),
+)
+ISAAC = varied(
+    QWEN3,
+    harmless_around=("video_patch_size", "vision_token", "vision_max_num_patches", "vision_min_num_patches"),
+    towers=(
+        Tower(
+            block=VIT,
+            shared="h * joined * joined * (4 * h * joined * joined + text)",
+            replicated=f"{SIGLIP}",
+            tokens="grid * grid // (joined * joined)",
+            outer={"joined": "pixel_shuffle_scale=1"},
+        ),
+    ),
+)
+
+ROWS = {
+    "AliceAIForCausalLM": ALICE,
+    "BailingMoeV2_5ForCausalLM": BAILING_2_5,
+    "DiffusionGemmaForBlockDiffusion": DIFFUSION_GEMMA,
+    "DomynEdgeForCausalLM": DOMYN_EDGE,
+    "FlintForCausalLM": FLINT,
+    "HCXVisionV2ForCausalLM": HYPERCLOVAX_VISION,
+    "IsaacForConditionalGeneration": ISAAC,
+    "PanguProMoEV2ForCausalLM": PANGU_PRO_2,
+    "Rnj1ForCausalLM": RNJ1,
+    "Step1ForCausalLM": STEP1,
+    "UnlimitedOCRForCausalLM": UNLIMITED_OCR,
+}
+"""By the name in ``architectures``."""
