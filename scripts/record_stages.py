@@ -28,7 +28,7 @@ MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "stages.json.gz"
 TABLE = MODELS.parents[2] / "src" / "tokenyard" / "models" / "reading" / "stages.json"
 SECONDS = 90
-_NO_PIPELINE = "Pipeline parallelism is not supported for this model"
+_NO_PIPELINE = ("Pipeline parallelism is not supported for this model", "does not support pipeline parallelism")
 
 
 def main() -> int:
@@ -65,8 +65,12 @@ def _table(known: dict[str, Any]) -> dict[str, list[str]]:
     return {
         "embedding on every stage": sorted(name for name, (_, last) in stages.items() if last["embedding"]),
         "head on every stage": sorted(name for name, (first, _) in stages.items() if first["head"]),
-        "no pipeline": sorted(name for name, answer in known.items() if _NO_PIPELINE in answer.get("error", "")),
+        "no pipeline": sorted(name for name, answer in known.items() if _has_none(answer.get("error", ""))),
     }
+
+
+def _has_none(error: str) -> bool:
+    return any(words in error for words in _NO_PIPELINE)
 
 
 def _untied(config: dict[str, Any]) -> dict[str, Any]:
@@ -112,9 +116,11 @@ def _stage(config: dict[str, Any], stage: int) -> dict[str, Any]:
     """Whether it holds an embedding and an output head of its own, and its weights in bytes."""
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 
+    from planner.published import OPTIONS
     from tokenyard.vllm.describing.built import BuiltModel
 
-    built = BuiltModel(config, 1, {"pipeline_parallel_size": 2}, stage=stage)
+    options = {"pipeline_parallel_size": 2, **OPTIONS.get(config["architectures"][0], {})}
+    built = BuiltModel(config, 1, options, stage=stage)
     tables = [each for each in built.model.modules() if isinstance(each, VocabParallelEmbedding)]
     weights = {
         isinstance(each, ParallelLMHead) and each.weight is not None: id(each.weight)

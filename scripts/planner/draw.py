@@ -80,8 +80,15 @@ def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> I
             continue
 
 
+_TWICE = ("IsaacForConditionalGeneration",)
+"""Their files name the decoder's sizes in its section and around it."""
+
+
 def _content(config: Any, architecture: str) -> dict[str, Any]:
     content: dict[str, Any] = config.to_diff_dict()
+    if architecture in _TWICE:
+        text = {name: each for name, each in content["text_config"].items() if name in content}
+        content |= {**text, "model_type": content["model_type"]}
     content.pop("transformers_version", None)
     return {**content, "architectures": [architecture], "dtype": content.get("dtype") or "bfloat16"}
 

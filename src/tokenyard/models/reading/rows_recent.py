@@ -138,8 +138,9 @@ ALICE = ArchitectureRow(
 UNLIMITED_OCR = DEEPSEEK_OCR
 DIFFUSION_GEMMA = varied(
     GEMMA4,
-    tied="",
-    ties=True,
+    tied="tie_word_embeddings=true",
+    # an MLP on every GPU for what the step before thought of a token
+    other="2 * hidden + 3 * hidden * width + per_layer",
     harmless_around=("canvas_length",),
     harmless=("use_bidirectional_attention",),
 )
@@ -149,10 +150,12 @@ ISAAC = varied(
     towers=(
         Tower(
             block=VIT,
-            shared="h * joined * joined * (4 * h * joined * joined + text)",
-            replicated=f"{SIGLIP}",
-            tokens="grid * grid // (joined * joined)",
-            outer={"joined": "pixel_shuffle_scale=1"},
+            shared="h * joined * (4 * h * joined + 4 * text)",
+            replicated="pixels * h + h + num_patches * h + 2 * h",
+            tokens="num_patches // joined",
+            names={
+                "joined": "pixel_shuffle_scale_factor * pixel_shuffle_scale_factor if pixel_shuffle_scale_factor else 1"
+            },
         ),
     ),
 )
