@@ -89,7 +89,8 @@ def _content(config: Any, architecture: str) -> dict[str, Any]:
     if architecture in _TWICE:
         text = {name: each for name, each in content["text_config"].items() if name in content}
         content |= {**text, "model_type": content["model_type"]}
-    content.pop("transformers_version", None)
+    for name in ("transformers_version", "wrapped_model_config"):
+        content.pop(name, None)
     return {**content, "architectures": [architecture], "dtype": content.get("dtype") or "bfloat16"}
 
 
@@ -131,7 +132,11 @@ def _of_layers(fields: dict[str, Any], published: dict[str, Any]) -> dict[str, A
 def _plain(config: Any) -> dict[str, Any]:
     """What the class does not derive from other fields: nothing that has a value per layer."""
     content = config.to_dict()
-    return {name: each for name, each in content.items() if not isinstance(each, list) and name != "per_layer_config"}
+    return {
+        name: each
+        for name, each in content.items()
+        if name == "architectures" or (not isinstance(each, list) and name != "per_layer_config")
+    }
 
 
 def _changes(config: Any, made_by: Any, variant: str, random: Random) -> dict[str, Any]:

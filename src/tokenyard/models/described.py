@@ -26,7 +26,8 @@ _KINDS: dict[str, type] = {
     each.__name__: each
     for each in (
         kinds.WeightFormat, kinds.SoftmaxAttention, kinds.LatentAttention, kinds.CompressedAttention, kinds.Indexer,
-        kinds.Mamba1, kinds.Mamba2, kinds.GatedDeltaNet, kinds.ShortConvolution, kinds.LinearAttention, kinds.DenseMLP, kinds.MoE, EncoderSpec,
+        kinds.Mamba1, kinds.Mamba2, kinds.GatedDeltaNet, kinds.ShortConvolution,
+        kinds.LinearAttention, kinds.DenseMLP, kinds.MoE, EncoderSpec,
         kinds.LayerSpec,
     )
 }  # fmt: skip

@@ -18,6 +18,8 @@ ENCODERS_ELSEWHERE = {
     "Cosmos3EdgeForConditionalGeneration",
     "Gemma4UnifiedForConditionalGeneration",
     "MossTranscribeDiarizeForConditionalGeneration",
+    "RForConditionalGeneration",
+    "VoxtralForConditionalGeneration",
 }
 """vLLM makes parts of what encodes pictures or sound in the last stage, or leaves some out of the first."""
 COMPARED = [

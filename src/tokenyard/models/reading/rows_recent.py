@@ -16,9 +16,9 @@ from tokenyard.models.reading.pieces import (
     varied,
 )
 from tokenyard.models.reading.rows_dense import BIASED, GEMMA3, HYPERCLOVAX, QWEN3, windowed
-from tokenyard.models.reading.rows_experts import BAILING, GEMMA4
+from tokenyard.models.reading.rows_experts import BAILING, GEMMA4, STEP3
 from tokenyard.models.reading.rows_published import DEEPSEEK_OCR
-from tokenyard.models.reading.rows_towers import QWEN2_5_VL, SIGLIP, VIT
+from tokenyard.models.reading.rows_towers import DECODERS, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_VL_MOE, VIT
 
 FLINT = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True, extra="2 * heads")),  # sinks in float32
@@ -160,11 +160,61 @@ ISAAC = varied(
     ),
 )
 
+VOXTRAL = ArchitectureRow(
+    decoders=DECODERS,
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block=VIT,
+            replicated="3 * h * mels + 3 * h * h + 2 * positions * h + h * joined * text + text * text + 4 * h",
+            tokens="positions // joined",
+            names={
+                "h": "d_model|hidden_size", "w": "encoder_ffn_dim|intermediate_size",
+                "n": "encoder_layers|num_hidden_layers", "mels": "num_mel_bins=128",
+                "positions": "max_source_positions=1500", "joined": "downsample_factor=4",
+            },
+        ),
+    ),
+)  # fmt: skip
+STEP3_VISION = varied(
+    STEP3,
+    towers=(
+        Tower(
+            block=VIT,
+            replicated="pixels * h + h + (grid * grid + 1) * h + 4 * h * output_hidden_size"
+            " + output_hidden_size + 18 * output_hidden_size * output_hidden_size + 2 * output_hidden_size"
+            " + 2 * output_hidden_size * text",
+            tokens="(grid // 4) * (grid // 4)",
+        ),
+    ),
+    harmless_around=("hidden_size", "projector_bias", "understand_projector_stride"),
+)
+STEP_VISION = varied(
+    QWEN3,
+    tied="",
+    towers=(
+        Tower(
+            block=f"{VIT} + 2 * h",
+            shared="4 * h * text",
+            replicated="pixels * h + grid * grid * h + 18 * h * h + 72 * h * h + 8 * h",
+            tokens="(grid // 4) * (grid // 4)",
+            names={"h": "width", "n": "layers", "w": "width * mlp_ratio"},
+        ),
+    ),
+    harmless_around=("projector_bias", "understand_projector_stride"),
+)
+
 ROWS = {
     "AliceAIForCausalLM": ALICE,
     "BailingMoeV2_5ForCausalLM": BAILING_2_5,
     "DiffusionGemmaForBlockDiffusion": DIFFUSION_GEMMA,
     "DomynEdgeForCausalLM": DOMYN_EDGE,
+    "RForConditionalGeneration": LLAVA_ONEVISION,
+    "StepVLForConditionalGeneration": STEP_VISION,
+    "Step3VLForConditionalGeneration": STEP3_VISION,
+    "VoxtralForConditionalGeneration": VOXTRAL,
+    "InternS1ProForConditionalGeneration": QWEN3_VL_MOE,
     "FlintForCausalLM": FLINT,
     "HCXVisionV2ForCausalLM": HYPERCLOVAX_VISION,
     "IsaacForConditionalGeneration": ISAAC,

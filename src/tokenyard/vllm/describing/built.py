@@ -36,7 +36,13 @@ class NoDevice(TorchFunctionMode):  # type: ignore[misc]
         name = getattr(func, "__name__", "")
         if name in _COPIES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _COPIES[name](args[0])
+        if name == "__getitem__" and _is_mask(args[1]) and args[0].is_meta:
+            return args[0].flatten(0, args[1].dim() - 1)  # all that a mask may choose
         return func(*args, **options)
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.is_meta
 
 
 def _ones(tensor: torch.Tensor) -> torch.Tensor:
