@@ -18,7 +18,7 @@ import numpy as np
 from measure import writer_seconds
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.kv.hashing import BlockHasher
-from tokenyard.core.profiles import VLLM_0_22
+from tokenyard.core.profiles import decision_profile
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler
@@ -43,7 +43,7 @@ class OurEngine:
 
     def __init__(self, shape: EngineShape, observer: StepObserver | None = None) -> None:
         config = SchedulerConfig(
-            profile=VLLM_0_22,  # what it is timed against
+            profile=decision_profile("0.22"),  # what it is timed against
             max_num_seqs=shape.max_num_seqs,
             max_num_batched_tokens=shape.max_num_batched_tokens,
             max_model_len=shape.max_model_len,

@@ -1,22 +1,30 @@
 """Check the annotated tree in CONTRIBUTING.md against the repository, and its shape (part of `make lint`).
 
 Every path drawn must exist, and every folder that holds tracked files must be drawn, or lie in one that says it stands
-for what is below it ("..."). No module may import itself, however far round.
+for what is below it ("..."). No module may import itself, however far round. One module names versions of vLLM, the
+table of releases: ``--versions`` prints all that do.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from import_graph import import_cycle, imports_of
 
-__all__ = ["drawn_paths", "main"]
+__all__ = ["drawn_paths", "main", "versions_named"]
 
 REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "src" / "tokenyard"
+RELEASES = PACKAGE / "core" / "releases.py"
 INDENT = 4
+_VERSION = re.compile(r"(?<![\d.])0\.(2[2-9]|[3-9]\d)(\.\d+)?(?![\d.])")
+_NAME = re.compile(r"0_(2[2-9]|[3-9]\d)(?!\d)")
+_NUMBERS = re.compile(r"\(0, (2[2-9]|[3-9]\d)[,)]")
 
 
 def drawn_paths(text: str) -> tuple[set[str], set[str]]:
@@ -41,8 +49,35 @@ def _tracked_folders() -> set[str]:
     return {str(parent) for file in listing.splitlines() for parent in PurePosixPath(file).parents} - {"."}
 
 
+def versions_named(text: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each version of vLLM that the code of a module names: in a string, a name, or as numbers.
+
+    Docstrings and comments may say which version is described.
+    """
+    tree = ast.parse(text)
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            if _VERSION.search(node.value):
+                yield node.lineno, repr(node.value)
+        elif isinstance(node, ast.Name) and _NAME.search(node.id):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Tuple) and _NUMBERS.match(ast.unparse(node)):
+            yield node.lineno, ast.unparse(node)
+
+
+def _naming() -> dict[Path, list[tuple[int, str]]]:
+    files = sorted(PACKAGE.rglob("*.py"))
+    found = {file.relative_to(REPO): list(versions_named(file.read_text(encoding="utf-8"))) for file in files}
+    return {file: named for file, named in found.items() if named}
+
+
 def main() -> None:
     """Exit 1 and say what is wrong, if anything is."""
+    naming = _naming()
+    if "--versions" in sys.argv[1:]:
+        print(*naming, f"{len(naming)} modules name a version of vLLM", sep="\n")
+        return
     paths, whole = drawn_paths((REPO / "CONTRIBUTING.md").read_text())
     problems = [f"drawn but absent: {path}" for path in sorted(paths) if not (REPO / path).exists()]
     problems += [
@@ -51,6 +86,12 @@ def main() -> None:
         if not any(folder.startswith(f"{parent}/") for parent in whole)
     ]
     problems = [f"The tree in CONTRIBUTING.md is out of date: {problem}" for problem in problems]
+    problems += [
+        f"{file}:{line} names a version, which only {RELEASES.relative_to(REPO)} may: {text[:60]}"
+        for file, named in naming.items()
+        for line, text in named
+        if REPO / file != RELEASES
+    ]
     if cycle := import_cycle(imports_of(PACKAGE)):
         problems.append("Imports go round in a circle: " + " -> ".join(cycle))
     if problems:

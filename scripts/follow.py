@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import lockstep  # noqa: F401 - sets the environment that vLLM reads
+from noted import note
 from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, turned_between
 from tokenyard.deploy.vllm_serve.flags import recorded_flags
 
@@ -56,6 +57,8 @@ WATCHED = (
 _MOST_SHOWN = 40
 _MOST_SHRUNK = 5
 """Differences that no switch mends and that are made small."""
+_MOST_AGREED = 100
+"""Scenarios that agreed and are asked again where several switches mend one."""
 _MOST_RUNS = 60
 """Runs that making one small takes."""
 
@@ -186,18 +189,30 @@ def _turns(profile: DecisionProfile) -> Iterator[dict[str, Any]]:
             yield {field.name: 0 if value is None else None}
 
 
-def _mended(runner: _Lockstep, scenario: Any, profile: DecisionProfile, steps: int) -> tuple[dict[str, Any], int]:
-    """The turn after which the scenario agrees for longest, and how many steps that is; -1: to its end."""
-    best: tuple[dict[str, Any], int] = ({}, steps)
+def _mended(runner: _Lockstep, scenario: Any, profile: DecisionProfile, steps: int) -> tuple[list[dict[str, Any]], int]:
+    """The turns after which the scenario agrees for longest, and how many steps that is; -1: to its end."""
+    best: list[dict[str, Any]] = []
+    to_the_end = False
     for turn in _turns(profile):
         outcome = runner.run(scenario, replace(profile, **turn))
-        if outcome.refused or (outcome.gave_up and outcome.steps <= best[1]):
+        if outcome.refused or (outcome.gave_up and outcome.steps <= steps):
             continue
         if outcome.difference is None:  # to its end, or to where vLLM itself gives up
-            return turn, -1
-        if outcome.steps > best[1]:
-            best = (turn, outcome.steps)
-    return best
+            best, to_the_end = [*(best if to_the_end else ()), turn], True
+        elif not to_the_end and outcome.steps > steps:
+            best, steps = [turn], outcome.steps
+    return best, -1 if to_the_end else steps
+
+
+def _least_harm(
+    runner: _Lockstep, turns: list[dict[str, Any]], profile: DecisionProfile, agreed: list[Any]
+) -> dict[str, Any]:
+    """Of several turns that mend a scenario, the one after which most of those that agreed before still do."""
+
+    def broken(turn: dict[str, Any]) -> int:
+        return sum(runner.run(scenario, replace(profile, **turn)).difference is not None for scenario in agreed)
+
+    return turns[0] if len(turns) == 1 else min(turns, key=broken)
 
 
 class _Found(NamedTuple):
@@ -224,6 +239,7 @@ def _followed(profile: DecisionProfile, scenarios: Iterator[Any], most: int, min
     proposed: dict[str, Any] = {}
     unmended: list[str] = []
     seen: Counter[str] = Counter()
+    agreed: list[Any] = []
     compared = refused = 0
     for scenario in scenarios:
         if compared >= most or time.monotonic() - began > 60 * minutes:
@@ -236,17 +252,22 @@ def _followed(profile: DecisionProfile, scenarios: Iterator[Any], most: int, min
         for _ in range(3):  # several switches may have to be turned, each of which lets it agree for longer
             if outcome.difference is None:
                 break
-            turn, steps = _mended(runner, scenario, replace(profile, **proposed), outcome.steps)
-            if not turn:
+            decided = replace(profile, **proposed)
+            turns, steps = _mended(runner, scenario, decided, outcome.steps)
+            if not turns:
                 break
+            turn = _least_harm(runner, turns, decided, agreed)
             proposed |= turn
             seen.update(turn.keys())
             print(f"{scenario.name}: {outcome.difference.where}: {turn} ({steps})", file=sys.stderr, flush=True)
             outcome = runner.run(scenario, replace(profile, **proposed))
+        if outcome.difference is None and len(agreed) < _MOST_AGREED:
+            agreed.append(scenario)
         if outcome.difference is not None:
             lines = runner.small(scenario, outcome, shrink=len(unmended) < _MOST_SHRUNK)
             unmended.append("\n".join(["```text", *(line[:300] for line in lines), "```"]))
             print("\n".join(lines)[:160], file=sys.stderr, flush=True)
+    proposed = {name: value for name, value in proposed.items() if value != getattr(profile, name)}
     return _Found(compared, refused, proposed, unmended, seen)
 
 
@@ -264,25 +285,31 @@ def _decisions(found: _Found, newest: str, version: str) -> Iterator[str]:
     yield from found.unmended[:_MOST_SHOWN]
     if not found.proposed and not found.unmended:
         yield (
-            f"Nothing differs: `SINCE[{version!r}] = {{}}` in `core/profiles.py`. Defaults and checks "
-            "that moved (above) are facts in `core/releases.py`. `make differential`, "
+            f"Nothing differs: `core/releases.py` gets an entry without switches. Defaults and checks "
+            "that moved (above) are facts of that entry. `make differential`, "
             f"`make differential-config` and `make test-vllm` with `VLLM={version} ARGS=--note` complete its row.\n"
         )
 
 
-def with_entry(text: str, version: str) -> str:
-    """The source of the table of switches with a version at its end that turned none."""
-    return _with_line(text, "SINCE: dict", "\n}\n", f'"{version}": {{}}')
+def _figures(found: _Found, newest: str, release: str) -> dict[str, Any]:
+    known = turned_between(newest, ".".join(release.split(".")[:2]))
+    missed = sorted(set(known) - set(found.proposed))
+    return {
+        "release": release,
+        "after": newest,
+        "scenarios": found.compared,
+        "proposed": len(found.proposed),
+        "known": len(known),
+        "missed": missed,
+        "right": len(known) - len(missed),
+        "unmended": len(found.unmended),
+    }
 
 
-def with_release(text: str, release: str) -> str:
-    """The source of the list of releases that were tried with this one at its end."""
-    return _with_line(text, "TESTED = (", "\n)\n", f'"{release}"')
-
-
-def _with_line(text: str, table: str, close: str, line: str) -> str:
-    end = text.index(close, text.index(table)) + 1
-    return f"{text[:end]}    {line},\n{text[end:]}"
+def with_entry(text: str, version: str, release: str) -> str:
+    """The source of the table of releases with one at its end that changed nothing."""
+    end = text.index("\n)\n", text.index("RELEASES: tuple")) + 1
+    return f'{text[:end]}    Release("{version}", tested="{release}"),\n{text[end:]}'
 
 
 def _models_before(plans: Path) -> list[str]:
@@ -293,10 +320,8 @@ def _models_before(plans: Path) -> list[str]:
 
 def _take_in(version: str, release: str) -> None:
     """A version that decides as the one before: its entry, its flags, its vectors, its plans, and the pages of them."""
-    source = ROOT / "src" / "tokenyard"
-    profiles, versions = source / "core" / "profiles.py", source / "vllm" / "versions.py"
-    profiles.write_text(with_entry(profiles.read_text(encoding="utf-8"), version), encoding="utf-8")
-    versions.write_text(with_release(versions.read_text(encoding="utf-8"), release), encoding="utf-8")
+    table = ROOT / "src" / "tokenyard" / "core" / "releases.py"
+    table.write_text(with_entry(table.read_text(encoding="utf-8"), version, release), encoding="utf-8")
     plans = ROOT / "tests" / "unit" / "models" / f"kv_plans_{version}.json.gz"
     for arguments in (
         ["record_vllm_flags.py"],
@@ -318,6 +343,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="stop comparing after so many (default: 30)")
     parser.add_argument("--first", type=int, default=1, help="number of the first one (default: 1)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
+    parser.add_argument("--note", action="store_true", help="note for docs/versions.md what a known release came to")
     parser.add_argument("--output", type=Path, help="the report's file (default: follow-VERSION.md)")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -336,6 +362,8 @@ def main() -> int:
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     told = {"proposed": found.proposed, "unmended": len(found.unmended), "compared": found.compared}
     print(f"{output.name}: {json.dumps(told)}")
+    if arguments.note and version in PROFILES:
+        note(version, "follow", _figures(found, arguments.newest, release))
     if found.proposed or found.unmended:
         return 1
     if version not in PROFILES:

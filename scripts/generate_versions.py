@@ -15,12 +15,11 @@ from typing import Any
 
 from noted import noted
 from tokenyard.core.outside import outside
-from tokenyard.core.profiles import PROFILES, SINCE
-from tokenyard.core.releases import FACTS_SINCE
+from tokenyard.core.profiles import PROFILES
+from tokenyard.core.releases import RELEASES, Release
 from tokenyard.deploy.vllm_serve.flags import recorded_flags
 from tokenyard.parity.comparison import recordings
 from tokenyard.parity.vector import GoldenVector, unsupported_features
-from tokenyard.vllm.versions import TESTED
 
 __all__ = ["document"]
 
@@ -43,9 +42,9 @@ What is known of each version, and by which check. This page is made by `scripts
 * **config**: drawn `vllm serve` lines through the version's own configuration and ours, every value compared
   (`make differential-config VLLM=0.27 CASES=250 ARGS=--note`).
 * **inside**: the release that Tokenyard's schedulers were run inside, and tests that passed there
-  (`make test-vllm VLLM=0.27`). Tiny models run inside 0.27 to 0.32, whose wheels were made with the torch that is
-  there; they were run inside 0.27, 0.30 and 0.32. Kernels of the others ask for a torch that package indexes lack:
-  inside those the scheduler was run without a model.
+  (`make test-vllm VLLM=0.27`); *models*: with tiny models too. These run inside 0.27 to 0.32, whose wheels were made
+  with the torch that is there. Kernels of the others ask for a torch that package indexes lack: inside those the
+  scheduler was run without a model.
 
 A dash means that the check was not run for that version. A count is that of the run that was noted: what it showed to
 differ may have been mended since.
@@ -54,27 +53,27 @@ differ may have been mended since.
 
 def document() -> str:
     """The page."""
-    return "\n".join([HEAD, *_table(), "", *_outside(), "", *_simulators(), ""])
+    return "\n".join([HEAD, *_table(), "", *_outside(), "", *_follows(), "", *_simulators(), ""])
 
 
 def _table() -> Iterator[str]:
     yield "| vLLM | switches | facts | flags | vectors | lockstep | outside | planner | config | inside |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     known = noted()
-    for version in PROFILES:
+    for release in RELEASES:
+        version = release.version
         lockstep = known.get(version, {}).get("lockstep")
-        inside = [release for release in TESTED if release.startswith(f"{version}.")]
         yield _row(
             version,
-            len(SINCE[version]),
-            len(FACTS_SINCE.get(version, ())),
+            len(release.switches),
+            len(release.facts),
             len(recorded_flags(version)),
             _vectors(version),
             _lockstep(lockstep),
             "-" if lockstep is None else f"{lockstep['refused']:,}",
             _plans(version),
             _checked(known.get(version, {}).get("config"), "cases"),
-            _inside(known.get(version, {}).get("inside"), inside),
+            _inside(release, known.get(version, {}).get("inside")),
         )
 
 
@@ -117,9 +116,9 @@ def _plans(version: str) -> str:
     return f"{count:,}: 0 differ" if count else "-"
 
 
-def _inside(figures: dict[str, Any] | None, tested: list[str]) -> str:
+def _inside(release: Release, figures: dict[str, Any] | None) -> str:
     if figures is None:
-        return ", ".join(tested) or "-"
+        return f"{release.tested}, models" if release.ran_models else release.tested
     return f"{figures['release']}: {figures['passed']:,} passed, {figures['failed']:,} failed"
 
 
@@ -131,6 +130,22 @@ def _outside() -> Iterator[str]:
         "Nothing that a setting asks for and that is not refused by name; [limits](limits.md) has what none models."
     )
     yield from (head, *rows) if rows else (nothing,)
+
+
+def _follows() -> Iterator[str]:
+    yield """\
+## Releases that were followed as if they were unknown
+
+What `make follow VERSION=0.33.0 NEWEST=0.32 ARGS=--note` proposes for a release that is known: it compares scenarios of
+its own scheduler with the profile before it, and turns switches until they agree. A switch of which no scenario showed
+the difference is missed: `make differential` finds it later.
+
+| vLLM | after | scenarios | switches proposed | known | proposed and known | missed | differences that no switch mends |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
+    for each in (checks["follow"] for checks in noted().values() if "follow" in checks):
+        missed = ", ".join(f"`{name}`" for name in each["missed"]) or "-"
+        counts = (each[name] for name in ("scenarios", "proposed", "known", "right"))
+        yield _row(each["release"], each["after"], *counts, missed, each["unmended"])
 
 
 def _simulators() -> Iterator[str]:

@@ -261,7 +261,7 @@ class Reason(StrEnum):
         "tokens",
         ends=OutcomeKind.STOPPED,
         clears=Clears.EVENT,
-        note="Only inside vLLM 0.24 and later; our scheduler does not do this.",
+        note="Only inside vLLM; our scheduler does not do this.",
     )
     KV_FULL_SEQUENCE = ReasonEntry(
         "kv_full_sequence",
@@ -300,7 +300,7 @@ class Reason(StrEnum):
         "tokens",
         ends=OutcomeKind.STOPPED,
         clears=Clears.OTHERS,
-        note="From vLLM 0.33 on the next request is tried.",
+        note="Later versions try the next request.",
     )
     MAMBA_ALIGNMENT = ReasonEntry(
         "mamba_alignment",

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support.examples import examples
 from tests.support.machines import TALLIES, Floor, machine_test
+from tests.support.profiles import VLLM_0_22, VLLM_0_33
 from tests.support.toy_connector import ToyConnector
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.engine import EngineCore, PauseMode
-from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33
 from tokenyard.core.request import FinishReason, Request, SamplingParams
 from tokenyard.core.sched.connector import KVConnector, Match
 from tokenyard.core.sched.features.grammars import GrammarOutput

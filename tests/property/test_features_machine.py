@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.plans import KeptPlans
+from tests.support.profiles import VLLM_0_22
 from tests.support.reference import Ledger, SessionPiece
 from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.toy_connector import ToyConnector
@@ -38,7 +39,6 @@ from tokenyard.core.config import (
     SpeculativeMethod,
 )
 from tokenyard.core.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput

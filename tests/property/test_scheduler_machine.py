@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.plans import KeptPlans
+from tests.support.profiles import VLLM_0_22
 from tests.support.reference import Ledger
 from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.toy_engine import Watcher, snapshot
@@ -36,7 +37,6 @@ from tokenyard.core.config import (
     SpeculativeMethod,
 )
 from tokenyard.core.engine import EngineCore
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import MultiModalItem, Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outcomes import OutcomeKind, Reason

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.profiles import VLLM_0_33
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.report.builder import ReportBuilder

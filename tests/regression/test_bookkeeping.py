@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.profiles import VLLM_0_22
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.core.config import SpeculativeConfig
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import FinishReason
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.outcomes import Reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from tests.support.profiles import VLLM_0_22
 from tests.support.servable import must_be_accepted, must_be_refused
 
 from tokenyard.core.config import (
@@ -15,7 +16,6 @@ from tokenyard.core.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler

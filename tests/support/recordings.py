@@ -17,7 +17,8 @@ from zlib import crc32
 
 from tests.support.examples import ALL, examples
 
-from tokenyard.core.profiles import PROFILES, SINCE
+from tokenyard.core.profiles import PROFILES
+from tokenyard.core.releases import RELEASES
 from tokenyard.errors import TokenyardError
 from tokenyard.parity.comparison import Recording, recordings
 from tokenyard.parity.replay import replay_vector
@@ -105,11 +106,11 @@ def _is_drawn(path: Path, turn: int) -> bool:
 def turned_wrongly() -> Iterator[tuple[str, str, Any]]:
     """Every mistake in the table of versions: a version, a switch, and its value if that were turned late, or early."""
     before = ""
-    for version, turned in SINCE.items():
-        for switch, value in turned.items():
-            yield version, switch, getattr(PROFILES[before], switch)
+    for release in RELEASES:
+        for switch, value in release.switches.items():
+            yield release.version, switch, getattr(PROFILES[before], switch)
             yield before, switch, value
-        before = version
+        before = release.version
 
 
 def noticed(version: str, switch: str, value: Any, among: Sequence[Recording]) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import Any
 from zlib import crc32
 
+from tests.support.profiles import VLLM_0_22
+
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.hashing import digests
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import SchedulerState, StepObserver

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_22, VLLM_0_33
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard import ConfigError, SchedulerConfig, decision_profile
@@ -19,6 +20,7 @@ from tokenyard.core.config import (
     KVCacheGroup,
     MambaCacheMode,
 )
+from tokenyard.core.facts import ReleaseFacts, release_facts, versions_with
 from tokenyard.core.kv.block_pool import BlockPool, FreeQueue, append_freed, unhashed_first
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.core.kv.groups import Reachable, Retention, SlidingWindowManager
@@ -26,17 +28,8 @@ from tokenyard.core.kv.hashing import LookaheadBlockHasher
 from tokenyard.core.kv.mamba import MambaManager
 from tokenyard.core.outside import OUTSIDE, Outside, outside, outside_features
 from tokenyard.core.params import MultiModalItem
-from tokenyard.core.profiles import (
-    NEWEST,
-    PROFILES,
-    SINCE,
-    VLLM_0_22,
-    VLLM_0_33,
-    DecisionProfile,
-    nearest_version,
-    turned_between,
-)
-from tokenyard.core.releases import FACTS_SINCE, ReleaseFacts, release_facts, versions_with
+from tokenyard.core.profiles import NEWEST, PROFILES, DecisionProfile, nearest_version, turned_between
+from tokenyard.core.releases import RELEASES, VERSIONS, version_that_brought
 from tokenyard.core.request import Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.candidate import StepBudget
 from tokenyard.core.sched.features.encoder import EncoderInputs
@@ -96,10 +89,11 @@ def test_every_switch_differs_between_the_profiles_and_has_its_line() -> None:
 
 def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> None:
     assert len(PROFILES) >= 12
-    assert list(PROFILES) == list(SINCE) == [f"0.{number}" for number in range(22, 22 + len(PROFILES))]
+    assert list(PROFILES) == list(VERSIONS) == [f"0.{number}" for number in range(22, 22 + len(PROFILES))]
+    turns = {each.version: set(each.switches) for each in RELEASES}
     for (_, before), (version, after) in pairwise(PROFILES.items()):
         turned = {each.name for each in SWITCHES if getattr(before, each.name) != getattr(after, each.name)}
-        assert turned == set(SINCE[version]), version
+        assert turned == turns[version], version
     assert turned_between("0.31", "0.32")["mamba_mode_all"] == "0.32"
     assert turned_between("0.28", "0.26").keys() >= {"drafts_take_input_slots", "zeroes_all_attention"}
     assert "uncached_blocks_first" not in turned_between("0.26", "0.28"), "0.27 turned it off, 0.28 on again"
@@ -117,8 +111,9 @@ def test_a_version_is_the_one_before_it_with_the_switches_that_it_turned() -> No
 
 def test_facts_of_a_release_are_those_of_the_one_before_with_what_changed() -> None:
     names = {each.name for each in fields(ReleaseFacts)}
-    assert {name for changed in FACTS_SINCE.values() for name in changed} == names
-    assert set(FACTS_SINCE) <= set(PROFILES)
+    assert {name for release in RELEASES for name in release.facts} == names
+    assert version_that_brought("kept_states_wait_again") == "0.33", "0.32 turned it on, 0.33 off again"
+    assert version_that_brought("has_bamba") == "0.24"
     assert release_facts("0.22.1") == ReleaseFacts()
     assert not release_facts("0.27").largest_budget_on_160_gib
     assert release_facts("0.28.0").largest_budget_on_160_gib

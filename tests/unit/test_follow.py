@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
-from follow import _compared, structure_of, with_entry, with_release
-from tokenyard.core import profiles
+import pytest
+
+from follow import _compared, structure_of, with_entry
+from tokenyard.core import profiles, releases
 from tokenyard.vllm import versions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,19 +62,20 @@ def test_structure_is_compared_by_name_without_comments_and_docstrings(tmp_path:
     assert ".same" not in said
 
 
-def test_a_version_that_changes_nothing_gets_an_entry_that_makes_a_profile() -> None:
-    text = with_entry(Path(profiles.__file__).with_suffix(".py").read_text(encoding="utf-8"), "9.99")
+def test_a_version_that_changes_nothing_gets_an_entry_that_makes_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = with_entry(Path(releases.__file__).with_suffix(".py").read_text(encoding="utf-8"), "9.99", "9.99.1")
+    table = ModuleType("releases")
+    monkeypatch.setitem(sys.modules, "releases", table)
+    exec(compile(text, "releases.py", "exec"), vars(table))
+    assert (*profiles.PROFILES, "9.99") == table.VERSIONS
+    assert table.RELEASES[-1].switches == {}
+    assert [each.tested for each in table.RELEASES] == [*versions.TESTED, "9.99.1"]
     made: dict[str, object] = {"__name__": "tokenyard.core.profiles"}
-    exec(compile(text, "profiles.py", "exec"), made)
+    monkeypatch.setattr(releases, "RELEASES", table.RELEASES)
+    exec(Path(profiles.__file__).with_suffix(".py").read_text(encoding="utf-8"), made)
     known = made["PROFILES"]
     assert isinstance(known, dict)
     assert list(known) == [*profiles.PROFILES, "9.99"]
-
-
-def test_its_release_counts_as_tried() -> None:
-    made: dict[str, object] = {"__name__": "tokenyard.vllm.versions"}
-    exec(with_release(Path(versions.__file__).with_suffix(".py").read_text(encoding="utf-8"), "9.99.1"), made)
-    assert made["TESTED"] == (*versions.TESTED, "9.99.1")
 
 
 def test_the_page_of_versions_is_what_was_noted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from check_tree import versions_named
 from import_graph import import_cycle, imports_of
 
 
@@ -54,3 +55,11 @@ def test_modules_of_the_command_line_are_short() -> None:
     }
     assert len(lines) > 30
     assert not long
+
+
+def test_versions_that_code_names_are_found_and_those_that_text_tells_are_not() -> None:
+    told = '"""As vLLM 0.33."""\n# since 0.24\nshare = 0.25\ndef f() -> str:\n    """0.22 does."""\n'
+    assert list(versions_named(told)) == []
+    named = 'a = "until 0.27.1"\nb = VLLM_0_22\nc = version < (0, 28)\nd = f"{a} 0.30"\n'
+    assert [line for line, _ in versions_named(named)] == [1, 2, 3, 4]
+    assert list(versions_named('size = "10.25"\naddress = "127.0.0.30"\npair = (0, 2)\n')) == []

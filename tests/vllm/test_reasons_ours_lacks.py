@@ -23,11 +23,11 @@ from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.schema import AdmissionOutcome
 from tokenyard.trace.steps import Step
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
-from tokenyard.vllm.versions import installed_version, version_tuple
+from tokenyard.vllm.versions import installed_version
 
 pytestmark = pytest.mark.smoke
 
-_VERSION = version_tuple(installed_version())
+_VERSION = tuple(map(int, installed_version().split(".")))
 _INTERVAL = 4
 _CADENCE, _ENCODER = "prefill_cadence", "waiting_encoder_cache"
 

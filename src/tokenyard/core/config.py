@@ -298,7 +298,7 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         _require_bools(self)
         if not isinstance(self.profile, DecisionProfile):
-            raise ConfigError("profile", self.profile, "give a DecisionProfile, for example decision_profile('0.33')")
+            raise ConfigError("profile", self.profile, f"give a DecisionProfile, for example {NEWEST!r}")
         require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         require_int("max_model_len", self.max_model_len, 1)

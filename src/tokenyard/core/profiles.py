@@ -1,23 +1,24 @@
 """Where versions of vLLM decide differently: one switch per difference, and a profile per version.
 
 A profile is a set of switches. Nothing that decides asks for a version: it is made with the part that its switch
-chooses. Which version turned which switch is told once, in ``SINCE``. ``docs/parity.md`` has a line for each.
+chooses. Which version turned which switch is told once, in :mod:`tokenyard.core.releases`; ``docs/parity.md`` has a
+line for each.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
+from tokenyard.core.releases import RELEASES, VERSIONS
 from tokenyard.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionProfile:
-    """The switches; a default is what vLLM 0.22 does. ``dataclasses.replace`` turns single ones."""
+    """The switches; a default is what the oldest version does. ``dataclasses.replace`` turns single ones."""
 
-    vllm_version: str = "0.22"
+    vllm_version: str = VERSIONS[0]
     """Name of the profile, for headers and messages."""
 
     # ---- blocks and hits
@@ -185,114 +186,27 @@ class DecisionProfile:
         return f"replace({of}, {', '.join(turned)})"
 
 
-SINCE: dict[str, dict[str, Any]] = {
-    "0.22": {},
-    "0.23": {
-        "admission_reserves_lookahead": True,
-        "decodes_go_round_stages": True,
-        "fills_queue_first": True,
-        "encoder_refers_to_items": True,
-        "windows_free_unhashed_first": True,
-        "eagle_publishes_block_beyond": True,
-    },
-    "0.24": {
-        "windows_free_unhashed_first": False,
-        "unhashed_blocks_first": True,
-        "uncached_blocks_first": True,
-        "encoder_waits_for_tokens": True,
-        "encoder_lags_behind_head": True,
-        "admissions_end_at_junctions": True,
-    },
-    "0.25": {
-        "admission_pads_decodes": True,
-        "paused_sessions_hold_slots": True,
-        "resets_count_as_preemptions": True,
-    },
-    "0.26": {
-        "windows_free_processed_only": True,
-        "eagle_caches_prompt_tail": True,
-        "prefill_ranks_spread_kv": False,
-        "admissions_end_at_junctions": False,
-        "chunks_end_where_blocks_do": True,
-        "eagle_peeks_beyond_states": False,
-    },
-    "0.27": {
-        "uncached_blocks_first": False,
-        "lookups_count_at_admission": True,
-        "stale_outputs_change_nothing": True,
-        "resets_drop_sync_output": True,
-        "chunks_end_at_states": True,
-    },
-    "0.28": {
-        "uncached_blocks_first": True,
-        "zeroes_all_attention": True,
-        "running_index_drifts": False,
-        "drafts_take_input_slots": True,
-        "encoder_counts_head": True,
-        "encoder_tells_lost_only": True,
-        "states_cut_before_images": True,
-    },
-    "0.29": {
-        "prefix_cache_retention_interval": 0,
-        "padding_leaves_room": True,
-        "min_tokens_bar_stops": False,
-        "encoder_holds_repeated": True,
-    },
-    "0.30": {"idle_admission_pads": True, "eagle_keeps_block_below": True, "states_free_across_gaps": True},
-    "0.31": {
-        "output_blocks_hash_last_image": False,
-        "lone_request_prefills_whole": True,
-        "requests_with_blocks_first": True,
-    },
-    "0.32": {
-        "eagle_peeks_all_hashed": True,
-        "mamba_mode_all": False,
-        "pauses_spare_blocks": True,
-        "reports_common_prefix": False,
-        "encoder_takes_repeated": True,
-        "last_state_leaves_token": True,
-        "kept_states_wait_again": True,
-    },
-    "0.33": {
-        "hashes_look_ahead": True,
-        "kept_states_wait_again": False,
-        "self_preemption_ends_pass": False,
-        "adapters_of_all_running": True,
-        "encoder_refusal_ends_pass": False,
-        "encoder_lags_behind_head": False,
-        "encoder_runs_up_to_items": True,
-        "accepted_drafts_publish_at_once": True,
-        "stops_take_back_rest": True,
-    },
-}
-"""Every version with a profile, the oldest first, and the switches that it turned."""
-
-
 def _derived() -> dict[str, DecisionProfile]:
     """A profile a version: the one before it, with what this one turned."""
     made: dict[str, DecisionProfile] = {}
     profile = DecisionProfile()
-    for version, turned in SINCE.items():
-        profile = made[version] = replace(profile, vllm_version=version, **turned)
+    for release in RELEASES:
+        profile = made[release.version] = replace(profile, vllm_version=release.version, **release.switches)
     return made
 
 
 PROFILES = _derived()
 """By the version of vLLM whose decisions they reproduce, the oldest first."""
 
-VLLM_0_22, *_, NEWEST = PROFILES.values()
+OLDEST, *_, NEWEST = PROFILES.values()
 """The oldest; and what decides where no version is named."""
-
-VLLM_0_33 = PROFILES["0.33"]
-"""Decides as vLLM 0.33.0."""
 
 
 def turned_between(older: str, newer: str) -> dict[str, str]:
     """Switches that two versions have differently, each with the last version between them that turned it."""
     one, other = decision_profile(older), decision_profile(newer)
-    names = list(SINCE)
-    low, high = sorted((names.index(older), names.index(newer)))
-    turned = {switch: version for version in names[low + 1 : high + 1] for switch in SINCE[version]}
+    low, high = sorted((VERSIONS.index(older), VERSIONS.index(newer)))
+    turned = {switch: each.version for each in RELEASES[low + 1 : high + 1] for switch in each.switches}
     return {switch: since for switch, since in turned.items() if getattr(one, switch) != getattr(other, switch)}
 
 

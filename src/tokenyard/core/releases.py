@@ -1,147 +1,230 @@
-"""What versions of vLLM differ in beside decisions: defaults, checks at start, the plan of the KV cache, balancing.
+"""What each version of vLLM changed: the one table of it, and the one module that names a version.
 
-Whoever needs to know asks for a fact by name (``release_facts(version).hybrid_models_cache_prefixes``), never for a
-version. What decides is told in :mod:`tokenyard.core.profiles`, which flags there are by ``recorded/*.json``, and what
-an installed vLLM has by ``tokenyard.vllm.versions``. The dates are those of the first release whose sources have it.
+A version is the one before it with what its entry changes. :mod:`tokenyard.core.profiles` makes a decision profile of
+its switches, :mod:`tokenyard.core.facts` the facts that defaults, checks, memory and front ends go by. What was
+recorded of it lies in files of its name: the flags of ``vllm serve`` in ``deploy/vllm_serve/recorded/0.33.json``, its
+decisions in ``conformance/vectors/0.33``, plans of its KV cache in ``tests/unit/models/kv_plans_0.33.json.gz``.
+A change stands at the first release whose sources have it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from tokenyard.core.profiles import PROFILES, nearest_version
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """A version, and what came with it."""
+
+    version: str
+    """Name of its profile."""
+    tested: str
+    """The release that was recorded and compared, and that our schedulers were run inside."""
+    ran_models: bool = False
+    """Whether they were run there with tiny models: else without one, since its kernels ask for a torch that package
+    indexes lack."""
+    switches: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``DecisionProfile`` that it turned."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``ReleaseFacts`` that changed with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseFacts:
-    """A default is what vLLM 0.22 does."""
+RELEASES: tuple[Release, ...] = (
+    Release(
+        "0.22",
+        tested="0.22.1",
+    ),
+    Release(
+        "0.23",
+        tested="0.23.0",
+        switches={
+            "admission_reserves_lookahead": True,
+            "decodes_go_round_stages": True,
+            "fills_queue_first": True,
+            "encoder_refers_to_items": True,
+            "windows_free_unhashed_first": True,
+            "eagle_publishes_block_beyond": True,
+        },
+    ),
+    Release(
+        "0.24",
+        tested="0.24.0",
+        switches={
+            "windows_free_unhashed_first": False,
+            "unhashed_blocks_first": True,
+            "uncached_blocks_first": True,
+            "encoder_waits_for_tokens": True,
+            "encoder_lags_behind_head": True,
+            "admissions_end_at_junctions": True,
+        },
+        facts={
+            "has_bamba": False,
+        },
+    ),
+    Release(
+        "0.25",
+        tested="0.25.1",
+        switches={
+            "admission_pads_decodes": True,
+            "paused_sessions_hold_slots": True,
+            "resets_count_as_preemptions": True,
+        },
+        facts={
+            "front_ends_rotate": True,
+            "starcoder2_takes_adapters": True,
+        },
+    ),
+    Release(
+        "0.26",
+        tested="0.26.0",
+        switches={
+            "windows_free_processed_only": True,
+            "eagle_caches_prompt_tail": True,
+            "prefill_ranks_spread_kv": False,
+            "admissions_end_at_junctions": False,
+            "chunks_end_where_blocks_do": True,
+            "eagle_peeks_beyond_states": False,
+        },
+        facts={
+            "steps_in_flight_hold_windows": True,
+            "hits_count_at_last_admission": False,
+        },
+    ),
+    Release(
+        "0.27",
+        tested="0.27.1",
+        ran_models=True,
+        switches={
+            "uncached_blocks_first": False,
+            "lookups_count_at_admission": True,
+            "stale_outputs_change_nothing": True,
+            "resets_drop_sync_output": True,
+            "chunks_end_at_states": True,
+        },
+        facts={
+            "encoder_thresholds_are_checked": True,
+            "latent_pages_align": True,
+            "front_ends_count_own": True,
+        },
+    ),
+    Release(
+        "0.28",
+        tested="0.28.0",
+        switches={
+            "uncached_blocks_first": True,
+            "zeroes_all_attention": True,
+            "running_index_drifts": False,
+            "drafts_take_input_slots": True,
+            "encoder_counts_head": True,
+            "encoder_tells_lost_only": True,
+            "states_cut_before_images": True,
+        },
+        facts={
+            "hybrid_models_cache_prefixes": True,
+            "largest_budget_on_160_gib": True,
+            "draft_models_schedule_ahead": True,
+            "drafts_need_room": True,
+            "shared_images_need_spawn": True,
+            "media_device_is_checked": True,
+            "has_bitsandbytes": False,
+            "graphs_to_1024_on_blackwell": True,
+            "mamba_keeps_all_states": False,
+        },
+    ),
+    Release(
+        "0.29",
+        tested="0.29.0",
+        switches={
+            "prefix_cache_retention_interval": 0,
+            "padding_leaves_room": True,
+            "min_tokens_bar_stops": False,
+            "encoder_holds_repeated": True,
+        },
+        facts={
+            "plan_reserves_null_block": True,
+            "graphs_of_decodes_with_drafts": True,
+            "windows_plus_themselves": True,
+        },
+    ),
+    Release(
+        "0.30",
+        tested="0.30.0",
+        ran_models=True,
+        switches={
+            "idle_admission_pads": True,
+            "eagle_keeps_block_below": True,
+            "states_free_across_gaps": True,
+        },
+        facts={
+            "yarn_counts_factor": False,
+            "images_split_backends_on_blackwell": True,
+        },
+    ),
+    Release(
+        "0.31",
+        tested="0.31.0",
+        switches={
+            "output_blocks_hash_last_image": False,
+            "lone_request_prefills_whole": True,
+            "requests_with_blocks_first": True,
+        },
+        facts={
+            "expert_blocks_shrink": True,
+            "images_whole_if_any_come": True,
+            "graphs_of_all_decodes": True,
+            "resets_ask_no_connector": True,
+        },
+    ),
+    Release(
+        "0.32",
+        tested="0.32.0",
+        ran_models=True,
+        switches={
+            "eagle_peeks_all_hashed": True,
+            "mamba_mode_all": False,
+            "pauses_spare_blocks": True,
+            "reports_common_prefix": False,
+            "encoder_takes_repeated": True,
+            "last_state_leaves_token": True,
+            "kept_states_wait_again": True,
+        },
+        facts={
+            "gpt_neox_takes_adapters": True,
+            "mamba2_states_within_prefill": True,
+        },
+    ),
+    Release(
+        "0.33",
+        tested="0.33.0",
+        switches={
+            "hashes_look_ahead": True,
+            "kept_states_wait_again": False,
+            "self_preemption_ends_pass": False,
+            "adapters_of_all_running": True,
+            "encoder_refusal_ends_pass": False,
+            "encoder_lags_behind_head": False,
+            "encoder_runs_up_to_items": True,
+            "accepted_drafts_publish_at_once": True,
+            "stops_take_back_rest": True,
+        },
+        facts={
+            "all_drafts_schedule_ahead": True,
+            "ray_executor_can_be_older": False,
+            "kv_dtype_follows_model": True,
+            "looks_for_all_kv_scales": False,
+            "delta_states_within_prefill": True,
+            "dense_ranks_are_alone": True,
+        },
+    ),
+)
+"""The oldest first."""
 
-    # ---- defaults of vllm serve
-
-    largest_budget_on_160_gib: bool = False
-    """GPUs of 160 GiB and more have a larger default budget for a step."""
-    hybrid_models_cache_prefixes: bool = False
-    """Models that keep states cache prefixes unless told not to."""
-    draft_models_schedule_ahead: bool = False
-    """Async scheduling is the default beside a draft model."""
-    all_drafts_schedule_ahead: bool = False
-    """Async scheduling goes with every method of drafts and with pipelines, but in the older model runner, which a
-    variable asks for."""
-    ray_executor_can_be_older: bool = True
-    """A variable asks for an executor on Ray that schedules nothing ahead."""
-    yarn_counts_factor: bool = True
-    """The length of a YaRN model is its original one times the factor; else the file is taken to count it in."""
-    images_whole_if_any_come: bool = False
-    """Images are computed whole only where some can come, as pixels or as embeddings."""
-
-    # ---- checks at start
-
-    drafts_need_room: bool = False
-    """A step has to hold a token beside its drafts."""
-    shared_images_need_spawn: bool = False
-    """Images in shared memory go with workers that are spawned."""
-    media_device_is_checked: bool = False
-    """Images are read on the GPU of an engine that encodes alone, and of no other."""
-    has_bitsandbytes: bool = True
-    has_bamba: bool = True
-    gpt_neox_takes_adapters: bool = False
-    starcoder2_takes_adapters: bool = False
-    kv_dtype_follows_model: bool = False
-    """Keys and values of 16 bits have the model's own dtype."""
-    looks_for_all_kv_scales: bool = True
-    """Every checkpoint of compressed-tensors may bring scales of keys and values; else those that declare a dtype."""
-    expert_blocks_shrink: bool = False
-    """Blocks of quantised experts are made smaller to fit a slice."""
-    encoder_thresholds_are_checked: bool = False
-    """``long_prefill_token_threshold`` may not exceed ``max_model_len``."""
-
-    # ---- memory
-
-    steps_in_flight_hold_windows: bool = False
-    """The plan counts the tokens of all steps in flight to what a window keeps."""
-    windows_plus_themselves: bool = False
-    """Cohere's windows are one token longer than their number, as they were trained."""
-    mamba_keeps_all_states: bool = True
-    """With prefix caching the state after every block is kept, not that at the end of a step."""
-    latent_pages_align: bool = False
-    """Beside states the blocks of latent attention are multiples of 128 tokens."""
-    mamba2_states_within_prefill: bool = False
-    """Mamba 2's kernels can hand out states in the middle of a prefill, which take blocks of their own."""
-    delta_states_within_prefill: bool = False
-    """Those of gated delta rules as well."""
-    images_split_backends_on_blackwell: bool = False
-    """Where images attend both ways, a Blackwell GPU takes another kernel for them than for text."""
-    plan_reserves_null_block: bool = False
-    """The block that is never handed out counts when it is seen whether a request fits."""
-    graphs_to_1024_on_blackwell: bool = False
-    graphs_of_decodes_with_drafts: bool = False
-    """CUDA graphs are captured for steps of decodes of every number of requests, where each has drafts."""
-    graphs_of_all_decodes: bool = False
-    """And without drafts for the step in which as many requests as can run decode."""
-
-    # ---- front ends
-
-    front_ends_rotate: bool = False
-    """The first engine that is looked at moves on with every request."""
-    front_ends_count_own: bool = False
-    """Balancing looks at a front end's own requests under way, and at the use of the KV cache."""
-    dense_ranks_are_alone: bool = False
-    """Ranks that do not share experts neither wait for each other nor report through the coordinator's waves."""
+VERSIONS = tuple(each.version for each in RELEASES)
+"""Their names."""
 
 
-FACTS_SINCE: dict[str, dict[str, Any]] = {
-    "0.24": {"has_bamba": False},
-    "0.25": {"front_ends_rotate": True, "starcoder2_takes_adapters": True},
-    "0.26": {"steps_in_flight_hold_windows": True},
-    "0.27": {"encoder_thresholds_are_checked": True, "latent_pages_align": True, "front_ends_count_own": True},
-    "0.28": {
-        "hybrid_models_cache_prefixes": True,
-        "largest_budget_on_160_gib": True,
-        "draft_models_schedule_ahead": True,
-        "drafts_need_room": True,
-        "shared_images_need_spawn": True,
-        "media_device_is_checked": True,
-        "has_bitsandbytes": False,
-        "graphs_to_1024_on_blackwell": True,
-        "mamba_keeps_all_states": False,
-    },
-    "0.29": {
-        "plan_reserves_null_block": True,
-        "graphs_of_decodes_with_drafts": True,
-        "windows_plus_themselves": True,
-    },
-    "0.30": {"yarn_counts_factor": False, "images_split_backends_on_blackwell": True},
-    "0.31": {"expert_blocks_shrink": True, "images_whole_if_any_come": True, "graphs_of_all_decodes": True},
-    "0.32": {"gpt_neox_takes_adapters": True, "mamba2_states_within_prefill": True},
-    "0.33": {
-        "all_drafts_schedule_ahead": True,
-        "ray_executor_can_be_older": False,
-        "kv_dtype_follows_model": True,
-        "looks_for_all_kv_scales": False,
-        "delta_states_within_prefill": True,
-        "dense_ranks_are_alone": True,
-    },
-}
-"""Versions, the oldest first, and the facts that changed with them."""
-
-
-def _derived() -> dict[str, ReleaseFacts]:
-    made: dict[str, ReleaseFacts] = {}
-    facts = ReleaseFacts()
-    for version in PROFILES:
-        facts = made[version] = replace(facts, **FACTS_SINCE.get(version, {}))
-    return made
-
-
-_FACTS = _derived()
-
-
-def release_facts(version: str) -> ReleaseFacts:
-    """Facts of a version of vLLM, or of the last before it that is known."""
-    return _FACTS[nearest_version(version)]
-
-
-def versions_with(fact: str) -> tuple[str, ...]:
-    """The versions that have a fact, by the name of its field."""
-    return tuple(version for version, facts in _FACTS.items() if getattr(facts, fact))
+def version_that_brought(name: str) -> str:
+    """The last version that turned a switch or changed a fact of that name."""
+    return [each.version for each in RELEASES if name in each.switches or name in each.facts][-1]

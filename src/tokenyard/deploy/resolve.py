@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
-from tokenyard.core.releases import release_facts
+from tokenyard.core.facts import release_facts
 from tokenyard.deploy.settings import (
     AdapterSettings,
     DeploymentSettings,

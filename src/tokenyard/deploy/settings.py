@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
+from tokenyard.core.releases import version_that_brought
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 
@@ -21,6 +22,11 @@ from tokenyard.deploy.vllm_serve.given import GivenFlags
 #   | max_num_seqs: int = setting(SchedulerConfig)
 
 _Group = TypeVar("_Group")
+_AHEAD = (
+    f"on; before {version_that_brought('draft_models_schedule_ahead')} off if drafts come from draft_model, before "
+    f"{version_that_brought('all_drafts_schedule_ahead')} if they come from ngram"
+)
+_DRIFTS = f"on before {version_that_brought('running_index_drifts')}"
 
 
 class Settings:
@@ -218,16 +224,14 @@ class SchedulerSettings(Settings):
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
-    async_scheduling: Annotated[Switch, Help(otherwise="on; in 0.22 off if drafts come from ngram or draft_model")] = (
-        False
-    )
+    async_scheduling: Annotated[Switch, Help(otherwise=_AHEAD)] = False
     """Async scheduling: schedule a step while the previous one runs."""
     no_async_scheduling: Annotated[Switch, Help(otherwise="see --async-scheduling")] = False
     """No async scheduling: schedule a step after the previous one ended."""
     watermark: float = setting(CacheConfig)
     disable_chunked_mm_input: bool = setting(SchedulerConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)
-    running_index_drifts: Annotated[bool, Help(otherwise="as the version does: 0.22 yes, 0.33 no")] = True
+    running_index_drifts: Annotated[bool, Help(otherwise=_DRIFTS)] = True
     """Skip the next running request where vLLM's loop does so after a preemption."""
 
 

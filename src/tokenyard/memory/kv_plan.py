@@ -8,8 +8,8 @@ from math import lcm
 from typing import Any
 
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
+from tokenyard.core.facts import ReleaseFacts, release_facts
 from tokenyard.core.profiles import NEWEST
-from tokenyard.core.releases import ReleaseFacts, release_facts
 from tokenyard.errors import ConfigError
 from tokenyard.models.layers import (
     Attends,

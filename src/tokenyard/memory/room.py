@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenyard.core.config import MAX_COUNT, require_int
-from tokenyard.core.releases import release_facts
+from tokenyard.core.facts import release_facts
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 from tokenyard.models.layers import MoE

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tokenyard.core.basics import check_hook_names
+from tokenyard.core.facts import release_facts
 from tokenyard.core.profiles import NEWEST
-from tokenyard.core.releases import release_facts
 from tokenyard.core.request import Request
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import class_from_file

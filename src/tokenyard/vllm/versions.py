@@ -16,24 +16,13 @@ from inspect import signature
 from itertools import takewhile
 from typing import Any
 
-from tokenyard.core.profiles import PROFILES, nearest_version
+from tokenyard.core.facts import release_facts
+from tokenyard.core.profiles import PROFILES, decision_profile, nearest_version
+from tokenyard.core.releases import RELEASES
 from tokenyard.errors import ConfigError, MissingExtraError
 
-TESTED = (
-    "0.22.1",
-    "0.23.0",
-    "0.24.0",
-    "0.25.1",
-    "0.26.0",
-    "0.27.1",
-    "0.28.0",
-    "0.29.0",
-    "0.30.0",
-    "0.31.0",
-    "0.32.0",
-    "0.33.0",
-)
-"""Releases that the tests ran with: all with the scheduler; 0.27.1, 0.30.0 and 0.32.0 with the whole engine."""
+TESTED = tuple(each.tested for each in RELEASES)
+"""Releases that the tests ran with: all with the scheduler, some with tiny models."""
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
@@ -52,12 +41,6 @@ def installed_version() -> str:
         raise MissingExtraError("vllm", "vllm") from None
     found = _RELEASE.match(version)
     return found.group() if found else version
-
-
-def version_tuple(version: str) -> tuple[int, ...]:
-    """``0.33.0`` as numbers, to compare; () for a version that does not begin with a number."""
-    found = _RELEASE.match(version)
-    return tuple(map(int, found.group().split("."))) if found else ()
 
 
 def check_version() -> str:
@@ -96,7 +79,8 @@ def draft_slots(scheduler: Any) -> int:
     Until then the step's budget is smaller by as much for the most requests that may run.
     """
     speculation = scheduler.vllm_config.speculative_config
-    if speculation is None or version_tuple(installed_version()) < (0, 28):
+    nearest = nearest_version(installed_version())
+    if speculation is None or not decision_profile(nearest).drafts_take_input_slots:
         return 0
     return int(speculation.max_num_new_slots_for_drafting)
 
@@ -288,7 +272,7 @@ def request_error(message: str) -> Any:
 
 def resets_without_connector() -> bool:
     """Whether resetting the cache of a connector that is not there counts as done: it does where one may not ask."""
-    return version_tuple(installed_version()) >= (0, 31)
+    return release_facts(installed_version()).resets_ask_no_connector
 
 
 def stats_without_connector() -> dict[str, Any]:
@@ -298,8 +282,8 @@ def stats_without_connector() -> dict[str, Any]:
 
 
 def counts_later_hits() -> bool:
-    """Whether statistics of a prompt are those of its request's last admission before its first output: to 0.25."""
-    return version_tuple(installed_version()) < (0, 26)
+    """Whether statistics of a prompt are those of its request's last admission before its first output."""
+    return release_facts(installed_version()).hits_count_at_last_admission
 
 
 def takes_media(vllm_config: Any, registry: Any) -> bool:

@@ -232,8 +232,8 @@ def test_help_tells_the_true_default_of_async_scheduling(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         parse(["run", "--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    told = "--async-scheduling Async scheduling: schedule a step while the previous one runs. (default: on; in 0.22"
-    assert f"{told} off if drafts come from" in text
+    told = "--async-scheduling Async scheduling: schedule a step while the previous one runs. (default: on; before"
+    assert f"{told} 0.28 off if drafts come from draft_model, before 0.33 if they come from ngram" in text
     assert "(default: see --async-scheduling)" in text
 
 

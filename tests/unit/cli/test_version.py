@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.profiles import VLLM_0_22
 
 from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import CompareCommand, DemoCommand, RunCommand, SplitCommand
 from tokenyard.cli.support.parsing import parse
 from tokenyard.core.config import SchedulerConfig
-from tokenyard.core.profiles import NEWEST, VLLM_0_22
+from tokenyard.core.profiles import NEWEST
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import NoStartError
 from tokenyard.questions.scenario import replay_spec

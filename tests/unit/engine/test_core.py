@@ -7,11 +7,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.support.profiles import VLLM_0_33
 from tests.support.toy_engine import make_request
 
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.engine import EngineCore, Filling, PauseMode
-from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.core.request import FinishReason, Request, RequestStatus
 from tokenyard.core.sched.connector import KVConnector, Match
 from tokenyard.core.sched.deadlocks import STUCK_AFTER

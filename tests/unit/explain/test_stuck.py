@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.profiles import VLLM_0_33
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.core.request import Request
 from tokenyard.core.sched.policy import Policy
 from tokenyard.explain.render.why import print_stuck

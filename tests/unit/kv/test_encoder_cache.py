@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from tests.support.profiles import VLLM_0_33
 from tests.support.toy_engine import make_request
 
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
-from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.core.request import MultiModalItem, Request
 from tokenyard.core.sched.features.encoder import EncoderReleases
 

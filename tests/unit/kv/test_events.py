@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.profiles import VLLM_0_22
 
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
 from tokenyard.core.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 from tokenyard.core.kv.hashing import digests
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.profiles import VLLM_0_22
 from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.core.config import PauseState, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.kv.allocation import KVLimit, KVShortage
-from tokenyard.core.profiles import VLLM_0_22, decision_profile
+from tokenyard.core.profiles import decision_profile
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.errors import ConfigError
 

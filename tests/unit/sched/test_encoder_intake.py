@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.profiles import VLLM_0_22, VLLM_0_33
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.kv.encoder_cache import EncoderCache, ItemEncoderCache
-from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import MultiModalItem, Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_22, VLLM_0_33
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, snapshot
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.core.params import PoolingParams
-from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.connector import KVConnector, Match
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelAuxOutput, ModelOutput

@@ -11,13 +11,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.profiles import VLLM_0_22
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import Watcher, make_request
 
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import KVConnector

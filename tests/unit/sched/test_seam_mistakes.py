@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_33
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, make_request
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.core.request import Request
 from tokenyard.core.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.core.sched.observer import Observers, StepObserver

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.support.profiles import VLLM_0_22, VLLM_0_33
 from tests.support.toy_engine import ToyEngine, Watcher, snapshot
 
 from tokenyard.core.config import (
@@ -17,7 +18,7 @@ from tokenyard.core.config import (
     SpeculativeMethod,
 )
 from tokenyard.core.params import PoolingParams
-from tokenyard.core.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.core.profiles import DecisionProfile
 from tokenyard.core.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.core.sched.outcomes import Reason
 from tokenyard.core.sched.outputs import DraftTokens, ModelOutput

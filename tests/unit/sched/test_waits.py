@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.support.profiles import VLLM_0_22
 from tests.support.toy_engine import ToyEngine
 
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import FinishReason, MultiModalItem, RequestStatus
 from tokenyard.core.sched.outcomes import Outcome, OutcomeKind, Reason
 from tokenyard.errors import RequestError

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_33
 
 import tokenyard
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_33
 from tokenyard.errors import LatencyError
 from tokenyard.sim.replay import replay, replay_parallel
 from tokenyard.sim.routers import RoundRobin

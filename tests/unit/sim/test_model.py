@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.profiles import VLLM_0_22
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.core.sched.outputs import DraftTokens
 from tokenyard.core.sched.scheduler import Scheduler

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
+from tests.support.profiles import VLLM_0_22
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_22
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes

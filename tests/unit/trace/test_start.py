@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.profiles import VLLM_0_22
+
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import NEWEST, VLLM_0_22
+from tokenyard.core.profiles import NEWEST
 from tokenyard.trace.start import deployment_of, describe_run
 
 CACHE = CacheConfig(num_gpu_blocks=100, block_size=32)

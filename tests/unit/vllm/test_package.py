@@ -12,7 +12,7 @@ import pytest
 from tokenyard.errors import ConfigError
 from tokenyard.vllm.settings import trace_settings
 from tokenyard.vllm.twins import Twins
-from tokenyard.vllm.versions import data_parallel_rank, version_tuple
+from tokenyard.vllm.versions import data_parallel_rank
 
 
 def config(index: int = 0, size: int = 1, *, is_async: bool = False) -> Any:
@@ -63,11 +63,6 @@ def test_rank(index: int, size: int, rank: int | None) -> None:
     assert data_parallel_rank(config(index, size)) == rank
     folder = trace_settings(config(index, size), "fcfs", {"SCHED_TRACE_PATH": "/traces"}).path
     assert str(folder) == ("/traces" if rank is None else f"/traces/rank-{rank}")
-
-
-@pytest.mark.parametrize(("version", "numbers"), [("0.33.0+cpu", (0, 33, 0)), ("1.2rc1", (1, 2)), ("dev", ())])
-def test_version_numbers(version: str, numbers: tuple[int, ...]) -> None:
-    assert version_tuple(version) == numbers
 
 
 class _Base:

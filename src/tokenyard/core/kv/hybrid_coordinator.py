@@ -28,7 +28,7 @@ from tokenyard.core.kv.groups import (
     SlidingWindowManager,
 )
 from tokenyard.core.kv.mamba import AlignedMambaManager, MambaManager
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.table import NEVER, RequestTable
 from tokenyard.errors import ConfigError
@@ -132,7 +132,7 @@ class HybridCoordinator:
         limits: GroupLimits,
         *,
         use_eagle: bool,
-        profile: DecisionProfile = VLLM_0_22,
+        profile: DecisionProfile = OLDEST,
         in_flight: Callable[[Request], int] | None = None,
     ) -> None:
         """``in_flight`` says how many tokens of a request steps in flight compute; None: windows need not know."""

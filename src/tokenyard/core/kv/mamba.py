@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tokenyard.core.kv.block_pool import NULL_BLOCK, BlockPool
 from tokenyard.core.kv.groups import Need, Reachable, SingleTypeManager
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import BlockHash
 
 
@@ -35,7 +35,7 @@ class MambaManager(SingleTypeManager):
         num_speculative_blocks: int,
         max_step_tokens: int,
         *,
-        profile: DecisionProfile = VLLM_0_22,
+        profile: DecisionProfile = OLDEST,
     ) -> None:
         super().__init__(pool, block_size, group_id, hash_stride)
         self.num_speculative_blocks = num_speculative_blocks
@@ -148,7 +148,7 @@ class AlignedMambaManager(MambaManager):
         num_speculative_blocks: int,
         max_step_tokens: int,
         *,
-        profile: DecisionProfile = VLLM_0_22,
+        profile: DecisionProfile = OLDEST,
     ) -> None:
         super().__init__(
             pool,

@@ -40,7 +40,7 @@ from tokenyard.core.kv.groups import Need
 from tokenyard.core.kv.hashing import BlockHasher, LookaheadBlockHasher, RequestHasher
 from tokenyard.core.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.core.kv.mamba import MambaManager
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.table import RequestTable, Sealed
 
@@ -55,7 +55,7 @@ class KVCacheManager:
         limits: GroupLimits,
         *,
         use_eagle: bool = False,
-        profile: DecisionProfile = VLLM_0_22,
+        profile: DecisionProfile = OLDEST,
         hashes_look_ahead: bool = False,
         in_flight: Callable[[Request], int] | None = None,
         hasher: RequestHasher | None = None,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
+from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.core.profiles import NEWEST, PROFILES
-from tokenyard.core.releases import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
 

@@ -22,11 +22,11 @@ _PLAIN = {
 _WITH_WEIGHTS = (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
 _KNOWN = ("method", "model", "num_speculative_tokens")
 _DECIDES = {
-    "disable_eagle_block_drop": "decisions: which matched blocks are computed again (0.30)",
-    "disable_lookahead_block_hashes": "decisions: which blocks match (0.33)",
-    "enable_adaptive_verification": "decisions: how many drafts are verified (0.33)",
+    "disable_eagle_block_drop": "decisions: which matched blocks are computed again",
+    "disable_lookahead_block_hashes": "decisions: which blocks match",
+    "enable_adaptive_verification": "decisions: how many drafts are verified",
     "max_model_len": "decisions: no drafts beyond the draft model's length",
-    "num_speculative_tokens_per_batch_size": "decisions: how many drafts, by the size of a step (0.24)",
+    "num_speculative_tokens_per_batch_size": "decisions: how many drafts, by the size of a step",
     "parallel_drafting": "decisions and time: drafts that are made at once",
 }
 """Fields that change more than which drafts are right."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from math import gcd
 
 from tokenyard.core.config import SpeculativeConfig, require_int
-from tokenyard.core.releases import release_facts, versions_with
+from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.layers import LatentAttention, MoE, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.core.facts import release_facts
 from tokenyard.core.profiles import NEWEST
-from tokenyard.core.releases import release_facts
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.sim.replay import replay
@@ -48,7 +48,7 @@ class ClosedLoop:
     num_gpu_blocks: int = 1 << 20
     block_size: int = 16
     seed: int = 0
-    profile: DecisionProfile = VLLM_0_22
+    profile: DecisionProfile = OLDEST
     """Who decides."""
 
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
@@ -74,7 +74,7 @@ def predict(
     *,
     constants: Constants | None = None,
     replay: bool = False,
-    profile: DecisionProfile = VLLM_0_22,
+    profile: DecisionProfile = OLDEST,
     on_point: Callable[[], None] = lambda: None,
 ) -> Iterator[Prediction]:
     """One prediction per point, in order; ``profile`` decides."""
@@ -110,7 +110,7 @@ def front_end_seconds(point: Point, constants: Constants) -> float:
     return values["request"] + values["request_token"] * point.input_tokens * (1 + point.recipe.shortest) / 2
 
 
-def loop_of(point: Point, profile: DecisionProfile = VLLM_0_22) -> ClosedLoop:
+def loop_of(point: Point, profile: DecisionProfile = OLDEST) -> ClosedLoop:
     """The load of a point, and its engine's limits. Memory only counts where it might run out."""
     blocks, block_size = 1 << 20, 16
     per_request = point.input_tokens + point.output_tokens

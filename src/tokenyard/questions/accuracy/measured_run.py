@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.core.config import MAX_COUNT, CacheConfig, SchedulerConfig
-from tokenyard.core.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.memory.room import check_utilization
 from tokenyard.models.gpus import GPU, GPUS
@@ -71,7 +71,7 @@ def read_run(
     *,
     spec: ModelSpec | None = None,
     gpu: GPU | None = None,
-    profile: DecisionProfile = VLLM_0_22,
+    profile: DecisionProfile = OLDEST,
 ) -> MeasuredRun:
     """Read a folder; ``spec`` and ``gpu`` replace what it names, ``profile`` will decide.
 
