@@ -138,9 +138,9 @@ def _follows() -> Iterator[str]:
 
 What `make follow VERSION=0.33.0 NEWEST=0.32 ARGS=--note` proposes for a release that is known: it compares scenarios of
 its own scheduler with the profile before it, and turns switches until they agree. A switch of which no scenario showed
-the difference is missed: `make differential` finds it later.
+the difference is missed: `make differential` finds it later. The last column counts differences left over.
 
-| vLLM | after | scenarios | switches proposed | known | proposed and known | missed | differences that no switch mends |
+| vLLM | after | scenarios | switches proposed | known | proposed and known | missed | no switch mends |
 | --- | --- | --- | --- | --- | --- | --- | --- |"""
     for each in (checks["follow"] for checks in noted().values() if "follow" in checks):
         missed = ", ".join(f"`{name}`" for name in each["missed"]) or "-"
