@@ -43,8 +43,9 @@ What is known of each version, and by which check. This page is made by `scripts
   (`make differential-config VLLM=0.27 CASES=250 ARGS=--note`).
 * **inside**: the release that Tokenyard's schedulers were run inside, and tests that passed there
   (`make test-vllm VLLM=0.27`); *models*: with tiny models too. These run inside 0.27 to 0.32, whose wheels were made
-  with the torch that is there. Kernels of the others ask for a torch that package indexes lack: inside those the
-  scheduler was run without a model.
+  with the torch that is there; the wheel of 0.24 asks for a build of torch 2.11.0 that package indexes lack, but its
+  kernels load with the one that they have (`make test-vllm VLLM=0.24-kernels`, likewise 0.23, 0.25 and 0.26, which were
+  not tried). No wheel for CPUs of 0.33 exists. Inside the others the scheduler was run without a model.
 
 A dash means that the check was not run for that version. A count is that of the run that was noted: what it showed to
 differ may have been mended since.

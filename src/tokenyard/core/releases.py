@@ -23,8 +23,7 @@ class Release:
     tested: str
     """The release that was recorded and compared, and that our schedulers were run inside."""
     ran_models: bool = False
-    """Whether they were run there with tiny models: else without one, since its kernels ask for a torch that package
-    indexes lack."""
+    """Whether they were run there with tiny models as well."""
     switches: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``DecisionProfile`` that it turned."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -51,6 +50,7 @@ RELEASES: tuple[Release, ...] = (
     Release(
         "0.24",
         tested="0.24.0",
+        ran_models=True,
         switches={
             "windows_free_unhashed_first": False,
             "unhashed_blocks_first": True,
