@@ -133,6 +133,10 @@ def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str,
         "these lines, not documented. Graphs are counted since vLLM 0.21. It is why a large vocabulary and the 1,024",
         "sequences of an H100 leave so little: lower `--max-num-seqs`, and the cache grows.",
         "",
+        "A log is taken if it says what is left, if it or its repository names the GPU, and if it is of a model that",
+        "is known here, without drafts and LoRA (one of the models reads images: encoders are not counted). Memory of",
+        "the GPU, tokens and sequences that it does not name are the GPU's and that version's.",
+        "",
         "| model | GPUs | vLLM | of the memory | tokens, sequences | logged | estimate | at least | |",
         "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
         *(_memory_line(each) for each in memory),
@@ -178,11 +182,12 @@ def _source(row: dict[str, Any]) -> str:
 
 def _left(row: dict[str, Any]) -> tuple[float, float]:
     """What is left for KV in GiB, by the estimate and at least."""
-    model, tp, total = MODELS[row["model"]], row["tp"], row["total_gib"] * GIB
-    counts_graphs = tuple(map(int, row["version"].split("."))) >= (0, 21)
+    model, tp, gpu = MODELS[row["model"]], row["tp"], named_gpu(row["gpu"])
+    total = row["total_gib"] * GIB if "total_gib" in row else gpu.memory_bytes
+    counts_graphs = _release(row) >= (0, 21) and not row.get("eager")
     needed = step_memory(
         model,
-        named_gpu(row["gpu"]),
+        gpu,
         max_num_batched_tokens=row["tokens"],
         max_num_seqs=row["seqs"],
         tensor_parallel_size=tp,
@@ -193,18 +198,30 @@ def _left(row: dict[str, Any]) -> tuple[float, float]:
 
 
 def _memory_summary(rows: list[dict[str, Any]]) -> str:
-    """How far the estimate is off, and how often the lower figure held."""
+    """How far the estimate is off, and how often the lower figure held: of all logs, and of the versions replayed."""
+    linked = sum("url" in row for row in rows)
+    return (
+        f"Of these {len(rows)} logs ({linked} with a link) {_off(rows)}. Of those of vLLM 0.21 and later"
+        f" {_off([row for row in rows if _release(row) >= (0, 21)])}."
+    )
+
+
+def _off(rows: list[dict[str, Any]]) -> str:
     off = sorted(abs(_left(row)[0] - row["kv_gib"]) for row in rows)
     held = sum(_left(row)[1] <= row["kv_gib"] for row in rows)
     return (
-        f"Of these {len(rows)} logs half are within {median(off):.1f} GiB of the estimate, the worst is"
-        f' {off[-1]:.1f} GiB off; "at least" held in {held}.'
+        f"half are within {median(off):.1f} GiB of the estimate, the worst is {off[-1]:.1f} GiB off;"
+        f' "at least" held in {held} of {len(rows)}'
     )
+
+
+def _release(row: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(map(int, row["version"].split(".")))
 
 
 def _memory_line(row: dict[str, Any]) -> str:
     tp, (likely, least) = row["tp"], _left(row)
-    spread = ", experts whole" if "ep" in row else ""
+    spread = ", experts whole" * ("ep" in row) + ", eager" * row.get("eager", False)
     source = f"[log]({row['url']})" if "url" in row else "a log without a public thread"
     note = f": {row['note']}" if "note" in row else ""
     return (
