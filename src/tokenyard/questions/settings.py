@@ -55,7 +55,7 @@ class TrafficSettings(Settings):
     """Fraction by which lengths of the workload `random` vary up and down."""
     columns: Annotated[str | None, Help(metavar="FIELD=NAME,...", otherwise="known names")] = None
     """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group,
-    lora_name, session, user, priority, model."""
+    lora_name, session, user, priority, tier, model."""
     model_name: Annotated[str | None, Help(metavar="NAME", otherwise="the log has one model")] = None
     """Only requests of a log that asked for this model; * and ? stand for any text and any letter."""
     time_unit: Annotated[
@@ -64,5 +64,8 @@ class TrafficSettings(Settings):
     """Unit of a log's times that are numbers (d: days, as spreadsheets count), and of a file in the format plain."""
     stamped: Literal["arrival", "completion"] = "arrival"
     """Which moment a log's times are; the arrival is the completion less the duration."""
+    prefixes: Literal["sessions", "recorded"] = "sessions"
+    """Which prompts of a log begin alike: as it counts hits and, if it counts none, turns of a session that grow; or
+    only as it counts hits."""
     max_bad_lines: int = 100
     """Number of unreadable lines of a log that are accepted; with more, reading stops."""

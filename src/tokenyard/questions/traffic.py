@@ -16,7 +16,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.answer import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.workload.load import LoadShape, load_workload, pauses_in
-from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
+from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, TimeUnit, columns_from
 from tokenyard.workload.record import Clients, Workload
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -56,6 +56,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
             columns=columns_from(flags.columns or ""),
             time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,
             stamped=Stamp(flags.stamped),
+            prefixes=Prefixes(flags.prefixes),
             max_bad_lines=flags.max_bad_lines,
             model_name=flags.model_name,
         ),

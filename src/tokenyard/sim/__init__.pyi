@@ -50,7 +50,12 @@ from tokenyard.workload.record import (
     Clients as Clients,
 )
 from tokenyard.workload.generators import RandomOptions as RandomOptions
-from tokenyard.workload.logs.logged import Stamp as Stamp, TimeUnit as TimeUnit, LogOptions as LogOptions
+from tokenyard.workload.logs.logged import (
+    Stamp as Stamp,
+    TimeUnit as TimeUnit,
+    LogOptions as LogOptions,
+    Prefixes as Prefixes,
+)
 from tokenyard.workload.load import LoadShape as LoadShape
 from tokenyard.explain.report.figures import LatencyFigures as LatencyFigures
 from tokenyard.explain.report.slo import SLO as SLO

@@ -16,7 +16,7 @@ from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
-from tokenyard.workload.logs.logged import LogOptions, Stamp
+from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp
 from tokenyard.workload.logs.moments import seconds_of
 from tokenyard.workload.logs.reading import (
     LogRead,
@@ -28,6 +28,7 @@ from tokenyard.workload.logs.reading import (
     requests_of,
     what_it_holds,
 )
+from tokenyard.workload.logs.turns import Turn, turns_of
 from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
@@ -395,7 +396,12 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     codes = {each.code for each in remarks}
     doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
     remarks += [each for each in doubts if each.code not in codes]
-    return Workload(name, requests_of(arrivals[: options.limit], kind, options.seed), notes=remarks, kind=kind)
+    arrivals = arrivals[: options.limit]
+    turns: list[Turn] = []
+    if log.prefixes is Prefixes.SESSIONS and not any(each.counts_hits for each in read):
+        turns, of_turns = turns_of(arrivals)
+        remarks += of_turns
+    return Workload(name, requests_of(arrivals, kind, options.seed, turns), notes=remarks, kind=kind)
 
 
 def _of_file(read: LogRead, files: int) -> Iterator[Remark]:
@@ -409,6 +415,7 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
     of_logs = {
         "columns": ", ".join(log.columns),
         "stamped": str(log.stamped) if log.stamped is not Stamp.ARRIVAL else "",
+        "prefixes": str(log.prefixes) if log.prefixes is not Prefixes.SESSIONS else "",
         "model_name": log.model_name or "",
     }
     for name, value in of_logs.items():

@@ -229,6 +229,15 @@ class Stamp(StrEnum):
     COMPLETION = "completion"
 
 
+class Prefixes(StrEnum):
+    """Which prompts of a log begin alike."""
+
+    SESSIONS = "sessions"
+    """As the log counts hits; if it counts none, turns of a session begin with the turn before, if they grow."""
+    RECORDED = "recorded"
+    """As the log counts hits."""
+
+
 class LoggedRequest(NamedTuple):
     """What a log says of one request."""
 
@@ -290,6 +299,8 @@ class LogOptions:
     """Unit of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
     stamped: Stamp = Stamp.ARRIVAL
     """What the log's times are."""
+    prefixes: Prefixes = Prefixes.SESSIONS
+    """What prompts share."""
     max_bad_lines: int = 100
     """Lines that may be unreadable before the reading stops."""
     model_name: str | None = None

@@ -14,8 +14,9 @@ from tokenyard.workload.logs.kinds import LOGS, kind_of
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
+from tokenyard.workload.logs.turns import Turn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
-from tokenyard.workload.record import HashedTokens, Remark, WorkloadRequest, seed_of
+from tokenyard.workload.record import HashedTokens, Remark, StreamTokens, TokenSource, WorkloadRequest, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests that a log tells of more than once: copies of a record, and spans around the one that was served.
@@ -275,11 +276,14 @@ def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
     return logged.moment
 
 
-def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed: int) -> Iterator[WorkloadRequest]:
+def requests_of(
+    arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed: int, turns: Sequence[Turn] = ()
+) -> Iterator[WorkloadRequest]:
     """Requests of a workload. Recorded hits come back as prompts that begin alike.
 
     A log that counts cached tokens does not say with whom they were shared: the whole blocks of ``HIT_BLOCK`` tokens
     within them are taken from one stream per group (named as such, else the session, else the user), or one for all.
+    With ``turns``, one per request, what goes on is one stream instead.
     """
     taken: set[str] = set()
     groups: dict[str | None, int] = {}
@@ -291,10 +295,17 @@ def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed
         taken.add(request_id)
         group = logged.group or logged.session or logged.user
         own, first = seed_of(name, seed, i), groups.setdefault(group, len(groups)) * _IDS_PER_GROUP
-        hits = [(first, blocks)] if (blocks := logged.cached_tokens // HIT_BLOCK) else []
+        prompt: TokenSource
+        if turns:
+            said = seed_of(name, seed, turns[i].first)
+            prompt = StreamTokens.unique(said, logged.prompt_tokens)
+            own = said if turns[i].is_kept else seed_of(name, seed, i, "answer")
+        else:
+            hits = [(first, blocks)] if (blocks := logged.cached_tokens // HIT_BLOCK) else []
+            prompt = HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own)
         yield WorkloadRequest(
             request_id=request_id,
-            prompt=HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own),
+            prompt=prompt,
             max_tokens=max(1, logged.output_tokens),
             arrival_time=moment,
             job_id=_job(logged, request_id),
@@ -302,7 +313,7 @@ def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed
             priority=logged.priority,
             lora_name=logged.lora_name,
             output_seed=own,
-            meta={name: said for name in _CLASSES if (said := getattr(logged, name)) is not None},
+            meta={each: value for each in _CLASSES if (value := getattr(logged, each)) is not None},
         )
 
 
@@ -348,6 +359,8 @@ class LogRead(NamedTuple):
     remarks: list[Remark]
     rounded: str | None
     """Why its times cannot be used; None if they can."""
+    counts_hits: bool = False
+    """Whether it says how many tokens of prompts were cached."""
 
 
 def what_it_holds(path: Path, format: str | None, options: LogOptions) -> tuple[Source, str]:  # noqa: A002
@@ -382,7 +395,12 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
         reading.note("choices", text, warning=True)
     logged = without_outer(without_copies(logged, reading), reading)
     return LogRead(
-        source.path, kind, logged, list(_remarks(reading, kind)), reading.rounded or reading.clock.no_seconds
+        source.path,
+        kind,
+        logged,
+        list(_remarks(reading, kind)),
+        reading.rounded or reading.clock.no_seconds,
+        counts_hits="cached_tokens" in reading.taken or any(each.cached_tokens for each in logged),
     )
 
 
