@@ -148,19 +148,24 @@ def _workload(scrapes: Scrapes, seed: int) -> Workload:
 
 
 def _arrivals(scrapes: Scrapes, rng: np.random.Generator) -> Numbers:
-    """Moments, ascending: who is under way at the start comes at once; the others are spread over their interval.
+    """Moments, ascending: each spread over its interval, and who is under way at the start over the time before.
 
-    Nothing counts arrivals: they are those that finished, and by how much more were under way.
+    Nothing counts arrivals: they are those that finished, and by how much more were under way. Those of the start came
+    within the time that a request takes, at the rate of the others (Little's law), or at once if neither is known.
     """
     load = scrapes.gauge("vllm:num_requests_running") + scrapes.gauge("vllm:num_requests_waiting")
     came = np.maximum.accumulate(load[0] + np.concatenate(([0.0], np.cumsum(scrapes.rise(_FINISHED)))) + load - load[0])
     counts = np.diff(np.rint(came).astype(np.int64))
-    first = np.zeros(round(float(load[0])))
+    under_way, rate = round(float(load[0])), float(counts.sum()) / float(scrapes.times[-1])
+    takes = scrapes.mean("vllm:e2e_request_latency_seconds") or 0.0
+    before = min(takes, under_way / rate) if rate else 0.0
+    first = np.sort(rng.uniform(-before, 0.0, under_way))
     spread = [
         rng.uniform(begin, end, int(count))
         for begin, end, count in zip(scrapes.times[:-1], scrapes.times[1:], counts, strict=True)
     ]
-    return np.concatenate((first, *(np.sort(each) for each in spread)))
+    moments = np.concatenate((first, *(np.sort(each) for each in spread)))
+    return moments - moments.min(initial=0.0)
 
 
 class _Lengths:

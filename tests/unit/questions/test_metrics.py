@@ -74,6 +74,20 @@ def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
     assert (made, told) != read_metrics(tmp_path / "m.prom", seed=1)
 
 
+def test_who_is_under_way_at_the_first_scrape_does_not_come_at_once(tmp_path: Path) -> None:
+    """They came one after another before it: all at once they would wait for each other's prompts."""
+    served(tmp_path / "all.prom", load(200, 8.0, mu=7.0, longest=4000))
+    _, *scrapes = (tmp_path / "all.prom").read_bytes().split(b"# scraped_at ")
+    (tmp_path / "m.prom").write_bytes(b"".join(b"# scraped_at " + each for each in scrapes[4:]))
+    made, told = read_metrics(tmp_path / "m.prom")
+    under_way = len(made) - (200 - sum(each.arrival_time < 8 for each in load(200, 8.0, mu=7.0, longest=4000)))
+    assert under_way >= 5
+    begun = [each.arrival_time for each in made.requests[:under_way]]
+    assert begun[0] == 0.0
+    assert len(set(begun)) == under_way
+    assert begun[-1] < 2 * (told.e2e_mean_s or 0)
+
+
 def test_hits_come_again(tmp_path: Path) -> None:
     w = ty.WorkloadBuilder("agents", seed=2)
     for at in w.poisson(rate=1.0, n=24):
