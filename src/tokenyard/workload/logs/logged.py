@@ -28,6 +28,7 @@ __all__ = [
     "LogOptions",
     "LogReading",
     "LoggedRequest",
+    "Prefixes",
     "RecordView",
     "Stamp",
     "TimeUnit",
