@@ -164,8 +164,9 @@ def _arrivals(scrapes: Scrapes, rng: np.random.Generator) -> Numbers:
         rng.uniform(begin, end, int(count))
         for begin, end, count in zip(scrapes.times[:-1], scrapes.times[1:], counts, strict=True)
     ]
-    moments = np.concatenate((first, *(np.sort(each) for each in spread)))
-    return moments - moments.min(initial=0.0)
+    moments: Numbers = np.concatenate((first, *(np.sort(each) for each in spread)))
+    moments -= moments.min(initial=0.0)
+    return moments
 
 
 class _Lengths:

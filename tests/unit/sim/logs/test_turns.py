@@ -41,7 +41,8 @@ def _shared(workload: Workload) -> list[int]:
 
 def _answer(request: WorkloadRequest) -> list[int]:
     start = request.num_prompt_tokens
-    return StreamTokens(Segment(request.output_seed, start, start + request.max_tokens)).tokens().tolist()
+    tokens: list[int] = StreamTokens(Segment(request.output_seed, start, start + request.max_tokens)).tokens().tolist()
+    return tokens
 
 
 def test_a_turn_that_has_room_for_the_answer_begins_with_both(tmp_path: Path) -> None:
