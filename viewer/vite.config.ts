@@ -8,22 +8,6 @@ const output = process.env["TOKENYARD_VIEWER_OUT"] ?? resolve(__dirname, "../src
 
 const UNUSED = /^\.\/(?:variant|wkb|geoparquet)\.js$/;
 
-/** Functions and what they do instead. */
-const UNUSED_IN_UPLOT: Record<string, string> = {
-  fmtDate: "",
-  genTimeStuffs: "return [[], [], () => {}];",
-  timeAxisStamps: "",
-  timeAxisVals: "",
-  timeAxisVal: "",
-  timeSeriesStamp: "",
-  timeSeriesVal: "",
-  rangeLog: "",
-  rangeAsinh: "",
-  logAxisSplits: "",
-  asinhAxisSplits: "",
-  initLegendRow: "",
-};
-
 export default defineConfig({
   base: "./",
   plugins: [
@@ -39,10 +23,6 @@ export default defineConfig({
       enforce: "pre",
       resolveId: (name, importer) =>
         importer?.includes("/hyparquet/") && UNUSED.test(name) ? resolve(__dirname, "src/data/parquetUnused.ts") : null,
-    },
-    {
-      name: "leave-out-what-no-plot-needs",
-      transform: (code, id) => (id.endsWith("/uPlot.esm.js") ? { code: slimmed(code), map: null } : null),
     },
     { name: "call-it-viewer", enforce: "post", generateBundle: (_, bundle) => rename(bundle) },
   ],
@@ -63,21 +43,6 @@ export default defineConfig({
   // A machine that is busy otherwise takes its time.
   test: { testTimeout: 60_000, environment: "node", include: ["src/**/*.test.ts", "src/**/*.test.tsx"] },
 });
-
-/**
- * uPlot without what our plots never ask of it: dates, logarithms, its own legend, bars, splines and joins. All of it hangs
- * together with what is used, so that no bundler finds it; the functions are made empty, and what they used falls away.
- */
-function slimmed(code: string): string {
-  const [core, extras] = code.split("\nuPlot.assign = assign;\n");
-  const ends = extras?.indexOf("\nexport {") ?? -1;
-  if (ends < 0) throw new Error("vite.config.ts: this uPlot ends in another way: look at what can be left out of it");
-  return Object.entries(UNUSED_IN_UPLOT).reduce((text, [name, body]) => {
-    const parts = text.split(`function ${name}(`);
-    if (parts.length !== 2) throw new Error(`vite.config.ts: this uPlot has no function ${name} to leave out`);
-    return parts.join(`function ${name}() {${body}}\nfunction unused_${name}(`);
-  }, core + extras.slice(ends));
-}
 
 function rename(bundle: Record<string, { fileName: string }>): void {
   const page = bundle["index.html"];

@@ -1,5 +1,17 @@
 import { expect, test } from "vitest";
-import { bytes, count, duration, fixed, mean, milliseconds, percent, plural, shortCount, signed } from "./format";
+import {
+  bytes,
+  count,
+  duration,
+  fixed,
+  mean,
+  milliseconds,
+  percent,
+  plural,
+  shortCount,
+  shortMoment,
+  signed,
+} from "./format";
 
 test("counts are grouped, and what is not known is a dash", () => {
   expect(count(12031)).toBe("12,031");
@@ -34,4 +46,16 @@ test("halves go to the even digit, as in Python", () => {
   expect([0.5, 1.5, 2.5, 3.5].map((value) => fixed(value, 0))).toEqual(["0", "2", "2", "4"]);
   expect([0.25, 0.35, 0.75].map((value) => fixed(value, 1))).toEqual(["0.2", "0.3", "0.8"]);
   expect([120.5, 121.5, 121.6].map(duration)).toEqual(["2 min 00 s", "2 min 02 s", "2 min 02 s"]);
+});
+
+test("marks of an axis of time tell neighbours apart", () => {
+  expect([0, 0.25, 30, 60, 450, 450.5, 3_725].map(shortMoment)).toEqual([
+    "0",
+    "0.25 s",
+    "30 s",
+    "1:00",
+    "7:30",
+    "7:30.5",
+    "1:02:05",
+  ]);
 });

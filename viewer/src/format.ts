@@ -69,6 +69,21 @@ export function moment(seconds: number): string {
   return hours > 0 ? `${count(hours)}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
+/** A mark of an axis of time: 0, 0.25 s, 30 s, 7:30, 7:30.5. */
+export function shortMoment(seconds: number): string {
+  const value = Math.round(seconds * 1e4) / 1e4;
+  if (value === 0) return "0";
+  if (Math.abs(value) < 60) return `${value} s`;
+  const whole = Math.trunc(value);
+  return (
+    moment(whole) +
+    Math.abs(value - whole)
+      .toFixed(4)
+      .slice(1)
+      .replace(/\.?0+$/, "")
+  );
+}
+
 /** 0.42 ms, 17.3 ms, 1.25 s, 717.3 s; of a number of seconds. */
 export function milliseconds(seconds: number | null | undefined): string {
   if (!known(seconds)) return DASH;

@@ -1,71 +1,77 @@
 import { useEffect, useRef } from "preact/hooks";
-import uPlot from "uplot";
-import "uplot/dist/uPlot.min.css";
-import { fitText } from "../ink";
-import { SURFACES, type ThemeName } from "../palette";
 import type { Mark } from "../state/marks";
+import { drawPlot, type PlotData, type PlotSpec, scaleOf } from "./plotDraw";
+import { useSize } from "./useSize";
 import "./charts.css";
 
-/** What a chart draws, before colours: uPlot's own options are made from it anew for each theme. */
-export interface PlotSpec {
-  /** Read aloud for the chart as a whole. */
-  label: string;
-  height: number;
-  series: uPlot.Series[];
-  bands?: uPlot.Band[];
-  /** Text at a place of the x axis. */
-  xText(value: number): string;
-  /** Places between whole numbers are marked as well: seconds. */
-  fractions?: boolean;
-  yText(value: number): string;
-  /** Smallest top of the y axis. */
-  yTop?: number;
-  theme: ThemeName;
-}
+export type { PlotData, PlotSpec } from "./plotDraw";
 
 interface PlotProps {
   spec: PlotSpec;
-  data: uPlot.AlignedData;
+  data: PlotData;
   /** Moments that somebody marked, at places of the x axis. */
   marks?: readonly Mark[];
   /** Names the chart family whose cursors move together. */
-  sync?: string;
+  sync: string;
   /** The point at an index, in words: read aloud as the cursor moves. */
   describe(index: number): string;
   /** Index of the point under the cursor, null when it leaves. */
-  onCursor?(index: number | null): void;
+  onCursor(index: number | null): void;
   /** Two x values: a span was dragged. */
   onBrush?(from: number, to: number): void;
   /** An x value was clicked, or Enter was pressed on it. */
   onPick?(x: number): void;
 }
 
-type Events = Omit<PlotProps, "spec" | "data">;
-
+/** Pixels: less is a click. */
 const DRAG_AT_LEAST = 4;
-const FACE = "system-ui, sans-serif";
+const NONE: readonly Mark[] = [];
 
-/** uPlot inside Preact: made anew when `spec` changes, refilled when `data` does, as wide as its parent. */
-export function Plot({ spec, data, ...events }: PlotProps) {
+/** Charts of each family: where the cursor of one goes, those of the others go. */
+const families = new Map<string, Set<(x: number | null) => void>>();
+
+/** A chart along one axis, as wide as its parent. */
+export function Plot(props: PlotProps) {
+  const { spec, data, sync, marks = NONE } = props;
   const host = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | null>(null);
-  const latest = useRef(events);
-  latest.current = events;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const cursor = useRef<HTMLDivElement>(null);
+  const brush = useRef<HTMLDivElement>(null);
+  const { width } = useSize(host);
+  /** What handlers find that were made earlier. */
+  const now = useRef({ ...props, scale: scaleOf(data[0], width) });
+  now.current = { ...props, scale: scaleOf(data[0], width) };
+  const at = useRef<number | null>(null);
+  const from = useRef<number | null>(null);
   useEffect(() => {
-    const parent = host.current;
-    if (!parent) return;
-    const made = new uPlot(options(spec, parent.clientWidth, latest), data, parent);
-    plot.current = made;
-    const watch = new ResizeObserver(() => made.setSize({ width: parent.clientWidth, height: spec.height }));
-    watch.observe(parent);
-    return () => {
-      watch.disconnect();
-      made.destroy();
-      plot.current = null;
+    if (canvas.current && width > 0) drawPlot(canvas.current, spec, data, marks, width);
+  }, [spec, data, marks, width]);
+  useEffect(() => {
+    const follow = (x: number | null) => {
+      const { data, describe, onCursor, scale } = now.current;
+      const index = x === null || data[0].length === 0 ? null : nearest(data[0], x);
+      at.current = index;
+      lay(cursor.current, index === null ? null : scale.to(data[0][index]));
+      if (index !== null) {
+        host.current?.setAttribute("aria-valuenow", String(index));
+        host.current?.setAttribute("aria-valuetext", describe(index));
+      }
+      onCursor(index);
     };
-  }, [spec, events.sync]);
-  useEffect(() => plot.current?.setData(data), [data]);
-  useEffect(() => plot.current?.redraw(false), [events.marks]);
+    const family = families.get(sync) ?? new Set();
+    families.set(sync, family.add(follow));
+    return () => {
+      family.delete(follow);
+      if (family.size === 0) families.delete(sync);
+    };
+  }, [sync]);
+  const move = (x: number | null) => {
+    for (const follow of families.get(sync) ?? []) follow(x);
+  };
+  const pick = (index: number | null) => {
+    if (index !== null) props.onPick?.(data[0][index]);
+  };
+  const placeOf = (event: PointerEvent) => event.clientX - (host.current?.getBoundingClientRect().left ?? 0);
   return (
     <div
       ref={host}
@@ -78,109 +84,68 @@ export function Plot({ spec, data, ...events }: PlotProps) {
       aria-valuemax={Math.max(data[0].length - 1, 0)}
       aria-valuenow={0}
       aria-valuetext="the arrow keys move along the chart, Enter opens the step"
-      onKeyDown={(event) => plot.current && keyboard(plot.current, event, latest.current)}
-    />
+      onPointerDown={(event) => {
+        if (event.button !== 0) return;
+        from.current = placeOf(event);
+        host.current?.setPointerCapture(event.pointerId);
+      }}
+      onPointerMove={(event) => {
+        const place = placeOf(event);
+        move(now.current.scale.from(place));
+        if (from.current !== null && props.onBrush)
+          lay(brush.current, Math.min(from.current, place), Math.abs(place - from.current));
+      }}
+      onPointerUp={(event) => {
+        const [start, end, { scale }] = [from.current, placeOf(event), now.current];
+        from.current = null;
+        lay(brush.current, null);
+        if (start === null) return;
+        if (Math.abs(end - start) < DRAG_AT_LEAST) pick(data[0].length > 0 ? nearest(data[0], scale.from(end)) : null);
+        else props.onBrush?.(scale.from(Math.min(start, end)), scale.from(Math.max(start, end)));
+      }}
+      onPointerCancel={() => {
+        from.current = null;
+        lay(brush.current, null);
+      }}
+      onPointerLeave={() => move(null)}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") return pick(at.current ?? 0);
+        const next = keyed(event.key, at.current ?? 0, data[0].length - 1);
+        if (next === null) return;
+        event.preventDefault();
+        event.stopPropagation();
+        move(data[0][next]);
+      }}
+    >
+      <canvas ref={canvas} style={{ width: "100%", height: "100%" }} />
+      <div ref={cursor} class="plot-cursor" hidden />
+      <div ref={brush} class="plot-brush" hidden />
+    </div>
   );
 }
 
-function options(spec: PlotSpec, width: number, latest: { current: Events }): uPlot.Options {
-  const surface = SURFACES[spec.theme];
-  const axis = { stroke: surface.quiet, font: `11px ${FACE}`, ticks: { stroke: surface.rule, width: 1 } };
-  return {
-    width,
-    height: spec.height,
-    legend: { show: false },
-    cursor: {
-      ...(latest.current.sync ? { sync: { key: latest.current.sync, setSeries: false } } : {}),
-      drag: { x: true, y: false, setScale: false, dist: DRAG_AT_LEAST },
-      points: { show: false },
-      y: false,
-    },
-    scales: {
-      x: { time: false, range: (_, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
-      y: { range: (_, __, high) => [0, Math.max(high || 0, spec.yTop ?? 1)] },
-    },
-    axes: [
-      {
-        ...axis,
-        grid: { show: false },
-        space: 80,
-        size: 34,
-        values: (_, splits) => splits.map((x) => (spec.fractions ? spec.xText(x) : whole(x, spec.xText))),
-      },
-      {
-        ...axis,
-        grid: { stroke: surface.rule, width: 1 },
-        size: 62,
-        space: 24,
-        values: (_, splits) => splits.map(spec.yText),
-      },
-    ],
-    series: spec.series,
-    ...(spec.bands ? { bands: spec.bands } : {}),
-    hooks: {
-      draw: [(self) => moments(self, latest.current.marks ?? [], surface.hot)],
-      setCursor: [(self) => moved(self, latest.current)],
-      setSelect: [(self) => brushed(self, latest.current)],
-      ready: [(self) => self.over.addEventListener("click", () => clicked(self, latest.current))],
-    },
-  };
+/** Null: out of sight. */
+function lay(element: HTMLElement | null, left: number | null, width?: number): void {
+  if (!element) return;
+  element.hidden = left === null;
+  element.style.left = `${left}px`;
+  if (width !== undefined) element.style.width = `${width}px`;
 }
 
-/** The x axis counts rows: nothing stands between two of them. */
-function whole(x: number, text: (value: number) => string): string {
-  return Number.isInteger(x) ? text(x) : "";
-}
-
-/** A line where each begins, a shade until it ends, its words beside it. */
-function moments(self: uPlot, marks: readonly Mark[], colour: string): void {
-  const { ctx, bbox } = self;
-  const pixels = devicePixelRatio;
-  ctx.save();
-  ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-  ctx.clip();
-  ctx.fillStyle = colour;
-  ctx.font = `${11 * pixels}px ${FACE}`;
-  ctx.textBaseline = "top";
-  for (const { ts, end, text } of marks) {
-    const [from, to] = [ts, end].map((at) => Math.round(self.valToPos(at, "x", true)));
-    ctx.fillRect(from, bbox.top, pixels, bbox.height);
-    ctx.globalAlpha = 0.12;
-    ctx.fillRect(from, bbox.top, to - from, bbox.height);
-    ctx.globalAlpha = 1;
-    ctx.fillText(fitText(text, 160, 6), from + 4 * pixels, bbox.top + 2 * pixels);
+/** Index of the place that is closest; places rise. */
+export function nearest(places: readonly number[], x: number): number {
+  let low = 0;
+  let high = places.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (places[middle] < x) low = middle + 1;
+    else high = middle;
   }
-  ctx.restore();
+  return low > 0 && x - places[low - 1] < places[low] - x ? low - 1 : low;
 }
 
-function moved(self: uPlot, events: Events): void {
-  const index = self.cursor.idx ?? null;
-  const host = self.root.parentElement;
-  if (index !== null && host) {
-    host.setAttribute("aria-valuenow", String(index));
-    host.setAttribute("aria-valuetext", events.describe(index));
-  }
-  events.onCursor?.(index);
-}
-
-function brushed(self: uPlot, events: Events): void {
-  const { left, width } = self.select;
-  if (width < DRAG_AT_LEAST) return;
-  const from = self.posToVal(left, "x");
-  const to = self.posToVal(left + width, "x");
-  self.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-  events.onBrush?.(from, to);
-}
-
-function clicked(self: uPlot, events: Events): void {
-  const x = self.cursor.idx === null || self.cursor.idx === undefined ? undefined : self.data[0][self.cursor.idx];
-  if (x !== undefined && self.select.width < DRAG_AT_LEAST) events.onPick?.(x);
-}
-
-function keyboard(self: uPlot, event: KeyboardEvent, events: Events): void {
-  const last = self.data[0].length - 1;
-  const at = self.cursor.idx ?? 0;
+/** Where a key leads from an index; null: it is none of the chart's, or there is nothing. */
+export function keyed(key: string, at: number, last: number): number | null {
   const page = Math.max(1, Math.round(last / 20));
   const moves: Record<string, number> = {
     ArrowRight: at + 1,
@@ -190,15 +155,6 @@ function keyboard(self: uPlot, event: KeyboardEvent, events: Events): void {
     Home: 0,
     End: last,
   };
-  if (event.key === "Enter") {
-    const x = self.data[0][at];
-    if (x !== undefined) events.onPick?.(x);
-    return;
-  }
-  const next = moves[event.key];
-  if (next === undefined) return;
-  event.preventDefault();
-  event.stopPropagation();
-  const x = self.data[0][Math.min(Math.max(next, 0), last)];
-  if (x !== undefined) self.setCursor({ left: self.valToPos(x, "x"), top: 10 });
+  const next = moves[key];
+  return next === undefined || last < 0 ? null : Math.min(Math.max(next, 0), last);
 }

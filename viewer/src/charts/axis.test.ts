@@ -22,7 +22,7 @@ test("by time, a step is as wide as it took", () => {
   expect([0, 1, 2, 3].map(axis.rowX)).toEqual([0, 100, 500, 600]);
   expect(axis.place(103, 1)).toBe(300);
   expect(axis.place(Number.NaN, 2)).toBe(500);
-  expect(axis.ticks.map((tick) => tick.text)).toEqual(["0 s", "2 s", "4 s", "6 s"]);
+  expect(axis.ticks.map((tick) => tick.text)).toEqual(["0", "2 s", "4 s", "6 s"]);
 });
 
 test("by time, a place leads back to its row", () => {

@@ -3,7 +3,8 @@
 import { hasTimes, originOf } from "../data/clock";
 import { MISSING, type Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
-import { marks } from "./marks";
+import { shortMoment } from "../format";
+import { marks, timeMarks } from "./marks";
 
 export type AxisKind = "steps" | "time";
 
@@ -68,9 +69,9 @@ function timeAxis(store: TraceStore, view: { first: number; last: number }, widt
     rowX: (row) => place(timeOf(store, row)),
     place: (ts, row) => place(Number.isNaN(ts) ? timeOf(store, row) : ts),
     rowAt: (x) => rowAtTime(store, from + (x / width) * size),
-    ticks: marks(from - start, from - start + size, Math.max(width / SPACE, 1)).map((seconds) => ({
+    ticks: timeMarks(from - start, from - start + size, Math.max(width / SPACE, 1)).map((seconds) => ({
       x: place(start + seconds),
-      text: `${trim(seconds)} s`,
+      text: shortMoment(seconds),
     })),
   };
 }
@@ -101,8 +102,4 @@ function rowAtTime(store: TraceStore, wanted: number): number {
   }
   const end = timeOf(store, low + 1);
   return low + (end > ts[low] ? Math.min((wanted - ts[low]) / (end - ts[low]), 1) : 0);
-}
-
-function trim(value: number): string {
-  return Number(value.toPrecision(7)).toString();
 }

@@ -2,7 +2,7 @@ import { useMemo, useState } from "preact/hooks";
 import { Plot, type PlotSpec } from "../charts/Plot";
 import type { LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, fixed, shortCount } from "../format";
+import { count, duration, fixed, shortCount, shortMoment } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { revision, themeName } from "../state/store";
 import { useLevels } from "../statistics/useStatistics";
@@ -104,16 +104,12 @@ function nearest(places: readonly number[], x: number): number {
 
 function chart(quantity: Quantity, by: "step" | "time", theme: ThemeName): PlotSpec {
   const surface = SURFACES[theme];
-  const line = { width: 1.5, points: { show: false }, spanGaps: true };
   return {
     label: `${QUANTITIES[quantity]}, A and B over ${by === "step" ? "the steps" : "time"}`,
     height: HEIGHT,
-    series: [
-      {},
-      { ...line, label: "A", stroke: surface.text },
-      { ...line, label: "B", stroke: surface.accent, dash: [6, 4] },
-    ],
-    xText: (x) => (by === "step" ? count(x) : `${count(x)} s`),
+    curves: [{ stroke: surface.text }, { stroke: surface.accent, dash: [6, 4] }],
+    xText: by === "step" ? count : shortMoment,
+    seconds: by === "time",
     yText: shortCount,
     ...(quantity === "kv" ? { yTop: 100 } : {}),
     theme,

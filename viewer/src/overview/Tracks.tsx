@@ -3,14 +3,14 @@ import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { lookStyle, PHASES } from "../charts/tones";
 import { useSize } from "../charts/useSize";
 import { life } from "../data";
-import { clockOf } from "../data/clock";
+import { clockOf, hasWallClock } from "../data/clock";
 import { jobAndTurn } from "../data/labels";
 import type { Range, Row } from "../data/model/columns";
 import type { TokenTrack } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { isCutShort } from "../data/status";
-import { count, duration, fixed, milliseconds, percent, plural } from "../format";
+import { count, duration, fixed, milliseconds, percent, plural, shortMoment } from "../format";
 import type { ThemeName } from "../palette";
 import { engineName, engines, readEngines } from "../state/engines";
 import { showEngine } from "../state/loader";
@@ -87,6 +87,8 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
   const chosen = drag ?? (selection ? spanOf(selection) : null);
   const keptRows = matches.value.rows;
   const kept = useMemo(() => keptRows && runsOf(keptRows).map(spanOf), [keptRows, store]);
+  const tick = (ts: number) =>
+    clock.timed && pressure ? clockText(store, pressure.origin, ts) : count(store.steps.number[clock.rowAt(ts)]);
   const scene: TracksScene | null = pressure && {
     ...{ store, pressure, theme, width, area, lanes, at, chosen, kept, timed: clock.timed },
     takers: (takers ?? []).map((track) => ({ ...track, name: requestWords(store, track.request) })),
@@ -96,7 +98,8 @@ export function Tracks({ store, found, takers, navigation, theme, selection, chi
     worst: stretches[0] ?? null,
     focused: focusRow.value < 0 ? Number.NaN : clock.at(focusRow.value),
     focusRequest: focusRequest.value,
-    tick: (ts) => (clock.timed ? clockText(store, pressure.origin, ts) : count(store.steps.number[clock.rowAt(ts)])),
+    mark: (ts) => (clock.timed && !hasWallClock(store) ? shortMoment(ts - pressure.origin) : tick(ts)),
+    tick,
   };
   useLayoutEffect(() => {
     if (canvas.current && scene && width > 0) drawTracks(canvas.current, scene);

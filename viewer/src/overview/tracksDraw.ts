@@ -1,5 +1,6 @@
 /** Draws the run along its clock: waiting requests stacked by reason, what ran, blocks, tokens, and the worst requests. */
 
+import { roundTop, timeMarks } from "../charts/marks";
 import { hatched } from "../charts/patterns";
 import { PHASES } from "../charts/tones";
 import type { RequestLife } from "../data/model/lives";
@@ -55,6 +56,8 @@ export interface TracksScene {
   at: number;
   focusRequest: number;
   tick(ts: number): string;
+  /** At a mark of the axis, which neighbours do not share. */
+  mark(ts: number): string;
 }
 
 type Sizes = Pick<TracksScene, "area" | "takers" | "engines" | "lanes">;
@@ -149,14 +152,6 @@ function shade(ink: Ink, scene: TracksScene, span: Span | null, alpha: number, c
   ink.context.globalAlpha = alpha;
   rule(ink, from, TOP, Math.max(to - from, 2), bottom - TOP, colour);
   ink.context.globalAlpha = 1;
-}
-
-/** A round number at or above a value: the top of an axis. */
-export function roundTop(value: number): number {
-  if (!(value > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  for (const digit of [1, 1.5, 2, 3, 4, 5, 6, 8, 10]) if (digit * power >= value * 0.999) return digit * power;
-  return 10 * power;
 }
 
 /** The slices that are in view, both included. */
@@ -276,21 +271,16 @@ function takers(ink: Ink, scene: TracksScene, top: number, height: number, high:
 
 /** Pixels between two marks, at least. */
 const SPACE = 90;
-const ROUND = [
-  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
-];
 
 function axis(ink: Ink, scene: TracksScene, top: number): void {
   const { begin, end } = scene.window;
   const { origin } = scene.pressure;
-  const least = (SPACE / Math.max(scene.width - LABEL, 1)) * (end - begin);
-  const by =
-    ROUND.find((seconds) => seconds >= least && (scene.timed || seconds >= 1)) ?? Math.ceil(least / 3600) * 3600;
   rule(ink, LABEL, top, scene.width - LABEL - RIGHT, 1, ink.surface.quiet);
-  for (let tick = Math.ceil((begin - origin) / by) * by; tick <= end - origin; tick += by) {
+  const wanted = Math.max(scene.width - LABEL, 1) / SPACE;
+  for (const tick of timeMarks(begin - origin, end - origin, wanted, scene.timed ? 0 : 1)) {
     const x = placeOf(scene, origin + tick);
     rule(ink, Math.round(x), top, 1, 4, ink.surface.quiet);
-    const text = scene.tick(origin + tick);
+    const text = scene.mark(origin + tick);
     const left = Math.min(x + 3, scene.width - text.length * ink.char - 2);
     write(ink, text, left, top + 10, ink.surface.quiet);
   }

@@ -1,6 +1,5 @@
 import { useMemo, useState } from "preact/hooks";
-import type uPlot from "uplot";
-import { Plot, type PlotSpec } from "../charts/Plot";
+import { Plot, type PlotData, type PlotSpec } from "../charts/Plot";
 import { hatched } from "../charts/patterns";
 import { FREE, lookStyle, PHASES, PINNED } from "../charts/tones";
 import { rowAtTime } from "../data";
@@ -9,7 +8,7 @@ import type { Range, Row } from "../data/model/columns";
 import type { LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
 import { largest } from "../data/spread";
-import { count, percent, shortCount } from "../format";
+import { count, percent, shortCount, shortMoment } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
 import { marks, placed } from "../state/marks";
@@ -43,7 +42,7 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
   );
   const byTime = axisKind.value === "time";
   const places = useMemo(() => found?.rows.map((row) => (byTime ? secondsAt(store, row) : row)) ?? [], [found, byTime]);
-  const data = useMemo(() => (found ? ([places, ...stacked(found)] as uPlot.AlignedData) : null), [found, places]);
+  const data = useMemo(() => (found ? ([places, ...stacked(found)] as PlotData) : null), [found, places]);
   const spec = useMemo(
     () => (found ? chart(store, pool, found.total, theme, byTime) : null),
     [store, pool, found?.total, theme, byTime],
@@ -86,28 +85,17 @@ function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName, b
   const active = PHASES.decode[theme];
   const pinned = PINNED[theme];
   const surface = SURFACES[theme];
-  const area = (label: string, fill: uPlot.Series.Fill): uPlot.Series => ({
-    label,
-    width: 0,
-    points: { show: false },
-    fill,
-  });
   return {
     label: `${NAMES[pool].title}, stacked over ${byTime ? "time" : "the steps"}`,
     height: HEIGHT,
-    series: [
-      {},
-      area("active", active.fill),
-      { ...area("pinned", "transparent"), fill: "transparent" },
-      { ...area("free", "transparent"), fill: "transparent" },
-      { label: "peak", stroke: surface.text, width: 1, points: { show: false } },
+    curves: [
+      { fill: () => active.fill },
+      { fill: () => hatched(pinned, PINNED.hatch) },
+      { fill: () => FREE[theme].fill },
+      { stroke: surface.text },
     ],
-    bands: [
-      { series: [2, 1], fill: () => hatched(pinned, PINNED.hatch) },
-      { series: [3, 2], fill: FREE[theme].fill },
-    ],
-    xText: byTime ? (place) => `${Number(place.toPrecision(6))} s` : (row) => count(store.steps.number[row]),
-    fractions: byTime,
+    xText: byTime ? shortMoment : (row) => count(store.steps.number[row]),
+    seconds: byTime,
     yText: shortCount,
     yTop: total,
     theme,

@@ -1,7 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
-import type uPlot from "uplot";
 import { Histogram } from "../charts/Histogram";
-import { Plot, type PlotSpec } from "../charts/Plot";
+import { Plot, type PlotData, type PlotSpec } from "../charts/Plot";
 import { PHASES } from "../charts/tones";
 import { overTime, rowAtTime } from "../data";
 import { originOf } from "../data/clock";
@@ -9,7 +8,7 @@ import type { Range, Row } from "../data/model/columns";
 import type { OverTime } from "../data/model/overTime";
 import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, fixed, milliseconds, percent, plural, shortCount } from "../format";
+import { count, duration, fixed, milliseconds, percent, plural, shortCount, shortMoment } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { bounds } from "../state/bounds";
 import { marks, placed } from "../state/marks";
@@ -118,7 +117,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
   const data = useMemo(
     () => [at, ...chart.series.map((values) => values.map((value) => (Number.isNaN(value) ? null : value)))],
     [at, chart],
-  ) as uPlot.AlignedData;
+  ) as unknown as PlotData;
   const spec = useMemo(() => plotOf(chart, theme), [chart.title, chart.names.length, theme]);
   const start = originOf(store);
   const all = marks.value;
@@ -162,19 +161,18 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
 
 function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
   const surface = SURFACES[theme];
-  const line = { width: 1.5, points: { show: false }, spanGaps: true };
   const strokes = [{ stroke: surface.text }, { stroke: surface.accent, dash: [6, 4] }];
   const seconds = chart.text === milliseconds;
   const perSecond = chart.text === rate;
   return {
     label: `${chart.title} over time`,
     height: HEIGHT,
-    series: [{}, ...chart.names.map((label, which) => ({ ...line, label, ...strokes[which] }))],
-    xText: (x) => `${Number(x.toPrecision(6))} s`,
+    curves: strokes.slice(0, chart.names.length),
+    xText: shortMoment,
     yText: (y) =>
       seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : (perSecond ? rate : shortCount)(y),
     yTop: seconds || perSecond ? 1e-6 : 1,
-    fractions: true,
+    seconds: true,
     theme,
   };
 }
