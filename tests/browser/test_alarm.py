@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -61,11 +62,63 @@ def test_few_long_prompts_that_take_the_token_budget(open_files: Open, tmp_path:
     ]
     said, page = verdict(open_files, tmp_path, chats() + long, "--max-num-batched-tokens=1024")
     expect(said).to_contain_text("the token budget (1,024 tokens a step) held back up to")
-    expect(said).to_contain_text(re.compile(r"the \d requests of nightly- took \d\d\.\d % of its tokens"))
+    expect(said).to_contain_text(
+        re.compile(r"the \d requests of nightly- \(20,00\d prompt tokens each\) took \d\d\.\d % of its tokens")
+    )
     expect(said).to_contain_text("let them wait instead: scheduling_policy priority (now fcfs)")
     assert BEGIN <= min(begins(said)) < BEGIN + 0.5
     said.get_by_role("button", name=re.compile("requests of nightly-")).click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('req:"nightly-"')
+
+
+def test_a_tenant_is_named_where_ids_tell_nothing(open_files: Open, tmp_path: Path) -> None:
+    """Ids as a server's front end makes them, and more running requests than a step of the trace names."""
+    lines = [{**line, "cache_salt": f"team-{i % 3}", "max_tokens": 200} for i, line in enumerate(chats(200))]
+    lines += [
+        {"request_id": "", "arrival_time": BEGIN + i / 10, "prompt_len": 9_000, "max_tokens": 4, "cache_salt": "crawl"}
+        for i in range(24)
+    ]
+    for i, line in enumerate(lines):
+        line["request_id"] = f"chatcmpl-{hashlib.sha256(str(i).encode()).hexdigest()[:32]}"
+    said, page = verdict(open_files, tmp_path, lines, "--max-num-batched-tokens=1024")
+    arrived = [record for record in records(tmp_path / "run") if record["event"] == "request_arrived"]
+    (tenant,) = {record["cache_salt_hash"] for record in arrived if record["num_prompt_tokens"] == 9_000}
+    expect(said).to_contain_text("the token budget (1,024 tokens a step) held back up to")
+    expect(said).to_contain_text(
+        re.compile(
+            rf"the \d+ requests of tenant {tenant} \(9,000 prompt tokens each\) took [5-9]\d\.\d % of its tokens"
+        )
+    )
+    assert any(record.get("scheduled_running_req_ids_omitted") for record in records(tmp_path / "run"))
+    culprits = page.get_by_role("region", name="Who held others back")
+    expect(culprits.get_by_role("listitem").first).to_contain_text("tenant")
+    said.get_by_role("button", name=re.compile("requests of tenant")).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value(f'tenant:"{tenant}"')
+    page.get_by_text("24 of 224 lanes").wait_for()
+
+
+def test_long_prompts_are_named_where_nothing_else_is_known(open_files: Open, tmp_path: Path) -> None:
+    lines = chats(120)
+    lines += [{"arrival_time": BEGIN + i / 20, "prompt_len": 6_000 + i, "max_tokens": 4} for i in range(30)]
+    for i, line in enumerate(lines):
+        line["request_id"] = f"cmpl{hashlib.sha256(str(i).encode()).hexdigest()[:24]}"
+    said, page = verdict(open_files, tmp_path, lines, "--max-num-batched-tokens=1024")
+    expect(said).to_contain_text(re.compile(r"the \d+ requests with prompts of 4,096 tokens or more \(6,0\d\d prompt"))
+    said.get_by_role("button", name=re.compile("requests with prompts")).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value("prompt:4096..")
+    page.get_by_text("30 of 150 lanes").wait_for()
+
+
+def test_requests_that_always_come_are_not_blamed_for_a_rush(open_files: Open, tmp_path: Path) -> None:
+    """All who run have a seat: those are named of whom more run than ever."""
+    lines = chats(200, max_tokens=60)
+    lines += [
+        {"request_id": f"promo-{i}", "arrival_time": round(BEGIN + i / 40, 3), "prompt_len": 200, "max_tokens": 60}
+        for i in range(60)
+    ]
+    said, _ = verdict(open_files, tmp_path, lines, "--max-num-seqs=8")
+    expect(said).to_contain_text("max_num_seqs (8 running) held back up to")
+    expect(said).not_to_contain_text("requests of chat-")
 
 
 def test_long_answers_that_hold_the_kv_blocks(open_files: Open, tmp_path: Path) -> None:

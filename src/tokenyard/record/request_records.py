@@ -175,9 +175,9 @@ class QueueIds:
         jobs, job_ids = self._names.jobs, [request.job_id for request in kept]
         self.jobs = json_list([jobs[job_id] for job_id in job_ids]) if any(job_ids) else b"[]"
 
-    def take_ids(self, req_ids: Sequence[str]) -> None:
-        """Name a queue of these requests, without their jobs."""
-        self._name(len(req_ids), req_ids[: self._limit])
+    def take_ids(self, req_ids: Sequence[str], total: int) -> None:
+        """Name these of ``total`` requests, at most as many as may be named, without their jobs."""
+        self._name(total, req_ids[: self._limit])
 
     def _name(self, total: int, req_ids: Sequence[str]) -> None:
         ids = self._names.ids

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.record.facts import STEPS_IN_FLIGHT, StepEffects, verified_drafts
@@ -297,12 +298,17 @@ class StepRecords:
     def _unsteady(self, output: SeenStep, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
         """Template and lists of the decision of any step."""
         limit, tokens, req_ids, ids = self._limit, output.num_new_tokens, output.req_ids, self._names.ids
-        running = self._running
-        if output.num_running != running.total:
+        running, count, counted = self._running, output.num_running, tokens
+        if limit and count > limit and tokens[limit:count].max() > tokens[:limit].min():
+            # Who is in prefill took the step's tokens, and stands last among many: those are named that got most.
+            chosen = np.sort(np.argsort(-tokens[:count], kind="stable")[:limit])
+            running, counted = QueueIds(self._names, limit), tokens[chosen]
+            running.take_ids([req_ids[i] for i in chosen.tolist()], count)
+        elif count != running.total:
             # Some running request got nothing; who is scheduled is a part of the running list, in its order.
             running = QueueIds(self._names, limit)
-            running.take_ids(req_ids[: output.num_running])
-        items = running.items(tokens)
+            running.take_ids(req_ids[:count], count)
+        items = running.items(counted)
         admitted: list[bytes] = []
         resumed, new = list(output.admitted_resumed), output.admitted_new
         # All of the resumed, as of the preempted: without them the trace would not tell when a wait ended.
@@ -312,7 +318,7 @@ class StepRecords:
             items += [b"%b:%d" % (name, count) for name, count in zip(names, counts, strict=True)]
             admitted.append(json_list(names))
         preempted = json_list([ids[request_id] for request_id in output.preempted_req_ids])
-        consumed = running_consumed(tokens[: output.num_running], block_size) if running.omitted else 0
+        consumed = running_consumed(tokens[:count], block_size) if running.omitted else 0
         template = self._decision + more_fields(
             recomputed_tokens=recomputed if output.admitted_resumed else None,
             **_left_out(running.omitted, consumed),

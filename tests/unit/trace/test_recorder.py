@@ -103,7 +103,9 @@ class PlainRecorder(StepObserver):
         new = [output.req_ids[i] for i in output.admitted_new]
         resumed = [output.req_ids[i] for i in output.admitted_resumed]
         tokens = output.num_scheduled_tokens
-        named = [*running[: self.limit], *new[: self.limit], *resumed]
+        most = sorted(range(len(running)), key=lambda i: -tokens[running[i]])[: self.limit]
+        kept = [running[i] for i in sorted(most)]
+        named = [*kept, *new[: self.limit], *resumed]
         for victim in outcomes.preemptions:
             self.lost[victim.request_id] = victim.num_computed_tokens
         again = sum(
@@ -117,7 +119,7 @@ class PlainRecorder(StepObserver):
                 policy=self.policy,
                 scheduled_new_req_ids=new[: self.limit],
                 scheduled_resumed_req_ids=resumed,
-                scheduled_running_req_ids=list(running[: self.limit]),
+                scheduled_running_req_ids=kept,
                 preempted_req_ids=list(output.preempted_req_ids),
                 num_scheduled_tokens={request_id: tokens[request_id] for request_id in named},
                 total_scheduled_tokens=sum(tokens.values()),

@@ -4,9 +4,10 @@
  * which needs more; for max_num_seqs all who ran, alike; for LoRA slots the adapters that ran, alike.
  */
 
+import { CLASSES } from "../generated/vocabulary";
 import { secondsOf } from "./lives";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
-import { type Blame, type Culprit, HAD, type Had } from "./model/pressure";
+import { type Blame, type BlamedGroup, type Culprit, HAD, type Had } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
@@ -41,7 +42,16 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     });
   }
   culprits.sort((a, b) => b.seconds - a.seconds);
-  return { range, totals, culprits, groups: groupsOf(store, culprits) };
+  const everywhere = new Map<string, number>();
+  await inSlices(
+    0,
+    store.requests.count - 1,
+    (request) => {
+      for (const trait of traits(store, request)) everywhere.set(`${trait}`, (everywhere.get(`${trait}`) ?? 0) + 1);
+    },
+    signal,
+  );
+  return { range, totals, culprits, groups: groupsOf(store, culprits, everywhere) };
 }
 
 /** What those had for whom a reason was missing; null: nobody in this engine. */
@@ -122,23 +132,43 @@ class Counter {
   }
 }
 
-function groupsOf(store: TraceStore, culprits: readonly Culprit[]): Blame["groups"] {
-  const { requests, jobs } = store;
-  const found = new Map<string, Blame["groups"][number]>();
+/** `everywhere`: how many requests of the trace have a trait. */
+function groupsOf(
+  store: TraceStore,
+  culprits: readonly Culprit[],
+  everywhere: ReadonlyMap<string, number>,
+): BlamedGroup[] {
+  const found = new Map<string, BlamedGroup>();
   for (const { request, seconds, share, had } of culprits) {
-    const job = requests.job[request];
-    const [key, name] =
-      had === "slot"
-        ? (["lora", adapterOf(store, request)] as const)
-        : job >= 0
-          ? (["job", jobs.ids[job]] as const)
-          : (["req", /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1]] as const);
-    if (!name) continue;
-    const sum = found.get(`${had} ${key} ${name}`) ?? { ...{ key, name, had }, seconds: 0, share: 0, requests: 0 };
-    found.set(`${had} ${key} ${name}`, {
-      ...sum,
-      ...{ seconds: sum.seconds + seconds, share: sum.share + share, requests: sum.requests + 1 },
-    });
+    for (const trait of traits(store, request)) {
+      const [key, name] = trait;
+      // Slots are the adapters'.
+      if (had === "slot" && key !== "lora") continue;
+      const part = (everywhere.get(`${trait}`) ?? 0) / store.requests.count;
+      const id = `${had},${trait}`;
+      const sum = found.get(id) ?? { key, name, had, part, seconds: 0, share: 0, requests: 0, promptTokens: 0 };
+      found.set(id, {
+        ...sum,
+        ...{ seconds: sum.seconds + seconds, share: sum.share + share, requests: sum.requests + 1 },
+        promptTokens: sum.promptTokens + Math.max(store.requests.promptTokens[request], 0),
+      });
+    }
   }
   return [...found.values()].sort((a, b) => b.seconds - a.seconds);
+}
+
+/** What a request has in common with others: the groups that it is in. */
+export function traits(store: TraceStore, request: RequestIndex): [BlamedGroup["key"], string][] {
+  const { requests, jobs, tenants } = store;
+  const found: [BlamedGroup["key"], string | undefined][] = [
+    ["job", jobs.ids[requests.job[request]]],
+    ["req", requests.job[request] < 0 ? /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1] : undefined],
+    ["tenant", tenants[requests.tenant[request]]],
+    ["lora", adapterOf(store, request)],
+    ["priority", requests.priority[request] === MISSING ? undefined : String(requests.priority[request])],
+  ];
+  for (const bound of CLASSES.bounds) {
+    if (bound > 0 && requests.promptTokens[request] >= bound) found.push(["prompt", String(bound)]);
+  }
+  return found.filter((trait): trait is [BlamedGroup["key"], string] => Boolean(trait[1]));
 }

@@ -8,7 +8,7 @@ import { selection } from "../state/store";
 import { middle } from "../text";
 import { type Found, rowsOf } from "./OverviewView";
 import { Link, showRequests } from "./Sentence";
-import { clockText, requestWords } from "./words";
+import { clockText, culpritOf, requestWords } from "./words";
 
 const SHOWN = 5;
 
@@ -85,12 +85,27 @@ const WORDS: Record<Had, string> = {
 };
 
 function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; found: Found }) {
+  const [worst] = stretches;
+  const guilty = worst && blame ? culpritOf(store, worst, blame) : null;
+  const lines: { key: string; words: string; seconds: number; had: Had; show(): void }[] = [];
+  for (const { request, seconds, had } of (blame?.culprits ?? []).filter(({ had }) => had !== "slot").slice(0, SHOWN)) {
+    const show = () => focus(Math.max(store.requests.firstRow[request], 0), request);
+    lines.push({ key: `${request} ${had}`, words: requestWords(store, request), seconds, had, show });
+  }
   // Adapters hold slots, whoever asked for them.
-  const adapters = (blame?.groups ?? []).filter(({ had }) => had === "slot");
-  const lines = [
-    ...(blame?.culprits ?? []).filter(({ had }) => had !== "slot").slice(0, SHOWN),
-    ...adapters.slice(0, SHOWN),
-  ];
+  for (const { name, seconds, had } of (blame?.groups ?? []).filter(({ had }) => had === "slot").slice(0, SHOWN)) {
+    lines.push({ key: name, words: name, seconds, had, show: () => showRequests(`lora:"${name}"`) });
+  }
+  if (guilty?.group) {
+    const { who, group } = guilty;
+    lines.push({
+      key: who.filter,
+      words: who.short,
+      seconds: group.seconds,
+      had: group.had,
+      show: () => showRequests(who.filter),
+    });
+  }
   if (lines.length === 0) return null;
   lines.sort((a, b) => b.seconds - a.seconds);
   return (
@@ -103,14 +118,8 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
       </h2>
       <ol class="overview-list">
         {lines.slice(0, SHOWN).map((line) => (
-          <li key={`${"name" in line ? line.name : line.request} ${line.had}`}>
-            {"name" in line ? (
-              <Link onClick={() => showRequests(`lora:"${line.name}"`)}>{middle(line.name, 26)}</Link>
-            ) : (
-              <Link onClick={() => focus(Math.max(store.requests.firstRow[line.request], 0), line.request)}>
-                {middle(requestWords(store, line.request), 26)}
-              </Link>
-            )}
+          <li key={line.key} title={line.words}>
+            <Link onClick={line.show}>{middle(line.words, 26)}</Link>
             <span class="number">{line.seconds < 100 ? milliseconds(line.seconds) : duration(line.seconds)}</span>
             <span class="number quiet">{WORDS[line.had]}</span>
           </li>

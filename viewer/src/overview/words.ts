@@ -4,7 +4,7 @@ import { kindOf } from "../data/blame";
 import { hasWallClock, wallClock } from "../data/clock";
 import { jobAndTurn, shortId } from "../data/labels";
 import { MISSING, type Range } from "../data/model/columns";
-import type { Blame, Had, Stretch } from "../data/model/pressure";
+import type { Blame, BlamedGroup, Had, Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { endRowOf } from "../data/requestTimes";
@@ -64,15 +64,17 @@ function settingOf({ start }: TraceStore, name: string): string | null {
 }
 
 /** What a culprit had, of a loss of this kind. */
-function hadWords(had: Had, share: number): string {
+function hadWords(had: Had, share: number, prompt: number): string {
   const part = percent(share);
-  if (had === "tokens") return `took ${part} of its tokens`;
+  if (had === "tokens") return `${prompt > 0 ? `(${count(prompt)} prompt tokens) ` : ""}took ${part} of its tokens`;
   if (had === "blocks") return `held ${part} of the KV in use`;
   return had === "head" ? `stood at the head of the queue for ${part} of it` : `held a seat for ${part} of it`;
 }
 
 export interface Named {
   words: string;
+  /** For a list. */
+  short: string;
   /** -1: several requests, which the filter means. */
   request: number;
   filter: string;
@@ -80,6 +82,8 @@ export interface Named {
 
 export interface Guilty {
   who: Named;
+  /** Null: a single request, or adapters. */
+  group: BlamedGroup | null;
   had: string;
   /** They are few, and took most of the tokens: they could wait instead. */
   couldWait: boolean;
@@ -87,10 +91,12 @@ export interface Guilty {
 
 /** Smaller shares name nobody: then many did it together. */
 const WORTH_NAMING = 0.05;
-/** All who ran had a seat: who had most of them is named. */
+/** Of a loss: who had most of it is named, though each had little. */
 const HALF = 0.5;
 /** Of those who got tokens: more are not few. */
 const FEW = 0.2;
+/** A group that always has its part is not what was special. */
+const OVER = 1.5;
 const MOST_ADAPTERS = 6;
 
 /** What was had in a stretch: for want of KV blocks either the blocks, or the head of the queue. */
@@ -108,19 +114,62 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
   if (had === "slot") return adaptersOf(groups.map(({ name }) => name));
   const [request] = all;
   const first = request ? store.requests.ids[request.request] : "";
-  const group = groups.find((one) => one.requests > 1 && (one.key === "job" || first.startsWith(one.name)));
   const couldWait = (share: number, requests: number) =>
     had === "tokens" && share >= HALF && requests <= FEW * all.length;
-  // Where all requests are called alike their name says nothing.
-  const apart = group && (group.key === "job" || group.requests < all.length);
-  if (apart && group.share > 2 * request.share && group.share >= (had === "seat" ? HALF : WORTH_NAMING)) {
-    const words = `the ${count(group.requests)} ${group.key === "job" ? "turns" : "requests"} of ${shortId(group.name, 30)}`;
-    const who = { words, request: -1, filter: `${group.key}:"${group.name}"` };
-    return { who, had: hadWords(had, group.share), couldWait: couldWait(group.share, group.requests) };
+  const guilty = (group: BlamedGroup): Guilty => ({
+    ...{ who: namedGroup(group), group, had: hadWords(had, group.share, 0) },
+    couldWait: couldWait(group.share, group.requests),
+  });
+  // All who ran had a seat: none of them stands out.
+  const named = groups.find(
+    // Where all requests are called alike their name says nothing.
+    ({ key, name, requests }) =>
+      requests > 1 && (key === "job" || (key === "req" && first.startsWith(name) && requests < all.length)),
+  );
+  if (named && had !== "seat" && named.share > 2 * request.share && named.share >= WORTH_NAMING) return guilty(named);
+  const group = special(groups);
+  if (group && (had === "seat" || group.share > 2 * request.share)) return guilty(group);
+  if (request && had !== "seat" && request.share >= WORTH_NAMING) {
+    const who = { words: requestWords(store, request.request), short: "", request: request.request, filter: "" };
+    return {
+      who,
+      group: null,
+      had: hadWords(had, request.share, store.requests.promptTokens[request.request]),
+      couldWait: couldWait(request.share, 1),
+    };
   }
-  if (!request || had === "seat" || request.share < WORTH_NAMING) return null;
-  const who = { words: requestWords(store, request.request), request: request.request, filter: "" };
-  return { who, had: hadWords(had, request.share), couldWait: couldWait(request.share, 1) };
+  return null;
+}
+
+/** Which things in common say more: of two groups the one that is named by the former. */
+const TELLING: readonly BlamedGroup["key"][] = ["job", "tenant", "lora", "req", "priority", "prompt"];
+
+/** A group that had most, and much more than its part of all requests of the trace. */
+function special(groups: readonly BlamedGroup[]): BlamedGroup | null {
+  const found = groups.filter(({ share, part, requests }) => share >= HALF && share >= OVER * part && requests > 1);
+  const over = ({ share, part }: BlamedGroup) => share / part;
+  found.sort(
+    (a, b) => TELLING.indexOf(a.key) - TELLING.indexOf(b.key) || over(b) - over(a) || Number(b.name) - Number(a.name),
+  );
+  return found[0] ?? null;
+}
+
+const IN_COMMON: Record<BlamedGroup["key"], (name: string) => string> = {
+  job: (name) => `of ${name}`,
+  req: (name) => `of ${name}`,
+  tenant: (name) => `of tenant ${name}`,
+  lora: (name) => `of adapter ${name}`,
+  priority: (name) => `of priority ${name}`,
+  prompt: (name) => `with prompts of ${count(Number(name))} tokens or more`,
+};
+
+/** `the 41 requests of tenant 30a1277d36acea06`; with what their prompts are on average, where tokens were short. */
+function namedGroup({ key, name, requests, promptTokens, had }: BlamedGroup): Named {
+  const common = IN_COMMON[key](shortId(name, 30));
+  const each = had === "tokens" && promptTokens > 0 ? ` (${count(promptTokens / requests)} prompt tokens each)` : "";
+  const words = `the ${count(requests)} ${key === "job" ? "turns" : "requests"} ${common}${each}`;
+  const filter = key === "prompt" ? `prompt:${name}..` : key === "priority" ? `priority:${name}` : `${key}:"${name}"`;
+  return { words, short: common.replace(/^(of|with) /, ""), request: -1, filter };
 }
 
 function adaptersOf(names: readonly string[]): Guilty | null {
@@ -131,7 +180,7 @@ function adaptersOf(names: readonly string[]): Guilty | null {
     .map((name) => shortId(name, 24))
     .join(", ")}${more}`;
   const filter = names.map((name) => `lora:"${name}"`).join(" ");
-  return { who: { words, request: -1, filter }, had: "had them", couldWait: false };
+  return { who: { words, short: "", request: -1, filter }, group: null, had: "had them", couldWait: false };
 }
 
 /** Where nobody stands out: how many shared it, and who had most. */

@@ -65,6 +65,21 @@ export interface Blame {
   totals: Record<Had, number>;
   /** Most first. */
   culprits: Culprit[];
-  /** By adapter, by job or, where requests name none, by what their ids have before a number: `crawl_` of `crawl_093`. */
-  groups: { key: "lora" | "job" | "req"; name: string; seconds: number; share: number; requests: number; had: Had }[];
+  /** Most first. A request is in several: one for each thing that it has in common with others. */
+  groups: BlamedGroup[];
+}
+
+/** Requests that have something in common; `key:"name"` is the filter that means them. */
+export interface BlamedGroup {
+  /** `req`: what their ids have before a number, `crawl_` of `crawl_093`. `prompt`: as long or longer. */
+  key: "lora" | "job" | "req" | "tenant" | "priority" | "prompt";
+  name: string;
+  seconds: number;
+  share: number;
+  requests: number;
+  /** Tokens of their prompts together, as far as they are known. */
+  promptTokens: number;
+  /** Of all requests of the trace. */
+  part: number;
+  had: Had;
 }
