@@ -2,7 +2,7 @@ import { Swatch } from "../charts/Swatch";
 import { meaningOf } from "../data";
 import type { Had } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
-import { duration, milliseconds, percent } from "../format";
+import { count, duration, milliseconds, percent } from "../format";
 import { focus, goToReason } from "../state/moves";
 import { selection } from "../state/store";
 import { middle } from "../text";
@@ -100,7 +100,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
     const { who, group } = guilty;
     lines.push({
       key: who.filter,
-      words: who.short,
+      words: `${who.short} (${count(group.requests)})`,
       seconds: group.seconds,
       had: group.had,
       show: () => showRequests(who.filter),
