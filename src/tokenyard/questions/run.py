@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
+from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Engines, Watching
 from tokenyard.questions.scenario import (
@@ -55,6 +57,7 @@ from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.routers import Router
 from tokenyard.sim.rows.recorder import Floats
 from tokenyard.sim.rows.rows import ReplayRows
+from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.load import busiest_part, turn_orders
 from tokenyard.workload.record import Workload
@@ -343,10 +346,22 @@ class Chosen(NamedTuple):
             if isinstance(policy, Policy) and spec.num_engines > 1:
                 raise ConfigError("policy", policy, "several engines need one each: give the class, or what makes one")
             start = msgspec.structs.replace(spec.start, policy=policy_name(policy))
-            spec = replace(spec, policy=policy_maker_of(policy), start=start)
+            spec = replace(spec, policy=policy_maker_of(policy), start=start, trace=_named(spec.trace, policy))
         if router is not None:
             spec = replace(spec, router=partial(router_of, router))
         return spec if self.kv_transfer is None else replace(spec, connector=self.kv_transfer)
+
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9.+-]+")
+_MOST_LETTERS = 100
+
+
+def _named(trace: TraceConfig, policy: PolicyChoice) -> TraceConfig:
+    """The trace, called as what decides is called, unless the environment gives it a name."""
+    if TraceConfig.from_env().policy != TraceConfig().policy:
+        return trace
+    name = _NO_NAME.sub("_", policy_label(policy) if isinstance(policy, str) else policy_name(policy)).strip("_.+-")
+    return replace(trace, policy=name[:_MOST_LETTERS] or trace.policy)
 
 
 def ask(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,22 @@ def test_plans_in_processes_are_those_of_one() -> None:
     assert len(two.as_table()) == len(two.rows) == 6
     with pytest.raises(ConfigError, match="processes = 0"):
         SMALL.plan("random", jobs=0, **asked, **FEW)
+
+
+class Ordered(tokenyard.Policy):
+    """First come, first served, under another name."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [(Ordered, "Ordered"), (partial(Ordered), "Ordered"), (Ordered(), "Ordered"), ("priority", "priority")],
+)
+def test_a_trace_is_called_as_what_decides(tmp_path: Path, policy: Any, name: str) -> None:
+    tokenyard.run("random", SMALL, policy=policy, trace=tmp_path, **FEW)
+    assert [path.name for path in tmp_path.glob("*.steps.jsonl")] == [f"sched_trace.{name}.steps.jsonl"]
+
+
+def test_the_environment_names_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHED_TRACE_POLICY", "mine")
+    tokenyard.run("random", SMALL, policy=Ordered, trace=tmp_path, **FEW)
+    assert (tmp_path / "sched_trace.mine.steps.jsonl").is_file()
