@@ -47,6 +47,12 @@ def test_another_version_decides_and_defaults_as_a_run_of_it(folder: Path, versi
     call("whatif", "trace", "--set", "vllm_version=0.5", cwd=folder).refused("0.22, 0.23")
 
 
+def test_a_setting_that_was_so_changes_nothing(folder: Path) -> None:
+    shown = call("whatif", "trace", "--set", "max_num_seqs=2,4", cwd=folder).stdout
+    assert "With max_num_seqs=2: nothing changes." in shown
+    assert "With max_num_seqs=4: nothing changes." not in shown
+
+
 def test_the_tables(folder: Path) -> None:
     shown = call("whatif", "trace", "--set", "max_num_seqs=4", "--policy", "continuum-ttl", cwd=folder)
     assert shown.code == 0

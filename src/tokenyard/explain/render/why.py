@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -194,8 +195,15 @@ def _verdict(why: Why) -> str:
     most = why.reasons[0]
     meaning = meaning_of(most.reason, most.place).rstrip(".")
     share = "" if most.share > _ALL else f" {percent(most.share)} of that"
+    said: Counter[str] = Counter()
+    for span in why.spans:
+        if span.reason == most.reason and span.kv is None and span.detail is not None:
+            said[span.detail] += span.us
+    reason = plain(most.reason)
+    if said:  # the policy's own word
+        reason, meaning = f"{reason} ({plain(said.most_common(1)[0][0])})", meaning.split(";")[0]
     return (
-        f"It waited {percent(why.waited_us / total)} of its time,{share} for {plain(most.reason)}: "
+        f"It waited {percent(why.waited_us / total)} of its time,{share} for {reason}: "
         f"{meaning[:1].lower()}{meaning[1:]}."
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tokenyard.explain.render.units import duration, milliseconds, percent
+from tokenyard.redaction import plain
 from tokenyard.vocabulary import reason_meaning
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def verdict_of(report: Report) -> Verdict:
     elif is_idle:
         said.append("Requests hardly waited for the scheduler.")
     elif worst is not None:
-        said.append(_held(worst, total, share, lost[worst] / total))
+        words = report.recorded_reasons[worst].words if worst in report.recorded_reasons else None
+        said.append(_held(worst, total, share, lost[worst] / total, next(iter(words or ()), None)))
     if lever is not None:
         said.append(_help(lever))
     return Verdict(
@@ -86,10 +88,13 @@ def verdict_of(report: Report) -> Verdict:
     )
 
 
-def _held(worst: str, total: float, share: float | None, of_it: float) -> str:
+def _held(worst: str, total: float, share: float | None, of_it: float, word: str | None) -> str:
+    """``word``: the policy's own, that most of it stands for."""
     lost = f"{duration(total)} in all" if share is None else f"{percent(share)} of their time"
     mostly = "" if of_it > 0.99 else f" {percent(of_it)} of that"
     meaning = reason_meaning(worst).rstrip(".")
+    if word is not None:
+        worst, meaning = f"{worst} ({plain(word)})", meaning.split(";")[0]
     return f"Requests waited {lost},{mostly} for {worst}: {meaning[:1].lower()}{meaning[1:]}."
 
 
