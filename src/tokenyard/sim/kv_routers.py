@@ -1,4 +1,4 @@
-"""Routers that look for KV, by the rules that their projects publish: llm-d, NVIDIA Dynamo, vLLM's router, sessions.
+"""Routers that look for KV, by the rules that their projects publish: llm-d, Dynamo, vLLM's, Ray Serve's, sessions.
 
 What is published are rules and defaults; where a project keeps a record of what it has sent, in the place of the
 engine's cache, the engine's cache is taken (``num_cached_tokens``). A router sees queues and KV use as they are:
@@ -11,6 +11,9 @@ metrics that a gateway scrapes are some 50 to 100 ms older.
                       weight 1, temperature 0)
     cache-aware       who holds most of the prompt, if it is 30 % of it; else who holds least. Once the busiest has 64
                       requests more than the idlest, and 1.5 times as many: the idlest (vllm-router, sglang-gateway)
+    ray-serve         while the busiest has less than 10 requests more than the idlest: who holds most of the prompt,
+                      if it is 10 % of it, else who was sent the fewest new tokens. Otherwise, and at first, the emptier
+                      of two that are drawn (docs.ray.io, PrefixCacheAffinityRouter)
     session-affinity  every session has its engine, by rendezvous hashing (sessions in the production stack and in Ray
                       Serve, which hash consistently)
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from random import Random
 
 from tokenyard.core.request import Request
 from tokenyard.sim.routers import EngineState, Router, load_of
@@ -88,6 +92,29 @@ class CacheAware(Router):
         if max(cached) >= self._threshold * request.num_prompt_tokens:
             return min(range(len(engines)), key=lambda i: (-cached[i], *load_of(engines[i])))
         return min(range(len(engines)), key=lambda i: (engines[i].kv_usage, *load_of(engines[i])))
+
+
+class RayServe(Router):
+    """``PrefixCacheAffinityRouter`` of Ray Serve: affinity while loads are alike, else the better of two at random."""
+
+    def __init__(self, most_ahead: int = 10, threshold: float = 0.1, seed: int = 0) -> None:
+        """``imbalanced_threshold`` and ``match_rate_threshold``, as documented; ``seed`` of what is drawn."""
+        self._most_ahead, self._threshold, self._draw = most_ahead, threshold, Random(seed)
+        self._recorded: dict[int, int] = {}
+        """Tokens of prompts that an engine was the first to get, as the prefix tree holds them."""
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        loads = [each.num_waiting + each.num_running for each in engines]
+        cached = [each.num_cached_tokens(request) for each in engines]
+        if max(loads) - min(loads) >= self._most_ahead or not self._recorded:
+            two = self._draw.sample(range(len(engines)), min(2, len(engines)))
+            chosen = min(two, key=lambda i: (loads[i], i))
+        elif max(cached) >= self._threshold * request.num_prompt_tokens:
+            chosen = min(range(len(engines)), key=lambda i: (-cached[i], loads[i], i))
+        else:
+            chosen = min(range(len(engines)), key=lambda i: (self._recorded.get(i, 0), loads[i], i))
+        self._recorded[chosen] = self._recorded.get(chosen, 0) + request.num_prompt_tokens - cached[chosen]
+        return chosen
 
 
 class SessionAffinity(Router):

@@ -301,7 +301,13 @@ ROUTERS: dict[str, RouterMaker] = {
     "least-loaded": lambda _: LeastLoaded(),
     "prefix-affinity": lambda _: PrefixAffinity(),
 }
-_BY_RULES = {"llm-d": "LLMD", "dynamo": "DynamoKV", "cache-aware": "CacheAware", "session-affinity": "SessionAffinity"}
+_BY_RULES = {
+    "llm-d": "LLMD",
+    "dynamo": "DynamoKV",
+    "cache-aware": "CacheAware",
+    "ray-serve": "RayServe",
+    "session-affinity": "SessionAffinity",
+}
 """Name -> class of :mod:`tokenyard.sim.kv_routers`."""
 ENTRY_POINTS = "tokenyard.routers"
 """Group under which other packages register routers: classes, or functions that make one without arguments."""

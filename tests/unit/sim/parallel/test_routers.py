@@ -9,7 +9,7 @@ import pytest
 
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
-from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, SessionAffinity
+from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, RayServe, SessionAffinity
 from tokenyard.sim.routers import (
     ROUTERS,
     DPCoordinator,
@@ -196,6 +196,18 @@ def test_cache_aware_needs_a_share_of_the_prompt_and_some_balance() -> None:
     assert router.choose(0.0, long(), [Engine(0, num_running=1), busy]) == 0
     assert router.choose(0.0, long(), [Engine(0, num_running=2), busy]) == 1
     assert CacheAware(most_ahead=8).choose(0.0, long(), [Engine(0, num_running=50), busy]) == 1
+
+
+def test_ray_serve_follows_the_cache_while_loads_are_alike() -> None:
+    router = RayServe()
+    first = router.choose(0.0, long(), [Engine(0), Engine(1)])
+    assert router.choose(0.0, long(), [Engine(0), Engine(1)]) == 1 - first, "it was sent the least that is new"
+    assert router.choose(0.0, long(), [Engine(0), Engine(1, num_running=9, cached={"a": 32})]) == 1
+    assert router.choose(0.0, long(), [Engine(0), Engine(1, num_waiting=9, cached={"a": 31})]) == 0
+    ahead = [Engine(0, num_waiting=3), Engine(1, num_running=13, cached={"a": 320}), Engine(2, num_waiting=3)]
+    chosen = [RayServe(seed=seed).choose(0.0, long(), ahead) for seed in range(50)]
+    assert set(chosen) == {0, 2}, "of two that are drawn the emptier"
+    assert RayServe(most_ahead=5).choose(0.0, long(), [Engine(0), Engine(1, num_running=5)]) == 0
 
 
 def test_sessions_keep_their_engine_and_few_move() -> None:
