@@ -31,6 +31,16 @@ def test_a_block_leaves_from_the_middle() -> None:
     assert 4 in queue
 
 
+def test_a_block_leaves_from_the_middle_of_those_put_in_front() -> None:
+    queue = FreeQueue(10, [1, 2])
+    queue.prepend_n([7, 8, 9])
+    queue.remove(8)
+    assert list(queue) == [7, 9, 1, 2]
+    assert queue.first_n(3) == [7, 9, 1]
+    assert queue.popleft_n(3) == [7, 9, 1]
+    assert list(queue) == [2]
+
+
 def test_batch_forms_keep_the_given_order() -> None:
     queue = FreeQueue(10, [1])
     queue.append_n([7, 5, 6])

@@ -112,7 +112,6 @@ ARCHITECTURES = {
     "OpenPanguForCausalLM": "sinks",
     "Qwen4ExpForCausalLM": "circular buffers",
     "Step5ForCausalLM": "circular buffers",
-    "UnlimitedOCRForCausalLM": "RSWA",
 }
 
 
