@@ -152,6 +152,7 @@ def _module(source: str, name: str = "tokenyard.made_up") -> Module:
     return Module(name, False, tree, _exported(tree) or sorted(_own(tree)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "wrong_with", "problems"),
     [

@@ -178,6 +178,7 @@ def test_a_plan_holds_the_bounds_of_each_class() -> None:
     assert any(row.stopped is not None for row in plan.rows)
 
 
+@pytest.mark.slow
 def test_a_bound_without_a_class_is_of_every_other_class() -> None:
     found = ty.plan(
         workload(), DEPLOYMENT, space={"max_num_seqs": [4]}, slo="batch:e2e_p95=60s ttft_p95=30s", by="tier"

@@ -201,6 +201,7 @@ def test_bars_without_block_characters(report: Report) -> None:
     assert "█" not in file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 80])
 def test_who_waited_longest_is_named_whole(tmp_path: Path, width: int) -> None:
     server = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)

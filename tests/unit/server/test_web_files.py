@@ -237,6 +237,7 @@ def test_a_file_of_any_name_may_be_named(folder: Path, steps: Path) -> None:
     assert client.get("/api/traces").json()[0]["steps"] == [str(odd)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", [".jsonl.gz", ".jsonl.zst", ".parquet"])
 def test_whatever_is_damaged_a_line_says_so(client: Client, steps: Path, packing: str) -> None:
     """And the answer ends as an answer does, whichever byte is wrong."""

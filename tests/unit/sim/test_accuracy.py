@@ -316,6 +316,7 @@ def test_without_a_file_it_says_what_is_known_and_where_the_points_are(
     assert found["held_out"]["tpot"]["model"]["median"] > found["held_out"]["tpot"]["load"]["median"]
 
 
+@pytest.mark.slow
 def test_the_recorded_runs_are_what_their_folders_give(shared: Path) -> None:
     folders = sorted((shared / "data/groundtruth").glob("vllm019_*"))
     for row, recorded in zip(accuracy(folders).rows, recorded_runs(), strict=True):

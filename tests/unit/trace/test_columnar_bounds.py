@@ -96,6 +96,7 @@ def test_a_text_in_every_element_is_counted(nested: str, tmp_path: Path) -> None
         list(raw_lines(path))
 
 
+@pytest.mark.slow
 def test_rows_come_in_pieces_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENYARD_MAX_UNPACKED_MB", "64")
     path = write(tmp_path / "a.steps.parquet", 7, policy=repeated("a" * MIB, 40))
@@ -104,6 +105,7 @@ def test_rows_come_in_pieces_and_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(len(line) > MIB for line in lines)
 
 
+@pytest.mark.slow
 def test_many_values_in_next_to_no_room_are_refused(tmp_path: Path) -> None:
     count = 40_000_000
     values = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.array(np.zeros(count, np.int32)))
@@ -219,6 +221,7 @@ def test_a_list_of_many_small_objects_counts_its_objects(tmp_path: Path) -> None
         list(raw_lines(path))
 
 
+@pytest.mark.slow
 def test_blank_lines_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenyard.files.FREE_RATIO", 1)
     rows, path = 2_000_000, tmp_path / "a.requests.parquet"

@@ -153,6 +153,7 @@ def test_time_is_bounded(trace: Path, sql: str) -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [

@@ -45,6 +45,7 @@ SCHEMAS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", SCHEMAS)
 @settings(max_examples=examples(24))
 @given(seed=st.integers(0, 1000))

@@ -94,6 +94,7 @@ async def serve(number: int, log: Log) -> bytes:
     return b"".join(scrapes)
 
 
+@pytest.mark.slow
 def test_the_workload_of_the_metrics_is_served_as_that_of_the_log(tmp_path: Path) -> None:
     log = Log()
     scrapes = asyncio.run(serve(160, log))

@@ -141,6 +141,7 @@ def check(answer: httpx.Response, body: object) -> None:
         answer.json()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(asked=requests())
 def test_no_body_is_a_fault_of_the_servers(server: ApiServer, client: httpx.Client, asked: tuple[str, Any]) -> None:
@@ -149,6 +150,7 @@ def test_no_body_is_a_fault_of_the_servers(server: ApiServer, client: httpx.Clie
     assert server.context.llm.death is None
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(
     path=st.sampled_from(sorted(PATHS)),

@@ -221,6 +221,7 @@ def _paced(load: float) -> Row:
     return msgspec.structs.replace(row("x", 1.0, load=load), figures={"throughput.requests_per_s": 2.0})
 
 
+@pytest.mark.slow
 def test_the_load_of_replays() -> None:
     """Four seats and a step of 0.1 s: 3.6 requests of 11 tokens a second, and no more."""
     job = VariantWorker(source=Steady(workload(200, every=1.0)), slos=read_slos([["queue_p90=1s"]]))
@@ -308,6 +309,7 @@ def test_the_nearest_is_that_of_replays_to_the_end_whatever_was_ended_early(
     assert len(run_on) == len(set(run_on)) <= sum(each.is_ended_early for each in drawn), "none is replayed in vain"
 
 
+@pytest.mark.slow
 @given(
     seats=st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True),
     every=st.sampled_from([0.05, 0.1, 0.3]),
@@ -381,6 +383,7 @@ class _OutOfOrder:
             yield number, self._job(task)
 
 
+@pytest.mark.slow
 @given(
     seats=st.lists(st.integers(0, 8), min_size=2, max_size=6, unique=True),
     every=st.sampled_from((0.1, 0.2, 0.4)),
@@ -405,6 +408,7 @@ def test_rows_of_variants_side_by_side_are_those_of_one_after_the_other(
 # ---- progress
 
 
+@pytest.mark.slow
 def test_a_plan_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     """In whichever replay it is interrupted, the second call has the same rows, and replays only what is left."""
     space = Grid([("max_num_seqs", (1, 2, 3, 4, 0))])

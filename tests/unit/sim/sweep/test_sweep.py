@@ -207,6 +207,7 @@ BELOW = {"max": "max", "p99": "p95", "p95": "p90", "p90": "p50"}
 higher: where that one is beyond a bound, so many requests are that the end is certain before it is there."""
 
 
+@pytest.mark.slow
 @given(
     seats=st.integers(1, 6),
     every=st.sampled_from([0.05, 0.2, 0.4]),
