@@ -72,6 +72,12 @@ def test_axe_finds_nothing(
         settled(page, "document.querySelector('#view').innerHTML.length", 250)
         assert (view, faults(page, axe)) == (view, [])
         assert (view, page.evaluate("document.documentElement.scrollWidth <= innerWidth")) == (view, True)
+    page.evaluate("location.hash = 'tab=compare'")
+    page.set_input_files("[data-picker=files]", sorted(small_trace.iterdir()))
+    page.get_by_role("button", name="swap").wait_for()
+    settled(page, "document.querySelector('#view').innerHTML.length", 400)
+    assert faults(page, axe) == [], "two traces beside each other"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.keyboard.press("?")
     assert faults(page, axe) == []
 

@@ -47,7 +47,7 @@ def open_both(open_files: Opener, a: Path, b: Path, **options: object) -> Page:
 
 def test_where_two_runs_part(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
     page = open_both(open_files, small_trace, smaller_trace)
-    assert "Their decisions diverge at step" in page.locator(".parting").inner_text()
+    expect(page.locator(".parting")).to_contain_text("Their decisions diverge at step")
     rows = page.get_by_role("region", name="Figures").locator("tbody tr").all()
     figures = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
     a, b = summarize(small_trace), summarize(smaller_trace)
@@ -122,11 +122,11 @@ def test_runs_that_did_not_finish_the_same_are_not_judged_alike(
     part.mkdir()
     (part / "part.steps.jsonl").write_text("".join(lines[: len(lines) // 2]))
     page = open_both(open_files, small_trace, part)
-    assert "They never diverge as far as both go" in page.locator(".parting").inner_text()
+    expect(page.locator(".parting")).to_contain_text("They never diverge as far as both go")
     figures = page.get_by_role("region", name="Figures")
     finished = [summarize(path).requests_finished or 0 for path in (small_trace, part)]
     assert finished[1] > 0
-    assert f"A {finished[0]:,}, B {finished[1]:,}, of which {finished[1]:,}" in figures.inner_text()
+    expect(figures).to_contain_text(f"A {finished[0]:,}, B {finished[1]:,}, of which {finished[1]:,}")
     rows = {
         row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in figures.locator("tbody tr").all()
     }
@@ -136,17 +136,17 @@ def test_runs_that_did_not_finish_the_same_are_not_judged_alike(
 
 def test_a_run_never_parts_from_itself(open_files: Opener, small_trace: Path) -> None:
     page = open_both(open_files, small_trace, small_trace)
-    assert "They never diverge" in page.locator(".parting").inner_text()
-    assert page.locator(".sides td.apart").count() == 0
+    expect(page.locator(".parting")).to_contain_text("They never diverge")
+    expect(page.locator(".sides td.apart")).to_have_count(0)
 
 
 def test_step_by_step(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
     page = open_both(open_files, small_trace, smaller_trace)
     sides = page.locator(".sides")
-    assert sides.locator("tbody tr").count() == 18
+    expect(sides.locator("tbody tr")).to_have_count(18)
     chosen = sides.locator("tr.chosen")
     parting = page.locator(".parting .number").first.inner_text()
-    assert chosen.get_by_role("button").first.inner_text() == parting
+    expect(chosen.get_by_role("button").first).to_have_text(parting)
     page.get_by_role("button", name="next difference").click()
     page.wait_for_function("step => document.querySelector('.sides tr.chosen button').innerText !== step", arg=parting)
     assert chosen.locator(".sign").inner_text().startswith("≠")
@@ -161,14 +161,14 @@ def test_the_list_of_steps_is_one_tab_stop(open_files: Opener, small_trace: Path
     page.get_by_role("button", name="both, step by step").press("Enter")
     until(page, "document.activeElement.classList.contains('sides')")
     step = page.locator(".sides tr.chosen button").first
-    assert step.inner_text() == page.locator(".parting .number").first.inner_text()
+    expect(step).to_have_text(page.locator(".parting .number").first.inner_text())
     page.keyboard.press("Home")
     until(page, "document.querySelector('.sides tr.chosen button').innerText === '0'")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("PageDown")
     until(page, "document.querySelector('.sides tr.chosen button').innerText === '19'")
     page.keyboard.press("Tab")
-    assert page.locator(".sides :focus").count() == 0
+    expect(page.locator(".sides :focus")).to_have_count(0)
     page.locator(".sides").focus()
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Step 19", exact=True).wait_for()
@@ -198,8 +198,8 @@ def test_the_order_of_the_queue_is_told(open_files: Opener, small_trace: Path, t
     until(page, f"document.querySelector('.sides tr.chosen button').innerText === \"{turned['step']:,}\"")
     chosen = page.locator(".sides tr.chosen")
     assert page.evaluate("document.documentElement.scrollTop + document.body.scrollTop") == 0
-    assert "another order" in (chosen.locator(".sign").get_attribute("title") or "")
-    assert chosen.locator(".sign").inner_text().startswith("≈")
+    expect(chosen.locator(".sign")).to_have_attribute("title", re.compile("another order"))
+    expect(chosen.locator(".sign")).to_have_text(re.compile("^≈"))
 
 
 def test_steps_beside_each_other_by_time(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
@@ -218,8 +218,8 @@ def test_who_was_faster(open_files: Opener, small_trace: Path, smaller_trace: Pa
     assert re.search(r"\d+ jobs? faster in B, \d+ slower", told.inner_text())
     assert re.search(r"\d+ requests? faster in B, \d+ slower", told.inner_text())
     jobs = page.get_by_role("region", name="Jobs side by side")
-    assert jobs.locator("tbody tr").count() == 9
-    assert "report" in jobs.inner_text()
+    expect(jobs.locator("tbody tr")).to_have_count(9)
+    expect(jobs).to_contain_text("report")
     told.get_by_role("button", name="all requests side by side").press("Enter")
     section = page.get_by_role("region", name="Requests side by side")
     section.wait_for()
@@ -227,17 +227,17 @@ def test_who_was_faster(open_files: Opener, small_trace: Path, smaller_trace: Pa
     ended = [
         {r["req_id"] for r in records(p) if r["event"] == "request_finished"} for p in (small_trace, smaller_trace)
     ]
-    assert section.locator("tbody tr").count() == len(ended[0] | ended[1])
+    expect(section.locator("tbody tr")).to_have_count(len(ended[0] | ended[1]))
     section.get_by_role("button", name="TTFT A", exact=True).press("Enter")
-    assert section.get_by_role("columnheader", name="TTFT A").get_attribute("aria-sort") == "descending"
+    expect(section.get_by_role("columnheader", name="TTFT A")).to_have_attribute("aria-sort", "descending")
     first = section.locator("tbody button").first
     first.focus()
     page.keyboard.press("ArrowDown")
+    expect(section.locator("tbody button").nth(1)).to_be_focused()
     second = section.locator("tbody button").nth(1).inner_text()
-    assert page.evaluate("document.activeElement.innerText") == second
     page.keyboard.press("Enter")
     page.get_by_role("tab", name="Requests", selected=True).wait_for()
-    assert second in page.get_by_role("region", name="Request", exact=True).inner_text()
+    expect(page.get_by_role("region", name="Request", exact=True)).to_contain_text(second)
 
 
 def test_differences_are_those_of_what_is_shown(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
@@ -260,7 +260,7 @@ def test_after_the_choice_of_b_the_focus_is_in_compare(
     picker.set_input_files(sorted(smaller_trace.iterdir()))
     page.locator(".parting").wait_for()
     until(page, "document.activeElement.classList.contains('compare')")
-    assert "a reload does not keep it" in page.locator(".compare-head").inner_text()
+    expect(page.locator(".compare-head")).to_contain_text("a reload does not keep it")
 
 
 def test_swap_and_close(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:

@@ -108,5 +108,5 @@ def test_engines_of_a_run_stand_below_each_other_and_change_places(
     assert box is not None
     # A click on the track of the other engine shows it as well: it lies above the axis, which stands above the lanes.
     alone = opened(new_page, viewer_html, runs / run / shown)
-    assert alone.locator(".tracks-foot").get_by_role("button").count() == 0
+    expect(alone.locator(".tracks-foot").get_by_role("button")).to_have_count(0)
     assert with_both - alone.evaluate(height) == 48, "a track more than without it"

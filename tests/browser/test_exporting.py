@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -105,7 +107,7 @@ def test_the_menu_by_keyboard(open_files: Opener, small_trace: Path) -> None:
         page.keyboard.press("ArrowDown")
         assert menu.locator(":focus").evaluate("one => one.innerText").startswith(name)
     page.keyboard.press("ArrowUp")
-    assert menu.locator("button:focus").inner_text() == "open file"
+    expect(menu.locator("button:focus")).to_have_text("open file")
     with page.expect_file_chooser():
         page.keyboard.press("Enter")
     page.keyboard.press("Escape")
@@ -123,7 +125,7 @@ def test_what_only_the_server_can_make_says_so(open_files: Opener, small_trace: 
     for kind in ("html", "perfetto"):
         item = page.get_by_role("button", name=re.compile(rf"\({kind}\)", re.IGNORECASE))
         assert item.is_disabled()
-        assert f"tokenyard export TRACE --{kind} FILE" in item.inner_text()
+        expect(item).to_contain_text(f"tokenyard export TRACE --{kind} FILE")
         assert item.evaluate("one => one.scrollWidth <= one.clientWidth"), "the explanation runs out of the menu"
 
 
@@ -148,4 +150,4 @@ def test_a_picture_says_which_steps_it_shows_and_by_what_filter(open_files: Open
     page.get_by_role("dialog", name="Export").wait_for(state="detached")  # it closes once the picture is saved
     page.keyboard.press("4")
     page.get_by_role("button", name="Export").click()
-    assert "also what is scrolled out of view" in page.get_by_role("button", name="Picture").inner_text()
+    expect(page.get_by_role("button", name="Picture")).to_contain_text("also what is scrolled out of view")

@@ -83,12 +83,34 @@ def test_models_are_adapters_and_the_base_model(open_files: Open, tmp_path: Path
     expect(page.locator(".table-sum")).to_contain_text("3 requests")
 
 
+def test_users_are_the_classes_that_policies_are_fair_to(open_files: Open, tmp_path: Path) -> None:
+    """What stands before the slash in a job, as VTC has it; `user:` in the filter means the same requests."""
+    jobs = ["ada/first", "ada/second", "bo/first", "bo/first", "bo/first"]
+    lines = [
+        {"request_id": f"r{at}", "arrival_time": at / 10, "prompt_len": 200 + at, "max_tokens": 8, "job_id": job}
+        for at, job in enumerate(jobs)
+    ]
+    (tmp_path / "users.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    fair = ["--scheduling-policy=vtc", "--no-async-scheduling", "--trace=run"]
+    made = call("run", "users.jsonl", *fair, "--by=user", "--advice=none", "--json", cwd=tmp_path)
+    classes = {each["name"].removeprefix("user "): each for each in json.loads(made.stdout)["classes"]}
+    assert set(classes) == {"ada", "bo"}
+    page = open_files(tmp_path / "run", state="tab=requests&show=groups&group=user")
+    expect(page.locator(".group-table tbody tr")).to_have_count(2)
+    for name, group in groups_shown(page).items():
+        assert group["requests"] == count(classes[name]["requests"])
+        assert group["TTFT p99"] == milliseconds(classes[name]["ttft_ms"]["p99"])
+    page.get_by_role("button", name="ada", exact=True).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value("user:ada")
+    expect(page.locator(".table-sum")).to_contain_text("2 requests")
+
+
 def test_a_group_leads_to_its_requests(open_files: Open, run: tuple[Path, list[dict[str, Any]]]) -> None:
     trace, classes = run
     page = open_files(trace, state="tab=requests&show=groups&group=prompt")
     page.get_by_role("columnheader", name="requests", exact=True).get_by_role("button").click()
     first = page.locator(".group-table tbody tr").first
-    assert first.locator("td.number").first.inner_text() == count(max(each["requests"] for each in classes))
+    expect(first.locator("td.number").first).to_have_text(count(max(each["requests"] for each in classes)))
     name = first.locator("th").inner_text()
     requests = first.locator("td.number").first.inner_text()
     first.get_by_role("button", name=name).click()

@@ -93,8 +93,7 @@ def test_no_script_of_a_trace_runs(open_files: Open, evil_trace: Path) -> None:
         page.keyboard.press(tab)
         page.wait_for_timeout(150)
     page.locator(".notes summary").click()
-    notes = page.locator(".notes").inner_text()
-    assert "unknown kind" in notes
+    expect(page.locator(".notes")).to_contain_text("unknown kind")
     assert page.evaluate("window.hacked") is None
     assert page.evaluate("document.querySelectorAll('#app script, #app img, #app iframe').length") == 0
     assert page.evaluate("({}).polluted === undefined && Object.keys(Object.prototype).length === 0")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("playwright.sync_api")
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -38,7 +38,7 @@ def test_every_tab_of_a_million_steps(new_page: Callable[..., Page], viewer_html
     page.set_input_files("[data-picker=files]", [million])
     page.wait_for_selector(".run", timeout=READ_MS)
     page.wait_for_selector(".load-line", state="detached", timeout=READ_MS)
-    assert "(1,000,000)" in page.locator(".header").inner_text()
+    expect(page.locator(".header")).to_contain_text("(1,000,000)")
     for key, found in (
         ("4", ".occupancy"),
         ("3", ".requests"),
@@ -48,7 +48,7 @@ def test_every_tab_of_a_million_steps(new_page: Callable[..., Page], viewer_html
     ):
         page.keyboard.press(key)
         page.wait_for_selector(found, timeout=READ_MS)
-        assert page.locator(".guarded").count() == 0, page.locator(".guarded").inner_text()
+        expect(page.locator(".guarded")).to_have_count(0)
     page.keyboard.press("4")
     page.wait_for_selector(".statistics[aria-busy=false]", timeout=READ_MS)
-    assert page.get_by_text("1000 blocks, at most").or_(page.get_by_text("1,000 blocks, at most")).count() == 1
+    expect(page.get_by_text("1000 blocks, at most").or_(page.get_by_text("1,000 blocks, at most"))).to_have_count(1)

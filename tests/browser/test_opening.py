@@ -47,9 +47,9 @@ def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     for token in ("FCFS", "L4", "(53)", "maxRun:5"):
         assert token in shown
     landing.get_by_role("tab", name="Timeline").click()
-    legend = landing.get_by_role("list", name="Reasons in the run").inner_text()
-    assert "kv_blocks" in legend
-    assert "token_budget" in legend
+    legend = landing.get_by_role("list", name="Reasons in the run")
+    expect(legend).to_contain_text("kv_blocks")
+    expect(legend).to_contain_text("token_budget")
 
 
 def test_the_landing_page_has_the_help_too(landing: Page) -> None:
@@ -63,7 +63,7 @@ def test_the_landing_page_has_the_help_too(landing: Page) -> None:
 
 
 def test_the_landing_page_says_how_to_make_a_trace(landing: Page) -> None:
-    assert "tokenyard run agentic --trace" in landing.locator("main").inner_text()
+    expect(landing.locator("main")).to_contain_text("tokenyard run agentic --trace")
 
 
 def test_steps_alone_are_enough(landing: Page, small_trace: Path) -> None:
@@ -94,7 +94,7 @@ def test_several_traces_are_offered_for_choice(landing: Page, small_trace: Path,
     expect(found.get_by_role("button", name="Load")).to_have_count(2)
     found.get_by_role("button", name="Load").nth(1).click()
     tokens(landing)
-    assert "two" in landing.locator(".token.source").inner_text()
+    expect(landing.locator(".token.source")).to_contain_text("two")
 
 
 def test_what_is_no_trace_is_refused_with_advice(landing: Page, tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_what_is_no_trace_is_refused_with_advice(landing: Page, tmp_path: Path) 
     pick(landing, tmp_path / "notes.txt")
     alert = landing.get_by_role("alert")
     alert.wait_for()
-    assert "notes.txt" in alert.inner_text()
-    assert "steps.jsonl" in alert.inner_text()
+    expect(alert).to_contain_text("notes.txt")
+    expect(alert).to_contain_text("steps.jsonl")
     landing.get_by_role("button", name="Dismiss").click()
-    assert alert.count() == 0
+    expect(alert).to_have_count(0)
 
 
 def test_bad_lines_are_counted_and_named(landing: Page, small_trace: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_bad_lines_are_counted_and_named(landing: Page, small_trace: Path, tmp_p
     assert "(116)" in tokens(landing)
     notes = landing.locator(".notes")
     notes.locator("summary").click()
-    assert "line 41" in notes.inner_text()
+    expect(notes).to_contain_text("line 41")
 
 
 def test_a_long_load_can_be_cancelled(landing: Page, long_trace: Path, tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_a_long_load_can_be_cancelled(landing: Page, long_trace: Path, tmp_path:
     shown = landing.locator(".run").count()
     if shown:  # what was read until then is shown, and the page says that it is not all
         landing.locator(".notes summary").click()
-        assert "cancelled" in landing.locator(".notes").inner_text()
+        expect(landing.locator(".notes")).to_contain_text("cancelled")
     else:
-        assert landing.get_by_role("button", name="Open the sample").is_visible()
+        expect(landing.get_by_role("button", name="Open the sample")).to_be_visible()
 
 
 def test_a_folder_can_be_picked(landing: Page, small_trace: Path) -> None:

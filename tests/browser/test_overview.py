@@ -41,7 +41,7 @@ def test_the_page_opens_on_the_verdict(open_files: Opener, small_trace: Path) ->
     verdict = page.get_by_role("status", name="Verdict")
     expect(verdict).to_contain_text(re.compile(r"From [\d.]+ s to [\d.]+ s .* held back up to \d+ requests"))
     expect(page.get_by_role("img", name=re.compile("The run over time. Time lost: "))).to_be_visible()
-    assert page.locator(".minimap").count() == 0
+    expect(page.locator(".minimap")).to_have_count(0)
     page.get_by_role("tab", name="Timeline").click()
     page.locator(".minimap").wait_for()
 
@@ -77,7 +77,7 @@ def test_a_request_that_was_never_scheduled_is_said_to_be(open_files: Opener, im
     page = open_files(impatient, state=f"tab=requests&req={never}")
     why = page.get_by_role("region", name="Why did it wait?")
     expect(why).to_contain_text("was never scheduled: it was aborted")
-    assert "before it was first scheduled" not in why.inner_text()
+    expect(why).not_to_contain_text("before it was first scheduled")
     expect(page.get_by_role("complementary")).to_contain_text("aborted")
 
 

@@ -72,7 +72,7 @@ def test_the_keys_scroll_the_table_and_leave_the_timeline_alone(page: Page) -> N
     expect(lines.nth(1)).to_be_focused()
     page.keyboard.press("ArrowUp")
     expect(lines.first).to_be_focused()
-    assert page.locator("aside h2").count() == 0
+    expect(page.locator("aside h2")).to_have_count(0)
     settled(page)
     assert page.url == before, "no step was opened, nothing moved behind the table"
 

@@ -70,7 +70,7 @@ def test_why_it_waited_is_what_the_terminal_says(open_files: Opener, small_trace
     page = open_lanes(open_files, small_trace, state=f"req={slowest}")
     panel = page.get_by_role("region", name="Why did it wait?")
     panel.wait_for()
-    assert f"It waited {milliseconds(answer.waited_us / 1e3)}" in panel.inner_text()
+    expect(panel).to_contain_text(f"It waited {milliseconds(answer.waited_us / 1e3)}")
     rows = panel.locator("ul.split > li:not(.split-sum)").all()
     assert len(rows) == len(answer.reasons)
     for row, share in zip(rows, answer.reasons, strict=True):
@@ -147,7 +147,7 @@ def test_hostile_ids_are_shown_as_text(open_files: Opener, tmp_path: Path) -> No
     lanes.press("Enter")
     page.get_by_role("region", name="Why did it wait?").wait_for()
     assert page.evaluate("window.hacked") is None
-    assert page.locator("aside img").count() == 0
+    expect(page.locator("aside img")).to_have_count(0)
     assert len(page.get_by_role("complementary").inner_text()) < 100_000
 
 

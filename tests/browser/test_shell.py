@@ -36,7 +36,7 @@ def test_header_names_the_run(page: Page) -> None:
     tokens = page.get_by_role("list", name="About this run").inner_text()
     for shown in ("FCFS", "H100", "KV:186blk(0.4GB)", "9 jobs", "(116)", "maxRun:5", " requests", " records"):
         assert shown in tokens
-    assert page.locator(".token.source").inner_text() == "sched_trace.fcfs.steps.jsonl"
+    expect(page.locator(".token.source")).to_have_text("sched_trace.fcfs.steps.jsonl")
 
 
 def test_filter_by_step_reason_and_job(page: Page, small_trace: Path) -> None:
@@ -51,7 +51,7 @@ def test_filter_by_step_reason_and_job(page: Page, small_trace: Path) -> None:
     filter_by(page, "reason:token_budget", f"{budget} steps")
     filter_by(page, "job:agent_03", f"{present} steps")
     filter_by(page, "job:agent_03 step:..0", "0 steps")
-    assert page.get_by_text("No step passes the filter").is_visible()
+    expect(page.get_by_text("No step passes the filter")).to_be_visible()
     page.get_by_label("Filter", exact=True).fill("step:x")
     expect(page.locator("#filter-note")).to_contain_text("is not understood")
 
@@ -61,18 +61,18 @@ def test_moving_keeps_to_what_passes_the_filter(page: Page) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Home")
     page.keyboard.press(".")
-    assert page.locator("aside h2").inner_text() == "Step 30"
+    expect(page.locator("aside h2")).to_have_text("Step 30")
     page.keyboard.press(".")
     page.keyboard.press(".")
-    assert page.locator("aside h2").inner_text() == "Step 31"
-    assert "No later step passes the filter" in page.locator(".announcement").inner_text()
+    expect(page.locator("aside h2")).to_have_text("Step 31")
+    expect(page.locator(".announcement")).to_contain_text("No later step passes the filter")
 
 
 def test_legend_leads_to_the_next_such_step(page: Page) -> None:
     legend = page.get_by_role("list", name="Reasons in the run")
     legend.get_by_role("button", name=re.compile(r"and \d+ others?")).click()
     legend.get_by_role("button", name="preempted_this_step").click()
-    assert page.locator(".reason-name strong").inner_text() == "preempted_this_step"
+    expect(page.locator(".reason-name strong")).to_have_text("preempted_this_step")
 
 
 def test_legend_says_of_what_its_shares_are_and_opens_the_rest(page: Page) -> None:
@@ -147,15 +147,15 @@ def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(p
     page.mouse.down()
     page.mouse.move(box["x"] + 960, box["y"] + 20, steps=4)
     page.mouse.up()
-    assert page.get_by_label("Start").input_value() in ("57", "58")
-    assert page.get_by_label("End").input_value() in ("86", "87")
-    assert "selected: 5" in page.locator(".selected").inner_text()
-    assert page.get_by_role("list", name="Reasons in the selection").is_visible()
+    expect(page.get_by_label("Start")).to_have_value(re.compile("^5[78]$"))
+    expect(page.get_by_label("End")).to_have_value(re.compile("^8[67]$"))
+    expect(page.locator(".selected")).to_contain_text("selected: 5")
+    expect(page.get_by_role("list", name="Reasons in the selection")).to_be_visible()
     brush = page.get_by_role("slider", name="Steps in view")
     brush.focus()
     before = brush.get_attribute("aria-valuetext")
     page.keyboard.press("ArrowLeft")
-    assert brush.get_attribute("aria-valuetext") != before
+    expect(brush).not_to_have_attribute("aria-valuetext", before)
 
 
 def test_what_frames_the_view_takes_at_most_a_seventh_of_the_screen(open_files: Open, small_trace: Path) -> None:
@@ -193,7 +193,7 @@ def test_on_a_phone_a_finger_moves_the_rows_and_a_tap_opens_one(open_files: Open
     expect(shown).not_to_have_attribute("aria-valuetext", before or "")
     until(page, "location.hash.includes('view=')")
     assert "sel=" not in page.url
-    assert page.locator("aside h2").count() == 0
+    expect(page.locator("aside h2")).to_have_count(0)
     page.touchscreen.tap(x, y - 100)
     expect(page.locator("aside h2")).to_contain_text("Step")
 
@@ -211,20 +211,20 @@ def test_tabs_by_key_and_by_arrow(page: Page) -> None:
     page.keyboard.press("4")
     until(page, "document.activeElement.id === 'view'")  # whoever goes on by Tab goes on from there
     selected = page.get_by_role("tab", selected=True)
-    assert selected.inner_text() == "Statistics"
+    expect(selected).to_have_text("Statistics")
     selected.focus()
     page.keyboard.press("ArrowRight")
-    assert page.get_by_role("tab", selected=True).inner_text() == "Compare"
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Compare")
     page.keyboard.press("2")
-    assert page.get_by_role("grid", name="Steps of the run").is_visible()
+    expect(page.get_by_role("grid", name="Steps of the run")).to_be_visible()
 
 
 def test_help_opens_and_closes(page: Page) -> None:
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
-    assert "next, previous step with the same reason" in dialog.inner_text()
+    expect(dialog).to_contain_text("next, previous step with the same reason")
     for word in ("skip-run", "cached:132b", "hit:11/30(37%)", "j0018, t3", "minNeed", "under-capacity", "Touch:"):
-        assert word in dialog.inner_text()
+        expect(dialog).to_contain_text(word)
     dialog.evaluate("one => one.scrollTop = one.scrollHeight")
     expect(dialog.get_by_role("button", name="Close the help")).to_be_in_viewport()
     page.keyboard.press("Escape")
@@ -244,8 +244,8 @@ def test_the_address_holds_the_state(page: Page, open_files: Open, small_trace: 
     state = re.sub(r"^[^#]*#", "", page.url)
     again = open_files(small_trace, state=state)
     again.locator("aside h2", has_text="Step 42").wait_for()
-    assert again.get_by_role("region", name="Request").is_visible()
-    assert again.get_by_label("Filter", exact=True).input_value() == "step:40..60"
+    expect(again.get_by_role("region", name="Request")).to_be_visible()
+    expect(again.get_by_label("Filter", exact=True)).to_have_value("step:40..60")
     assert again.evaluate("document.documentElement.dataset.theme") == "dark"
     for part in ("step=42", "req=", "view="):
         assert part in state

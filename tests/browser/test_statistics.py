@@ -14,6 +14,8 @@ from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -56,20 +58,20 @@ def test_buckets_and_recorded_reasons_are_those_of_the_report(
         truth = report.recorded_reasons[name]
         assert cells[:2] == [f"{truth.steps:,}", f"{truth.requests:,}"], name
     guesses = report.disagreements
-    said = page.locator(".agreement").inner_text()
-    assert f"Of {guesses.steps_compared:,} steps" in said
-    assert f"{guesses.steps_disagreeing:,} contradict" in said
+    said = page.locator(".agreement")
+    expect(said).to_contain_text(f"Of {guesses.steps_compared:,} steps")
+    expect(said).to_contain_text(f"{guesses.steps_disagreeing:,} contradict")
 
 
 def test_advice_is_that_of_the_report(open_files: Opener, small_trace: Path, report: Report) -> None:
     page = open_statistics(open_files, small_trace)
     section = page.locator("section.advice")
     section.wait_for()
-    assert section.locator("li").count() == len(report.advice)
+    expect(section.locator("li")).to_have_count(len(report.advice))
     for finding in report.advice:
         assert finding.evidence in section.inner_text()
     if not report.advice:
-        assert "Nothing" in section.inner_text()
+        expect(section).to_contain_text("Nothing")
 
 
 def test_a_bucket_leads_to_its_steps(open_files: Opener, small_trace: Path, report: Report) -> None:
@@ -78,7 +80,7 @@ def test_a_bucket_leads_to_its_steps(open_files: Opener, small_trace: Path, repo
     bucket = max(report.buckets, key=report.buckets.__getitem__)
     page.get_by_role("table", name="Steps per bucket").get_by_role("button", name=bucket).click()
     assert filter_of(page) == f"bucket:{bucket}"
-    assert page.get_by_role("tab", name="Timeline").get_attribute("aria-selected") == "true"
+    expect(page.get_by_role("tab", name="Timeline")).to_have_attribute("aria-selected", "true")
     page.get_by_text(f"{report.buckets[bucket]:,} steps", exact=True).wait_for()
 
 
@@ -97,13 +99,13 @@ def test_a_bar_of_the_token_budget_leads_to_its_steps(open_files: Opener, small_
 def test_two_scales_and_the_mean(open_files: Opener, small_trace: Path, report: Report) -> None:
     page = open_statistics(open_files, small_trace)
     chart = page.get_by_role("figure", name=re.compile("token budget"))
-    assert chart.get_by_role("listitem").count() == 20
+    expect(chart.get_by_role("listitem")).to_have_count(20)
     percents, tokens = (scale.inner_text().split() for scale in chart.locator(".histogram-scale").all())
     assert percents[-2:] == ["100", "%"]
     assert tokens[0] == "0t"
     assert tokens[-1] == "512t"
     assert report.token_budget_use.mean is not None
-    assert f"mean {100 * report.token_budget_use.mean:.1f} %" in chart.inner_text()
+    expect(chart).to_contain_text(f"mean {100 * report.token_budget_use.mean:.1f} %")
 
 
 def test_time_before_a_step_could_see_requests_is_told(open_files: Opener, small_trace: Path, report: Report) -> None:
@@ -118,7 +120,7 @@ def test_time_before_a_step_could_see_requests_is_told(open_files: Opener, small
 def test_prefix_hits_are_split(open_files: Opener, small_trace: Path, report: Report) -> None:
     page = open_statistics(open_files, small_trace)
     section = page.get_by_role("region", name="Prefix-cache hits")
-    assert f"{report.prefix_lookups} requests" in section.inner_text()
+    expect(section).to_contain_text(f"{report.prefix_lookups} requests")
     assert report.prefix_hit_rate.local is not None
     assert f"local {100 * report.prefix_hit_rate.local:.1f} %" in section.inner_text().replace("\n", " ")
     bars = section.get_by_role("listitem").filter(has=page.get_by_role("button")).all()
@@ -152,7 +154,7 @@ def test_figures_follow_the_selection(open_files: Opener, small_trace: Path) -> 
         ".reduce((sum, row) => sum + Number(row.querySelector('td.number').textContent), 0)"
         f" === {last - first + 1}",
     )
-    assert steps.count() == 10
+    expect(steps).to_have_count(10)
     scope.get_by_role("button", name="whole run").click()
     scope.get_by_text("Whole run").wait_for()
 
@@ -163,8 +165,7 @@ def test_a_chart_is_read_with_the_keyboard(open_files: Opener, small_trace: Path
     chart.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
         chart.press(key)
-    said = chart.get_attribute("aria-valuetext") or ""
-    assert re.match(r"step 3: [\d,]+ active · .*[\d,]+ free of 186", said), said
+    expect(chart).to_have_attribute("aria-valuetext", re.compile(r"^step 3: [\d,]+ active · .*[\d,]+ free of 186"))
     chart.press("Enter")
     page.get_by_role("heading", name="Step 3", exact=True).wait_for()
 
@@ -192,7 +193,7 @@ def test_a_trace_without_reasons_shows_the_guesses(
     guessed = rows_of(page, "Blocked steps per reason")
     expected = summarize(plain).reasons
     assert {name: int(cells[0].replace(",", "")) for name, cells in guessed.items()} == expected
-    assert page.get_by_role("table", name="Recorded reasons").count() == 0
+    expect(page.get_by_role("table", name="Recorded reasons")).to_have_count(0)
     assert report.recorded_reasons
 
 
@@ -204,7 +205,7 @@ def test_the_keys_scroll_wherever_the_focus_is(open_files: Opener, small_trace: 
         page.evaluate("document.activeElement.blur()")
         page.keyboard.press(key)
         until(page, holds)
-    assert page.locator("aside h2").count() == 0, "no step was opened"
+    expect(page.locator("aside h2")).to_have_count(0)
 
 
 def test_nothing_hidden_makes_the_page_longer_than_a_phone(open_files: Opener, small_trace: Path) -> None:

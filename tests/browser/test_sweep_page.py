@@ -68,7 +68,7 @@ def test_a_part_of_an_axis_is_marked_with_keys_and_rows_are_sorted(opened: Page)
     expect(opened.locator("#kept")).to_have_text("3 of 4 variants: max_num_seqs 1, 2, 4")
     seats.press("Shift+ArrowUp")
     assert shown(opened) == ["2", "4"]
-    assert seats.get_attribute("aria-label") == "max_num_seqs 2, 4"
+    expect(seats).to_have_attribute("aria-label", "max_num_seqs 2, 4")
     tokens = axis(opened, "tokens, /s")
     tokens.focus()
     tokens.press("Enter")
@@ -82,7 +82,7 @@ def test_a_part_of_an_axis_is_marked_with_keys_and_rows_are_sorted(opened: Page)
 
 
 def test_without_traces_nothing_is_to_be_compared(opened: Page) -> None:
-    assert opened.locator("tbody input").count() == 0
+    expect(opened.locator("tbody input")).to_have_count(0)
     assert not opened.locator("#pair").is_visible()
 
 

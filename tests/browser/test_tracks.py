@@ -35,14 +35,14 @@ def test_the_timeline_opens_on_the_whole_run_and_a_double_click_on_its_rows(
     page.get_by_role("button", name="rows of this step").click()
     expect(page.locator(".tracks-in-view")).to_have_count(0)
     expect(page.locator(".focused-row")).to_be_visible()
-    assert page.locator(".side-head").inner_text() == chosen
+    expect(page.locator(".side-head")).to_have_text(chosen, use_inner_text=True)
     page.keyboard.press("f")
     ground.wait_for()
     box = ground.bounding_box()
     assert box is not None
     page.mouse.dblclick(box["x"] + 0.3 * box["width"], box["y"] + 40)
     expect(page.locator(".focused-row")).to_be_visible()
-    assert page.locator(".side-head").inner_text() != chosen
+    expect(page.locator(".side-head")).not_to_have_text(chosen)
 
 
 def test_a_drag_selects_from_left_to_right_and_a_filter_marks_what_it_keeps(

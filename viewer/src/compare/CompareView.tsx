@@ -89,6 +89,7 @@ function Two({ a, b, takesFocus }: { a: TraceStore; b: TraceStore; takesFocus: b
 function Head({ a, b }: { a: TraceStore; b: TraceStore }) {
   return (
     <div class="compare-head">
+      <h2 class="hidden-text">A against B</h2>
       <p>
         <Name store={a} side="A" /> <span class="quiet">against</span> <Name store={b} side="B" />
       </p>

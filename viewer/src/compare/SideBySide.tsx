@@ -81,7 +81,7 @@ export function SideBySide({ a, b, found, alignment, wanted }: SideBySideProps) 
           <thead>
             <tr>
               <Heads name="A" />
-              <th scope="col" />
+              <td />
               <Heads name="B" />
             </tr>
           </thead>

@@ -11,7 +11,7 @@ import { type Blame, type BlamedGroup, type Culprit, HAD, type Had } from "./mod
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
-import { adapterOf, isOfSeats, isOfSlots, isOfTokens } from "./takers";
+import { adapterOf, isOfSeats, isOfSlots, isOfTokens, userOf } from "./takers";
 import { familyOf } from "./wording";
 
 export async function blame(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Blame> {
@@ -163,6 +163,7 @@ export function traits(store: TraceStore, request: RequestIndex): [BlamedGroup["
   const found: [BlamedGroup["key"], string | undefined][] = [
     ["job", jobs.ids[requests.job[request]]],
     ["req", requests.job[request] < 0 ? /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1] : undefined],
+    ["user", userOf(store, request)],
     ["tenant", tenants[requests.tenant[request]]],
     ["lora", adapterOf(store, request)],
     ["priority", requests.priority[request] === MISSING ? undefined : String(requests.priority[request])],

@@ -6,7 +6,7 @@ import type { RequestFigures } from "./model/requestFigures";
 import type { Spread } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
 import { knownSpread } from "./spread";
-import { modelOf } from "./takers";
+import { modelOf, userOf } from "./takers";
 
 export interface GroupKey {
   key: string;
@@ -28,6 +28,7 @@ export const GROUP_KEYS: readonly GroupKey[] = [
   { key: "output", number: ({ requests }, request) => requests.outputTokens[request] },
   { key: "status", text: (_store, _request, index, found) => found.status[index] },
   { key: "reason", text: (_store, _request, index, found) => found.reason[index] || null },
+  { key: "user", text: (store, request) => userOf(store, request) || null },
   { key: "job", text: ({ jobs, requests }, request) => named(jobs.ids, requests.job[request]) },
 ];
 

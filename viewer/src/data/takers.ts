@@ -72,6 +72,11 @@ export function modelOf(store: TraceStore, request: RequestIndex): string {
   return adapterOf(store, request) || (store.start?.model ?? "");
 }
 
+/** Whose job it is: what stands before the first `/`, as policies that are fair to users take it; "" without a job. */
+export function userOf({ jobs, requests }: TraceStore, request: RequestIndex): string {
+  return (jobs.ids[requests.job[request]] ?? "").split("/", 1)[0];
+}
+
 /** Whatever it waited for long enough to ask who had it: in the order of time lost. */
 export function takersOf(store: TraceStore, split: WaitingSplit): Takers[] {
   const found: Takers[] = [];

@@ -142,7 +142,7 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
 }
 
 /** Which things in common say more: of two groups the one that is named by the former. */
-const TELLING: readonly BlamedGroup["key"][] = ["job", "tenant", "lora", "req", "priority", "prompt"];
+const TELLING: readonly BlamedGroup["key"][] = ["job", "user", "tenant", "lora", "req", "priority", "prompt"];
 
 /** A group that had most, and much more than its part of all requests of the trace. */
 function special(groups: readonly BlamedGroup[]): BlamedGroup | null {
@@ -157,6 +157,7 @@ function special(groups: readonly BlamedGroup[]): BlamedGroup | null {
 const IN_COMMON: Record<BlamedGroup["key"], (name: string) => string> = {
   job: (name) => `of ${name}`,
   req: (name) => `of ${name}`,
+  user: (name) => `of user ${name}`,
   tenant: (name) => `of tenant ${name}`,
   lora: (name) => `of adapter ${name}`,
   priority: (name) => `of priority ${name}`,

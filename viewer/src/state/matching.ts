@@ -5,7 +5,7 @@ import { BUCKETS, NO_REASON, type ShownReason, STEP_REASONS } from "../data/mode
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
 import { statusOf } from "../data/status";
-import { adapterOf, modelOf } from "../data/takers";
+import { adapterOf, modelOf, userOf } from "../data/takers";
 import { COUNTS, type Count, type Filter, type Term, TRAITS, type Trait } from "./filter";
 import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";
@@ -173,6 +173,8 @@ export function traitOf(store: TraceStore, trait: Trait, request: number): strin
       return modelOf(store, request);
     case "tenant":
       return store.tenants[store.requests.tenant[request]] ?? "";
+    case "user":
+      return userOf(store, request);
   }
 }
 

@@ -72,7 +72,7 @@ export interface Blame {
 /** Requests that have something in common; `key:"name"` is the filter that means them. */
 export interface BlamedGroup {
   /** `req`: what their ids have before a number, `crawl_` of `crawl_093`. `prompt`: as long or longer. */
-  key: "lora" | "job" | "req" | "tenant" | "priority" | "prompt";
+  key: "lora" | "job" | "req" | "user" | "tenant" | "priority" | "prompt";
   name: string;
   seconds: number;
   share: number;
