@@ -18,7 +18,7 @@ from tokenyard.questions.settings import TrafficSettings
 class ImportCommand:
     """Convert a service's log, or vLLM's metrics, into a workload file: usage, vLLM's log, CSV, benchmarks, spans."""
 
-    log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    log: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="--prometheus")] = ()
     """The log, or several, which are merged by time; - is standard input. Whatever `run` takes can be converted."""
     output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
     """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""

@@ -17,7 +17,7 @@ class SearchFlags(ReplayFlags):
 
     workload: Annotated[Positional[str], Arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, a log, or a file, as for `run`; or a trace, as for `whatif`."""
-    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
     transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
     speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)

@@ -40,7 +40,7 @@ class RunCommand(ReplayFlags):
 
     workload: Annotated[Positional[str], Arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
-    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
     transfer: Grouped[TransferSettings] = field(default_factory=TransferSettings)
     speculation: Grouped[SpeculationSettings] = field(default_factory=SpeculationSettings)
@@ -68,7 +68,7 @@ class UpgradeCommand(ReplayFlags):
 
     workload: Annotated[Positional[str], Arg(metavar="LOG|TRACE")]
     """Built-in workload, a log, a trace, or a file, as for `run`."""
-    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
     older: Annotated[str, Arg(name="from", metavar="VERSION")]
     """The version that serves it now, such as 0.27; --vllm-version does not count here."""
@@ -130,7 +130,7 @@ class SplitCommand(ReplayFlags):
 
     workload: Annotated[Positional[str], Arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
-    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...")] = ()
+    more: Annotated[Positional[tuple[str, ...]], Arg(metavar="LOG ...", otherwise="one")] = ()
     """Further logs, which are merged with the first by time."""
     split_settings: Grouped[SplitSettings] = field(default_factory=SplitSettings)
     output: Grouped[TraceSettings] = field(default_factory=TraceSettings)
