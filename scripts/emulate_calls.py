@@ -1,0 +1,423 @@
+"""Calls to an emulated server and to vLLM's own, and what of the answers is compared.
+
+What is compared of an answer is its form: the code, the names of heads, fields in their order with the kinds of their
+values, values that programs read (``finish_reason``, ``object``, ``type`` ...), the shape of ids, the events of
+streams, and of ``/metrics`` every family with its labels, their values and its buckets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import httpx
+
+__all__ = ["LENGTH", "SERVERS", "Call", "Form", "Server", "ask", "differences", "form_of"]
+
+LENGTH = 512
+"""Longest request of the model that is asked."""
+_USER = [{"role": "user", "content": "hello there"}]
+_FUNCTION = {
+    "name": "f",
+    "parameters": {"type": "object", "properties": {"x": {"type": "string", "enum": ["a"]}}, "required": ["x"]},
+}
+_TOOLS = [{"type": "function", "function": _FUNCTION}]
+_SHORT = {"max_tokens": 4, "ignore_eos": True}
+_KEY = {"Authorization": "Bearer any"}
+
+
+class Call(NamedTuple):
+    """One request to both."""
+
+    name: str
+    method: str
+    path: str
+    body: dict[str, Any] | bytes | None = None
+    heads: Mapping[str, str] = {}
+
+
+_GENERATING = [
+    Call("models", "GET", "/v1/models"),
+    Call("health", "GET", "/health"),
+    Call("ping", "GET", "/ping"),
+    Call("version", "GET", "/version"),
+    Call("load", "GET", "/load"),
+    Call("completion", "POST", "/v1/completions", {"prompt": "hi", **_SHORT}),
+    Call("completion n=2", "POST", "/v1/completions", {"prompt": "hi", "n": 2, "temperature": 1, **_SHORT}),
+    Call("completion logprobs", "POST", "/v1/completions", {"prompt": "hi", "logprobs": 1, **_SHORT}),
+    Call("completion ids", "POST", "/v1/completions", {"prompt": [5, 6, 7], "return_token_ids": True, **_SHORT}),
+    Call("completion stream", "POST", "/v1/completions", {"prompt": "hi", "stream": True, **_SHORT}),
+    Call(
+        "completion stream usage",
+        "POST",
+        "/v1/completions",
+        {"prompt": "hi", "stream": True, "stream_options": {"include_usage": True}, **_SHORT},
+    ),
+    Call(
+        "completion usage throughout",
+        "POST",
+        "/v1/completions",
+        {
+            "prompt": "hi",
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            **_SHORT,
+        },
+    ),
+    Call("completion n=2 stream", "POST", "/v1/completions", {"prompt": "hi", "n": 2, "stream": True, **_SHORT}),
+    Call("completion echo", "POST", "/v1/completions", {"prompt": "hi", "echo": True, **_SHORT}),
+    Call("completion prompt logprobs", "POST", "/v1/completions", {"prompt": "hi", "prompt_logprobs": 1, **_SHORT}),
+    Call("completion two prompts", "POST", "/v1/completions", {"prompt": ["hi", "ho"], **_SHORT}),
+    Call(
+        "completion logprobs stream",
+        "POST",
+        "/v1/completions",
+        {"prompt": "hi", "logprobs": 1, "stream": True, **_SHORT},
+    ),
+    Call(
+        "completion ids stream",
+        "POST",
+        "/v1/completions",
+        {"prompt": "hi", "return_token_ids": True, "stream": True, **_SHORT},
+    ),
+    Call("chat", "POST", "/v1/chat/completions", {"messages": _USER, **_SHORT}),
+    Call("chat n=2", "POST", "/v1/chat/completions", {"messages": _USER, "n": 2, "temperature": 1, **_SHORT}),
+    Call("chat n=2 stream", "POST", "/v1/chat/completions", {"messages": _USER, "n": 2, "stream": True, **_SHORT}),
+    Call("chat ids", "POST", "/v1/chat/completions", {"messages": _USER, "return_token_ids": True, **_SHORT}),
+    Call(
+        "chat ids stream",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "return_token_ids": True, "stream": True, **_SHORT},
+    ),
+    Call(
+        "chat logprobs stream",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "logprobs": True, "top_logprobs": 1, "stream": True, **_SHORT},
+    ),
+    Call("chat tools, no parser", "POST", "/v1/chat/completions", {"messages": _USER, "tools": _TOOLS, **_SHORT}),
+    Call(
+        "chat tool_choice auto",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "tools": _TOOLS, "tool_choice": "auto", **_SHORT},
+    ),
+    Call("responses", "POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4}),
+    Call("responses stream", "POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4, "stream": True}),
+    Call(
+        "chat logprobs",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "logprobs": True, "top_logprobs": 1, **_SHORT},
+    ),
+    Call("chat stream", "POST", "/v1/chat/completions", {"messages": _USER, "stream": True, **_SHORT}),
+    Call(
+        "chat stream usage",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "stream": True, "stream_options": {"include_usage": True}, **_SHORT},
+    ),
+    Call(
+        "chat schema",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "structured_outputs": {"choice": ["yes", "no"]}, "max_tokens": 8},
+    ),
+    Call("tokenize", "POST", "/tokenize", {"prompt": "hi"}),
+    Call("tokenize chat", "POST", "/tokenize", {"messages": _USER}),
+    Call("detokenize", "POST", "/detokenize", {"tokens": [300, 301]}),
+    Call("embeddings of a chat model", "POST", "/v1/embeddings", {"input": "hi"}),
+    Call("unknown model", "POST", "/v1/completions", {"model": "nope", "prompt": "hi"}),
+    Call("max_tokens -1", "POST", "/v1/completions", {"prompt": "hi", "max_tokens": -1}),
+    Call("max_tokens too large", "POST", "/v1/completions", {"prompt": "hi", "max_tokens": 99999}),
+    Call("no JSON", "POST", "/v1/completions", b"{bad"),
+    Call("no prompt", "POST", "/v1/completions", {}),
+    Call("temperature -1", "POST", "/v1/chat/completions", {"messages": _USER, "temperature": -1}),
+    Call("unknown field", "POST", "/v1/completions", {"prompt": "hi", "frobnicate": 1, **_SHORT}),
+    Call("no messages", "POST", "/v1/chat/completions", {"messages": []}),
+    Call("messages missing", "POST", "/v1/chat/completions", {}),
+    Call("prompt too long", "POST", "/v1/completions", {"prompt": [7] * (LENGTH + 1), "max_tokens": 4}),
+    Call("token beyond the vocabulary", "POST", "/v1/completions", {"prompt": [10**9], "max_tokens": 4}),
+    Call("n=0", "POST", "/v1/completions", {"prompt": "hi", "n": 0}),
+    Call("top_p 2", "POST", "/v1/completions", {"prompt": "hi", "top_p": 2}),
+    Call("logprobs 1000", "POST", "/v1/completions", {"prompt": "hi", "logprobs": 1000, **_SHORT}),
+    Call("top_logprobs alone", "POST", "/v1/chat/completions", {"messages": _USER, "top_logprobs": 1, **_SHORT}),
+    Call("stream options, no stream", "POST", "/v1/completions", {"prompt": "hi", "stream_options": {}, **_SHORT}),
+    Call("min_tokens too large", "POST", "/v1/completions", {"prompt": "hi", "min_tokens": 9, "max_tokens": 4}),
+    Call("unknown path", "GET", "/nope"),
+    Call("wrong method", "GET", "/v1/completions"),
+    Call("adapter without a name", "POST", "/v1/load_lora_adapter", {}),
+    Call("unknown adapter", "POST", "/v1/unload_lora_adapter", {"lora_name": "nope"}),
+    Call("reset_prefix_cache", "POST", "/reset_prefix_cache"),
+    Call("is_sleeping", "GET", "/is_sleeping"),
+]
+
+
+def _chat(name: str, **fields: Any) -> Call:
+    return Call(name, "POST", "/v1/chat/completions", {"messages": _USER, **fields})
+
+
+def _completion(name: str, **fields: Any) -> Call:
+    return Call(name, "POST", "/v1/completions", {"prompt": "hi", **fields})
+
+
+_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+_NAMED = {"type": "function", "function": {"name": "f"}}
+_SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": _FUNCTION["parameters"]}}
+_GENERATING += [
+    _chat("chat stream options, no stream", stream_options={"include_usage": True}),
+    _chat(
+        "chat usage throughout",
+        stream=True,
+        stream_options={"include_usage": True, "continuous_usage_stats": True},
+        **_SHORT,
+    ),
+    _chat("chat json_schema", response_format=_SCHEMA, max_tokens=40),
+    _chat("chat unknown model", model="nope"),
+    _chat("chat prompt too long", max_tokens=LENGTH + 1),
+    _chat("chat content parts", messages=[{"role": "user", "content": [{"type": "text", "text": "hi"}]}], **_SHORT),
+    _chat("chat unknown role", messages=[{"role": "wizard", "content": "hi"}], **_SHORT),
+    _chat("chat prompt logprobs", prompt_logprobs=1, **_SHORT),
+    _completion("completion empty prompt", prompt="", **_SHORT),
+    _completion("completion prompts of ids", prompt=[[5, 6], [7, 8]], **_SHORT),
+    _completion("completion two prompts stream", prompt=["hi", "ho"], stream=True, **_SHORT),
+    _completion("completion echo logprobs", echo=True, logprobs=1, **_SHORT),
+    _completion("max_tokens 0", max_tokens=0),
+    _completion("priority without its policy", priority=5, **_SHORT),
+    _completion("seed beyond 64 bits", seed=2**70, **_SHORT),
+    _completion("temperature a text", temperature="hot", **_SHORT),
+    _completion("stop strings", stop=["zzz", "yyy"], **_SHORT),
+    _completion("token of the bias unknown", logit_bias={"999999": 1}, **_SHORT),
+    _completion("choice and regex", structured_outputs={"choice": ["a"], "regex": "b"}, **_SHORT),
+    Call("body a list", "POST", "/v1/completions", b"[]"),
+    Call("body empty", "POST", "/v1/completions", b""),
+    Call("no content type", "POST", "/v1/completions", b'{"prompt": "hi"}', {"Content-Type": "text/plain"}),
+    Call("request id of the client", "POST", "/v1/completions", {"prompt": "hi", **_SHORT}, {"X-Request-Id": "mine"}),
+    Call("responses unknown model", "POST", "/v1/responses", {"input": "hi", "model": "nope"}),
+    Call(
+        "responses instructions", "POST", "/v1/responses", {"input": "hi", "instructions": "be", "max_output_tokens": 4}
+    ),
+    Call("responses of messages", "POST", "/v1/responses", {"input": _USER, "max_output_tokens": 4}),
+    Call("responses without input", "POST", "/v1/responses", {}),
+    Call("unknown response", "GET", "/v1/responses/resp_0"),
+    Call("tokenize strings", "POST", "/tokenize", {"prompt": "hi", "return_token_strs": True}),
+    Call("tokenize nothing", "POST", "/tokenize", {}),
+    Call("embeddings by GET", "GET", "/v1/embeddings"),
+    Call("options", "OPTIONS", "/v1/models", None, {"Origin": "http://a", "Access-Control-Request-Method": "GET"}),
+    Call("models by POST", "POST", "/v1/models", {}),
+    Call("one model", "GET", "/v1/models/tiny"),
+    Call("pause", "POST", "/pause"),
+    Call("is_paused", "GET", "/is_paused"),
+    Call("resume", "POST", "/resume"),
+]
+_AFTER = [Call("metrics", "GET", "/metrics")]
+_TOOLED = [
+    Call("no key", "GET", "/v1/models"),
+    Call("no key, chat", "POST", "/v1/chat/completions", {"messages": _USER}),
+    Call("no key, health", "GET", "/health"),
+    Call("no key, metrics", "GET", "/metrics"),
+    Call("no key, tokenize", "POST", "/tokenize", {"prompt": "hi"}),
+    Call("another scheme", "GET", "/v1/models", None, {"Authorization": "Basic any"}),
+    *(
+        call._replace(heads=_KEY)
+        for call in (
+            Call("models with the key", "GET", "/v1/models"),
+            _chat("tools required", tools=_TOOLS, tool_choice="required", max_tokens=80),
+            _chat("tools required, stream", tools=_TOOLS, tool_choice="required", max_tokens=80, stream=True),
+            _chat("tools named", tools=_TOOLS, tool_choice=_NAMED, max_tokens=80),
+            _chat("tools named, stream", tools=_TOOLS, tool_choice=_NAMED, max_tokens=80, **_USAGE),
+            _chat("tools none", tools=_TOOLS, tool_choice="none", **_SHORT),
+            _chat("tool_choice without tools", tool_choice="auto", **_SHORT),
+            _chat("tools empty", tools=[], **_SHORT),
+            _chat("tool not among them", tools=_TOOLS, tool_choice={**_NAMED, "function": {"name": "g"}}),
+        )
+    ),
+]
+
+
+def _embedding(name: str, **fields: Any) -> Call:
+    return Call(name, "POST", "/v1/embeddings", {"input": "hi", **fields})
+
+
+_POOLING = [
+    Call("models of a pooler", "GET", "/v1/models"),
+    _embedding("embedding"),
+    _embedding("embeddings of two", input=["hi", "ho"]),
+    _embedding("embedding of ids", input=[5, 6, 7]),
+    _embedding("embedding in base64", encoding_format="base64"),
+    _embedding("embedding, unknown form", encoding_format="hex"),
+    _embedding("embedding of nothing", input=[]),
+    _embedding("embedding too long", input=[7] * (LENGTH + 1)),
+    _embedding("embedding, unknown model", model="nope"),
+    Call("embedding without input", "POST", "/v1/embeddings", {}),
+    Call("a chat to a pooler", "POST", "/v1/chat/completions", {"messages": _USER}),
+    Call("a completion of a pooler", "POST", "/v1/completions", {"prompt": "hi"}),
+    Call("metrics of a pooler", "GET", "/metrics"),
+]
+
+
+class Server(NamedTuple):
+    """A command line of vLLM's, and what is asked of it."""
+
+    name: str
+    flags: str
+    calls: Sequence[Call]
+
+
+SERVERS = (
+    Server("generates", "", [*_GENERATING, *_AFTER]),
+    Server("tools, a key", "--enable-auto-tool-choice --tool-call-parser hermes --api-key any", _TOOLED),
+    Server("pools", "--runner pooling", _POOLING),
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is compared of an answer.
+
+
+class Form(NamedTuple):
+    """An answer without its values."""
+
+    status: int
+    heads: Sequence[str]
+    """Names, with the values of some."""
+    body: Any
+
+
+_NOT_THERE = re.compile(r"^(python_|process_|http_)")
+"""Families of metrics that are not the engine's."""
+_TOLD = {"object", "type", "role", "finish_reason", "code", "owned_by", "status", "tool_choice", "truncation", "reason"}
+"""Fields whose values programs read."""
+_OUR_HEADS = {
+    "cache-control": "the emulator forbids caches to keep streams",
+    "tokenyard-ignored": "the emulator names fields that it has passed over",
+    "x-approximate-tokens": "the emulator says what is not real",
+    "x-emulated-time": "the emulator says what time it is there",
+}
+"""Heads that are ours, and why."""
+_CONNECTION = {"date", "transfer-encoding", "content-length", "server"}
+_WITH_VALUES = {"content-type", "allow", "vary", "www-authenticate", "x-request-id", "access-control-allow-origin"}
+
+
+def ask(call: Call, url: str, http: httpx.Client | None = None) -> httpx.Response:
+    """The answer to a call; ``http`` asks, in the place of a socket."""
+    body = call.body
+    if isinstance(body, dict):
+        body = {"model": "tiny", **body}
+    content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+    heads = {"Content-Type": "application/json"} if content is not None else {}
+    send = httpx.request if http is None else http.request
+    options: dict[str, Any] = {"timeout": 600} if http is None else {}
+    return send(call.method, f"{url}{call.path}", content=content, headers=heads | dict(call.heads), **options)
+
+
+def form_of(call: Call, answer: httpx.Response) -> Form:
+    """What is compared."""
+    heads = [
+        f"{name}: {value}" if name in _WITH_VALUES else name
+        for name, value in sorted((name.lower(), value) for name, value in answer.headers.items())
+        if name not in _CONNECTION and name not in _OUR_HEADS
+    ]
+    return Form(answer.status_code, heads, _body(call, answer))
+
+
+def _body(call: Call, answer: httpx.Response) -> Any:
+    if call.path == "/metrics":
+        return sorted(_families(answer.text))
+    if "event-stream" in answer.headers.get("content-type", ""):
+        forms = [_event(each) for each in answer.text.split("\n\n") if each]
+        return [form for i, form in enumerate(forms) if not i or form != forms[i - 1]]
+    try:
+        return _kinds(answer.json())
+    except ValueError:
+        return re.sub(r"'[^']*'", "'..'", answer.text)
+
+
+def _event(text: str) -> Any:
+    """A server-sent event: its lines, the data's without their values."""
+    lines = []
+    for line in text.split("\n"):
+        name, _, value = line.partition(": ")
+        lines.append([name, _kinds(json.loads(value)) if value.startswith("{") else value])
+    return lines
+
+
+def _families(text: str) -> Iterator[str]:
+    """Every family with its kind, its labels and their values, and its bounds."""
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    labels: dict[str, dict[str, list[str]]] = {}
+    for name, given in re.findall(r"^([a-zA-Z_:]+)(?:\{(.*?)\})? ", text, re.MULTILINE):
+        own = labels.setdefault(name, {})
+        for label, value in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', given):
+            if value not in own.setdefault(label, []):
+                own[label].append(value)
+    for name, kind in kinds.items():
+        if _NOT_THERE.match(name) or name.startswith("tokenyard:"):
+            continue
+        found: dict[str, list[str]] = {}
+        for sample in (name, f"{name}_bucket", f"{name}_total"):
+            found |= labels.get(sample, {})
+        free = name in ("vllm:cache_config_info", "vllm:lora_requests_info")
+        told = {label: [] if free else values for label, values in sorted(found.items())}
+        yield f"{name} {kind} " + "; ".join(f"{label} {' '.join(values)}".rstrip() for label, values in told.items())
+
+
+def _kinds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _of_field(name, each) for name, each in value.items()}
+    if isinstance(value, list):
+        forms: list[Any] = []
+        for each in map(_kinds, value):
+            if each not in forms:
+                forms.append(each)
+        return forms
+    return type(value).__name__.replace("float", "number").replace("int", "number")
+
+
+def _of_field(name: str, value: Any) -> Any:
+    if name in _TOLD and not isinstance(value, (dict, list)):
+        return value
+    if isinstance(value, str) and (name == "id" or name.endswith("_id")):
+        return re.sub(r"[0-9a-f]{8,}", lambda found: f"<{len(found[0])} hex>", value)
+    return _kinds(value)
+
+
+def differences(there: Form, here: Form) -> list[str]:
+    """What differs between vLLM's answer and ours: the first place of the body, and all else."""
+    found = []
+    if there.status != here.status:
+        found.append(f"status {there.status} there, {here.status} here")
+    missing, more = set(there.heads) - set(here.heads), set(here.heads) - set(there.heads)
+    if missing:
+        found.append(f"missing head {', '.join(sorted(missing))}")
+    if more:
+        found.append(f"more head {', '.join(sorted(more))}")
+    if there.body != here.body or json.dumps(there.body) != json.dumps(here.body):
+        found.append(_difference(there.body, here.body))
+    return found
+
+
+def _difference(there: Any, here: Any, at: str = "") -> str:
+    """The first place where two forms part."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        if list(there) != list(here):
+            missing, more = [n for n in there if n not in here], [n for n in here if n not in there]
+            return (
+                f"{at or 'body'}: missing {missing}, more {more}"
+                if missing or more
+                else f"{at or 'body'}: another order: {list(there)} there, {list(here)} here"
+            )
+        for name, each in there.items():
+            if json.dumps(each) != json.dumps(here[name]):
+                return _difference(each, here[name], f"{at}.{name}")
+    if isinstance(there, list) and isinstance(here, list):
+        if all(isinstance(each, str) for each in (*there, *here)):
+            return f"{at}: missing {[n for n in there if n not in here]}, more {[n for n in here if n not in there]}"
+        for i, (first, second) in enumerate(zip(there, here, strict=False)):
+            if json.dumps(first) != json.dumps(second):
+                return _difference(first, second, f"{at}[{i}]")
+        return f"{at}: {len(there)} kinds there, {len(here)} here"
+    return f"{at}: {there!r} there, {here!r} here"
