@@ -68,7 +68,12 @@ _GENERATING = [
     ),
     Call("completion n=2 stream", "POST", "/v1/completions", {"prompt": "hi", "n": 2, "stream": True, **_SHORT}),
     Call("completion echo", "POST", "/v1/completions", {"prompt": "hi", "echo": True, **_SHORT}),
-    Call("completion prompt logprobs", "POST", "/v1/completions", {"prompt": "hi", "prompt_logprobs": 1, **_SHORT}),
+    Call(
+        "completion prompt logprobs",
+        "POST",
+        "/v1/completions",
+        {"prompt": "hi there, you", "prompt_logprobs": 1, **_SHORT},
+    ),
     Call("completion two prompts", "POST", "/v1/completions", {"prompt": ["hi", "ho"], **_SHORT}),
     Call(
         "completion logprobs stream",
@@ -184,7 +189,7 @@ _GENERATING += [
     _completion("completion empty prompt", prompt="", **_SHORT),
     _completion("completion prompts of ids", prompt=[[5, 6], [7, 8]], **_SHORT),
     _completion("completion two prompts stream", prompt=["hi", "ho"], stream=True, **_SHORT),
-    _completion("completion echo logprobs", echo=True, logprobs=1, **_SHORT),
+    _completion("completion echo logprobs", prompt="hi there, you", echo=True, logprobs=1, **_SHORT),
     _completion("max_tokens 0", max_tokens=0),
     _completion("priority without its policy", priority=5, **_SHORT),
     _completion("seed beyond 64 bits", seed=2**70, **_SHORT),
@@ -289,7 +294,10 @@ class Form(NamedTuple):
 
 _NOT_THERE = re.compile(r"^(python_|process_|http_)")
 """Families of metrics that are not the engine's."""
-_TOLD = {"object", "type", "role", "finish_reason", "code", "owned_by", "status", "tool_choice", "truncation", "reason"}
+_TOLD = {
+    *("object", "type", "role", "finish_reason", "code", "param", "owned_by", "status", "tool_choice", "truncation"),
+    *("reason", "service_tier", "stop_reason"),
+}
 """Fields whose values programs read."""
 _OUR_HEADS = {
     "cache-control": "the emulator forbids caches to keep streams",
@@ -329,7 +337,9 @@ def _body(call: Call, answer: httpx.Response) -> Any:
         return sorted(_families(answer.text))
     if "event-stream" in answer.headers.get("content-type", ""):
         forms = [_event(each) for each in answer.text.split("\n\n") if each]
-        return [form for i, form in enumerate(forms) if not i or form != forms[i - 1]]
+        found = [form for i, form in enumerate(forms) if form not in forms[:i]]
+        together = isinstance(call.body, dict) and ("n" in call.body or isinstance(call.body.get("prompt"), list))
+        return sorted(found, key=json.dumps) if together else found
     try:
         return _kinds(answer.json())
     except ValueError:
@@ -361,11 +371,16 @@ def _families(text: str) -> Iterator[str]:
         for sample in (name, f"{name}_bucket", f"{name}_total"):
             found |= labels.get(sample, {})
         free = name in ("vllm:cache_config_info", "vllm:lora_requests_info")
-        told = {label: [] if free else values for label, values in sorted(found.items())}
+        told = {
+            label: [] if free else values if label == "le" else sorted(values)
+            for label, values in sorted(found.items())
+        }
         yield f"{name} {kind} " + "; ".join(f"{label} {' '.join(values)}".rstrip() for label, values in told.items())
 
 
 def _kinds(value: Any) -> Any:
+    if isinstance(value, dict) and value and all(name.isdecimal() for name in value):
+        return _kinds(list(value.values()))  # by token id
     if isinstance(value, dict):
         return {name: _of_field(name, each) for name, each in value.items()}
     if isinstance(value, list):
@@ -378,6 +393,10 @@ def _kinds(value: Any) -> Any:
 
 
 def _of_field(name: str, value: Any) -> Any:
+    if name == "bytes":
+        return "bytes"
+    if name == "top_logprobs" and isinstance(value, list):  # of completions they are by text
+        return _kinds([list(each.values()) if each and "token" not in each else each for each in value])
     if name in _TOLD and not isinstance(value, (dict, list)):
         return value
     if isinstance(value, str) and (name == "id" or name.endswith("_id")):

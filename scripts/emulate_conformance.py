@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,11 @@ from emulate_calls import LENGTH, SERVERS, Form, Server, ask, differences, form_
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = 32
-EXPLAINED: dict[str, str] = {}
+_RANDOM = "a model of random weights does not get to a call, the emulator's makes one"
+EXPLAINED = {
+    "tools required": _RANDOM,
+    "tools required, stream": _RANDOM,
+}
 """Calls whose answers differ, and why."""
 
 
@@ -128,6 +133,12 @@ make_demo_model(Path({str(folder)!r}), width=128, max_model_len=4096)
     return folder
 
 
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def _is_up(url: str) -> bool:
     try:
         return httpx.get(f"{url}/health", timeout=10).status_code == 200
@@ -162,9 +173,10 @@ def _vllm(server: Server, model: Path, environment: Path) -> Iterator[str]:
     }
     python = [str(environment / "bin" / "python"), "-m", "vllm.entrypoints.openai.api_server"]
     line = f"--model {model} --dtype float32 --enforce-eager --max-model-len {LENGTH} --block-size {_BLOCK}"
-    more = "--host 127.0.0.1 --port 18132 --served-model-name tiny --enable-prompt-tokens-details"
+    port = _free_port()
+    more = f"--host 127.0.0.1 --port {port} --served-model-name tiny --enable-prompt-tokens-details"
     command = [*python, *line.split(), *more.split(), *server.flags.split()]
-    with _started(command, "http://127.0.0.1:18132", settings, 3000) as url:
+    with _started(command, f"http://127.0.0.1:{port}", settings, 3000) as url:
         yield url
 
 
@@ -176,10 +188,12 @@ def line_of(server: Server, model: Path) -> str:
 
 @contextmanager
 def _emulator(server: Server, model: Path, surface: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "tokenyard", "emulate", line_of(server, model), "--port", "18133"]
+    port = _free_port()
+    command = [sys.executable, "-m", "tokenyard", "emulate", line_of(server, model), "--port", str(port)]
     environment = {"PYTHONPATH": str(ROOT / "src")}
     more = ["--ignore-unmodelled"] if "pooling" in server.flags else []
-    with _started([*command, *more, "--surface", surface], "http://127.0.0.1:18133", environment, 300) as url:
+    more += ["--surface", surface, "--speed", "0.02"]  # a token is a chunk then, however busy the machine is
+    with _started([*command, *more], f"http://127.0.0.1:{port}", environment, 300) as url:
         yield url
 
 

@@ -33,6 +33,7 @@ from types import MappingProxyType
 __all__ = [
     "LOADED_FROM_FILE",
     "MISSING",
+    "OUT_OF_VOCABULARY",
     "TOO_LONG",
     "CannotDescribeError",
     "ConfigError",
@@ -62,6 +63,7 @@ __all__ = [
 MISSING = "missing_field"
 """Code: a field of a file is not there."""
 TOO_LONG = "too_long"
+OUT_OF_VOCABULARY = "out_of_vocabulary"
 """Code: longer than ``max_model_len``, or than the memory holds."""
 
 _MOST_SHOWN = 120
@@ -205,7 +207,7 @@ class ConfigError(TokenyardError):
 class RequestError(TokenyardError):
     """A request is refused when it is made or added; the scheduler's state is unchanged.
 
-    ``code`` is ``request``, or says more: ``too_long`` (for ``max_model_len``).
+    ``code`` is ``request``, or says more: ``too_long`` (for ``max_model_len``), ``out_of_vocabulary``.
     """
 
     code = "request"

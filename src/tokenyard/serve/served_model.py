@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from tokenyard.core.engine import EngineCore
 from tokenyard.core.params import PoolingParams, SamplingParams, StructuredOutput
-from tokenyard.errors import ConfigError, MissingExtraError, RequestError
+from tokenyard.errors import OUT_OF_VOCABULARY, ConfigError, MissingExtraError, RequestError
 from tokenyard.serve.generation import GenerationParams, Prompt, Turn, check_generation_params, tokenized
 from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
 from tokenyard.serve.output_processor import Generation
@@ -213,7 +213,8 @@ class GenerationMaker:
         }
         for field, ids in named.items():
             if (unknown := max(ids, default=0)) >= size:
-                raise RequestError(request_id, field, unknown, f"the model's token ids go from 0 to {size - 1}")
+                fix = f"the model's token ids go from 0 to {size - 1}"
+                raise RequestError(request_id, field, unknown, fix, code=OUT_OF_VOCABULARY)
         if params.stop and self.tokenizer is None:
             raise RequestError(request_id, "stop", params.stop, "the engine has no tokenizer: use stop_token_ids")
         for field in ("logprobs", "prompt_logprobs"):

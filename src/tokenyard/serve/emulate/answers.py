@@ -53,6 +53,8 @@ class Answer(NamedTuple):
     """Tokens that are said in the place of words."""
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    prompt: Int64s | None = None
+    """The prompt's tokens after the first, where log-probabilities of them are told."""
 
 
 class MadeUpText:
@@ -148,7 +150,11 @@ class AnswerMaker:
             return Answer(seed, None)
         script = self._script(request, text)
         end = max(len(script) if script is not None else self._length(), params.min_tokens)
-        return Answer(seed, None if params.ignore_eos else end, script, params.logprobs, params.prompt_logprobs)
+        prompt = None
+        if params.prompt_logprobs is not None:
+            prompt = request.token_slice(1, request.num_prompt_tokens).astype(np.int64)
+        end_at = None if params.ignore_eos else end
+        return Answer(seed, end_at, script, params.logprobs, params.prompt_logprobs, prompt)
 
     def _script(self, request: Request, text: str | None) -> Int64s | None:
         if text is not None:
@@ -272,9 +278,8 @@ class SpokenModel(SimulatedModel):
                 continue
             if answer.logprobs is not None:
                 logprobs[row] = _told(made.sampled[row, : counts[row]], answer.logprobs, self._words)
-            start = int(output.num_prompt[row])
-            if answer.prompt_logprobs is not None and int(output.num_computed[row]) < start:
-                of_prompts[row] = _told(np.zeros(start - 1, np.int64), answer.prompt_logprobs, self._words)
+            if answer.prompt is not None and int(output.num_computed[row]) < int(output.num_prompt[row]):
+                of_prompts[row] = _told(answer.prompt, answer.prompt_logprobs or 0, self._words)
         extras = ModelAuxOutput(
             pooler_output=pooled if self._pooled else (), logprobs=logprobs, prompt_logprobs=of_prompts
         )

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.serve.openai.fields import NO_JSON, ApiError, GenerationRequest, as_api_error
+from tokenyard.errors import OUT_OF_VOCABULARY
+from tokenyard.serve.openai.fields import ApiError, GenerationRequest, as_api_error
 from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
 from tokenyard.serve.recorded_surface import Surface
 from tokenyard.web.connections import json_response
 
+_WITHOUT_PARAM = frozenset(("n", "min_tokens", "input", "messages"))
+"""Fields that vLLM does not name when they hold what cannot work."""
+_CALLS_READ = "vllm:tool_call_parser_invocations"
+_COUNTS = ("prompt_tokens", "total_tokens", "completion_tokens")
+_UNTOLD: Mapping[str, None] = dict.fromkeys(("logprobs", "finish_reason", "token_ids"))
+_PROMPTS = frozenset(("prompt", "messages", "input"))
 _TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
@@ -28,12 +37,35 @@ _TYPES = {
 
 def vllm_error(error: ApiError) -> dict[str, Any]:
     """An error's body, as vLLM writes it."""
-    kind = (
-        "Bad Request"
-        if error.code == NO_JSON
-        else _TYPES.get(error.status, "BadRequestError" if error.status < 500 else "InternalServerError")
-    )
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
+    status = _status(error)
+    if _is_form(error):
+        kind, param = "Bad Request", _place(error)
+    else:
+        kind = _TYPES.get(status, "BadRequestError" if status < 500 else "InternalServerError")
+        is_unknown = error.code == OUT_OF_VOCABULARY and error.param != "logit_bias"
+        if error.param is not None and error.param.startswith("tool_choice."):
+            error.param = "tool_choice"
+        param = None if error.param in _WITHOUT_PARAM or is_unknown else error.param
+        if error.code == "context_length_exceeded" and error.param in _PROMPTS:
+            param = "input_tokens"
+    return {"error": {"message": error.message, "type": kind, "param": param, "code": status}}
+
+
+def _status(error: ApiError) -> int:
+    return 400 if error.status == 415 else error.status
+
+
+def _is_form(error: ApiError) -> bool:
+    """Whether it is the form of the body that vLLM complains of; a prompt may be missing as far as the form goes."""
+    is_prompt = error.code == "missing_field" and error.param == "prompt"
+    return error.status == 415 or error.param == "seed" or (error.is_form and not is_prompt)
+
+
+def _place(error: ApiError) -> str | None:
+    if error.status == 415:
+        return None
+    at = error.param if error.place is None else str(error.place)
+    return "body" if at is None else f"body.{at}"
 
 
 def on_error(request: Request, error: Exception) -> Response:
@@ -43,16 +75,23 @@ def on_error(request: Request, error: Exception) -> Response:
         detail = {404: "Not Found", 405: "Method Not Allowed"}[status]
         return json_response({"detail": detail}, status, dict(getattr(error, "headers", None) or {}))
     said = as_api_error(error, getattr(request.state, "prompt_field", "prompt"))
-    return json_response(vllm_error(said), said.status, said.headers)
+    if said.status == 404 and request.url.path == "/v1/embeddings":
+        said.param = None
+    return json_response(vllm_error(said), _status(said), said.headers)
 
 
 class Forms:
     """Those of one version."""
 
-    def __init__(self, surface: Surface, *, tells_cached: bool) -> None:
-        """``tells_cached``: usage says how much of a prompt was cached (``--enable-prompt-tokens-details``)."""
+    def __init__(self, surface: Surface, *, tells_cached: bool, block_size: int) -> None:
+        """``tells_cached``: usage says how much of a prompt was cached (``--enable-prompt-tokens-details``);
+        ``block_size`` of the cache, in tokens; 0: nothing is kept in it.
+        """
+        self._block_size, self._created = block_size, time.time()
         self._answers, self._tells_cached = surface.answers, tells_cached
         self.version = surface.version.partition("+")[0]
+        self.calls_read = Counter[tuple[str, bool]]()
+        """How often tool calls were looked for, in streams and in whole answers, and whether there were any."""
         self.fingerprint = f"vllm-{self.version}-emulated"
 
     def filled(self, kind: str, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,29 +103,60 @@ class Forms:
 
     def formed(self, kind: str, answer: AnswerWriter, request: GenerationRequest) -> AnswerWriter:
         """An answer of a kind (``chat``, ``completion``) that is told in this form."""
-        tells_usage = request.stream_options is not None and request.stream_options.include_usage
-        return _Formed(self, kind, answer, tells_usage=tells_usage)
+        return _Formed(self, kind, answer, request)
 
-    def usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
-        """The tokens of a request."""
+    def usage(self, usage: Mapping[str, Any], kind: str) -> dict[str, Any]:
+        """The tokens of a request, in a whole answer."""
+        details = {"cached_tokens": None, "created_cache_tokens": None, "multimodal_tokens": None}
+        told = {**details, **self._details(usage, kind)} if self._tells_cached else None
+        return self.filled("usage", {**usage, "prompt_tokens_details": told})
+
+    def last_usage(self, usage: Mapping[str, Any], kind: str) -> dict[str, Any]:
+        """The same in the last chunk of a stream, where what is not known is left out."""
+        details = {"prompt_tokens_details": self._details(usage, kind)} if self._tells_cached else {}
+        return {name: usage[name] for name in _COUNTS} | details
+
+    def usage_so_far(self, usage: Mapping[str, Any], kind: str) -> dict[str, Any]:
+        """The same in the chunks before."""
+        return {name: usage[name] for name in _COUNTS} | ({"completion_tokens_details": None} if kind == "chat" else {})
+
+    def _details(self, usage: Mapping[str, Any], kind: str) -> dict[str, Any]:
         cached = usage["prompt_tokens_details"]["cached_tokens"]
-        details = {"cached_tokens": cached, "created_cache_tokens": None, "multimodal_tokens": None}
-        return self.filled("usage", {**usage, "prompt_tokens_details": details if self._tells_cached else None})
+        if kind != "chat":
+            return {"cached_tokens": cached}
+        size = self._block_size
+        created = max(0, usage["prompt_tokens"] // size * size - cached) if size else 0
+        return {"cached_tokens": cached, "created_cache_tokens": created}
 
     def whole(self, kind: str, record: Mapping[str, Any]) -> dict[str, Any]:
         """An answer that is told at once."""
         choices = [self._choice(kind, each) for each in record["choices"]]
-        said = {**record, "choices": choices, "usage": self.usage(record["usage"])}
+        said = {**record, "choices": choices, "usage": self.usage(record["usage"], kind)}
         return self.filled(kind, {**said, "system_fingerprint": self.fingerprint})
 
     def _choice(self, kind: str, choice: Mapping[str, Any]) -> dict[str, Any]:
         made = self.filled(f"{kind}_choice", choice)
+        if kind == "chat":
+            made["logprobs"] = _without_refusal(made["logprobs"])
         if "message" in made:
             message = self.filled("chat_message", made["message"])
             if not message["tool_calls"]:
                 del message["tool_calls"]
             made["message"] = message
         return made
+
+    def metrics_of_calls(self, name: str) -> Iterator[Any]:
+        """How often tool calls were looked for, for Prometheus."""
+        from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - an extra
+
+        labels = ["model_name", "mode", "outcome", "request_type"]
+        family = CounterMetricFamily(_CALLS_READ, "Times that tool calls were looked for.", labels=labels)
+        for mode in ("streaming", "non_streaming"):
+            for outcome, found in (("tool_call", True), ("no_tool_call", False)):
+                for kind in ("chat_completions", "responses", "other"):
+                    count = self.calls_read[mode, found] if kind == "chat_completions" else 0
+                    family.add_metric([name, mode, outcome, kind], count, created=self._created)
+        yield family
 
     def model_card(self, name: str, parent: str | None, root: str, created: int, max_model_len: int) -> dict[str, Any]:
         """A model of the list."""
@@ -98,16 +168,36 @@ class Forms:
 class _Formed(AnswerWriter):
     """Tells another answer's chunks and whole."""
 
-    def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, *, tells_usage: bool) -> None:
-        """``tells_usage``: a chunk with the usage is the last one, and has what the last one has."""
-        self._forms, self._kind, self._answer, self._tells_usage = forms, kind, answer, tells_usage
+    def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, request: GenerationRequest) -> None:
+        self._forms, self._kind, self._answer = forms, kind, answer
+        self._tells_usage = request.stream_options is not None and request.stream_options.include_usage
+        """A chunk with the usage is the last one, and has what the last one has."""
+        self._tells_ids = bool(request.return_token_ids)
+        self._reads_calls = bool(getattr(request, "tools", None)) and getattr(request, "tool_choice", None) != "none"
+        """A piece of a call may have no text: it is not told."""
+        self._is_named = not isinstance(getattr(request, "tool_choice", None), str | None)
+        """The client has said which tool is to be called."""
+        self._prompt: Sequence[int] = ()
+        """Ids of the prompt whose answer is being told."""
+        self._told = set[int]()
+        """Answers whose prompts have been told."""
 
     def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
         """All of it at once."""
-        return self._forms.whole(self._kind, self._answer.whole(pieces))
+        told = self._forms.whole(self._kind, self._answer.whole(pieces))
+        if self._reads_calls:
+            for message in (choice["message"] for choice in told["choices"]):
+                calls = message.get("tool_calls", ())
+                self._forms.calls_read["non_streaming", bool(calls)] += 1
+                for call in calls:
+                    call["id"] = _call_id(call["id"])
+                if calls and self._is_named:
+                    message["content"] = message["content"] or ""
+        return told
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
+        self._prompt = piece.output.prompt_token_ids
         return self._formed(self._answer.chunks(piece))
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
@@ -123,11 +213,10 @@ class _Formed(AnswerWriter):
         return [made for chunk in chunks for made in form(chunk)]
 
     def _completion(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        if "usage" in chunk:
-            chunk["usage"] = self._forms.usage(chunk["usage"])
+        self._count(chunk)
         for choice in chunk["choices"]:
             token_ids = choice.pop("token_ids", None)
-            choice["prompt_token_ids"], choice["token_ids"] = None, token_ids
+            choice["prompt_token_ids"], choice["token_ids"] = self._prompt_of(choice["index"]), token_ids
             if choice["finish_reason"] is not None and not self._tells_usage:
                 chunk["system_fingerprint"] = self._forms.fingerprint
         if not chunk["choices"]:
@@ -136,8 +225,7 @@ class _Formed(AnswerWriter):
 
     def _chat(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
         chunk = {name: chunk[name] for name in ("id", "object", "created", "model", "choices")} | chunk
-        if "usage" in chunk:
-            chunk["usage"] = self._forms.usage(chunk["usage"])
+        self._count(chunk)
         if not chunk["choices"]:
             return [{**chunk, "system_fingerprint": self._forms.fingerprint}]
         (choice,) = chunk["choices"]
@@ -145,13 +233,18 @@ class _Formed(AnswerWriter):
         if delta.pop("role", None) is not None:
             first = {"index": choice["index"], "delta": {"role": "assistant", "content": ""}}
             head = {**chunk, "choices": [{**first, "logprobs": None, "finish_reason": None}]}
-            told.append({**head, "prompt_token_ids": None, "prompt_text": None})
+            if "usage" in chunk:
+                said = {"completion_tokens": 0, "total_tokens": chunk["usage"]["prompt_tokens"]}
+                head["usage"] = chunk["usage"] | said
+            told.append({**head, "prompt_token_ids": self._prompt_of(choice["index"]), "prompt_text": None})
         is_last = choice["finish_reason"] is not None
-        if not delta.get("content"):
-            delta.pop("content", None)
-        if not delta and not is_last and choice["logprobs"] is None:
-            return told
-        made = {"index": choice["index"], "delta": delta, "logprobs": choice["logprobs"]}
+        if not self._reads_calls:
+            delta.setdefault("content", "")
+        else:
+            told += self._calls(chunk, choice["index"], delta)
+            if not delta and not is_last and choice["logprobs"] is None:
+                return told
+        made = {"index": choice["index"], "delta": delta, "logprobs": _without_refusal(choice["logprobs"])}
         made["finish_reason"] = choice["finish_reason"]
         if is_last:
             made["stop_reason"] = choice["stop_reason"]
@@ -160,3 +253,47 @@ class _Formed(AnswerWriter):
         if is_last and not self._tells_usage:
             rest["system_fingerprint"] = self._forms.fingerprint
         return [*told, rest]
+
+    def _calls(self, chunk: dict[str, Any], index: int, delta: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        """Chunks of the calls in a delta, which are taken out of it, as is a content without text."""
+        calls, told = delta.pop("tool_calls", ()), []
+        self._forms.calls_read["streaming", bool(calls)] += 1
+        for part in _parts_of_calls(calls):
+            made = {"index": index, "delta": {"content": None, "tool_calls": [part]}}
+            told.append({**chunk, "choices": [{**made, **_UNTOLD}]})
+        if not delta.get("content"):
+            delta.pop("content", None)
+        return told
+
+    def _count(self, chunk: dict[str, Any]) -> None:
+        """The usage in its form, if there is one: of the whole answer in the last chunk, which has no choice."""
+        if "usage" in chunk:
+            form = self._forms.usage_so_far if chunk["choices"] else self._forms.last_usage
+            chunk["usage"] = form(chunk["usage"], self._kind)
+
+    def _prompt_of(self, index: int) -> Sequence[int] | None:
+        """The ids of the prompt before an answer, told once."""
+        if not self._tells_ids or index in self._told:
+            return None
+        self._told.add(index)
+        return list(self._prompt)
+
+
+def _parts_of_calls(calls: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Calls, or pieces of them, one after the other: a call's name comes before its arguments."""
+    for call in calls:
+        function = dict(call.get("function", {}))
+        if "name" in function:
+            head = {"id": _call_id(call["id"]), "type": "function", "index": call["index"]}
+            yield {**head, "function": {"name": function["name"]}}
+        if function.get("arguments"):
+            yield {"index": call["index"], "function": {"arguments": function["arguments"]}}
+
+
+def _call_id(name: str) -> str:
+    """The id of a call, as long as vLLM's."""
+    return f"chatcmpl-tool-{name.rpartition('_')[2][:16]}"
+
+
+def _without_refusal(logprobs: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return None if logprobs is None else {"content": logprobs["content"]}

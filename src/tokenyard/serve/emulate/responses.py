@@ -102,9 +102,19 @@ class _Answer(AnswerWriter):
             prompt, cached = len(last.prompt_token_ids), last.num_cached_tokens
             usage = {
                 "input_tokens": prompt,
-                "input_tokens_details": {"cached_tokens": cached},
+                "input_tokens_details": {
+                    "cached_tokens": cached,
+                    "cache_write_tokens": 0,
+                    "input_tokens_per_turn": [],
+                    "cached_tokens_per_turn": [],
+                },
                 "output_tokens": num_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {
+                    "reasoning_tokens": 0,
+                    "tool_output_tokens": 0,
+                    "output_tokens_per_turn": [],
+                    "tool_output_tokens_per_turn": [],
+                },
                 "total_tokens": prompt + num_tokens,
             }
         return self._forms.filled(
@@ -118,7 +128,7 @@ class _Answer(AnswerWriter):
                 "output": [self._item(text, "completed")] if has_ended else [],
                 "parallel_tool_calls": True,
                 "temperature": 1.0 if request.temperature is None else request.temperature,
-                "tool_choice": "auto",
+                "tool_choice": "none",
                 "tools": [],
                 "top_p": 1.0 if request.top_p is None else request.top_p,
                 "background": False,
@@ -127,12 +137,15 @@ class _Answer(AnswerWriter):
                 "status": ("incomplete" if is_cut else "completed") if has_ended else "in_progress",
                 "truncation": "disabled",
                 "usage": usage,
+                "presence_penalty": request.presence_penalty or 0.0,
+                "frequency_penalty": request.frequency_penalty or 0.0,
             },
         )
 
     def _item(self, text: str | None, status: str) -> dict[str, Any]:
         content = [] if text is None else [self._part(text)]
-        return {"id": self._message, "content": content, "role": "assistant", "status": status, "type": "message"}
+        said = {"role": "assistant", "status": status, "type": "message", "phase": None}
+        return {"id": self._message, "content": content, **said}
 
     @staticmethod
     def _part(text: str) -> dict[str, Any]:
@@ -141,7 +154,8 @@ class _Answer(AnswerWriter):
     def event(self, chunk: dict[str, Any]) -> bytes:
         """A chunk as a server-sent event."""
         self._number, kind = self._number + 1, str(chunk["type"])
-        body = msgspec.json.encode({**chunk, "sequence_number": self._number, "type": kind})
+        named = {**chunk, "sequence_number": self._number, "type": kind}
+        body = msgspec.json.encode({name: named[name] for name in sorted(named)})
         return b"event: " + kind.encode() + b"\ndata: " + body + b"\n\n"
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
@@ -153,7 +167,7 @@ class _Answer(AnswerWriter):
                 {"type": "response.created", "response": begun},
                 {"type": "response.in_progress", "response": begun},
                 {"type": "response.output_item.added", "item": self._item(None, "in_progress"), "output_index": 0},
-                {"type": "response.content_part.added", "part": self._part(""), **self._at},
+                {"type": "response.content_part.added", "part": {**self._part(""), "logprobs": []}, **self._at},
             ]
         self._last = piece.output
         for part in piece.output.outputs:

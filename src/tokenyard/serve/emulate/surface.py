@@ -6,12 +6,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -50,8 +52,12 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     forms = Forms(
         surface_of(emulation.settings.surface or emulation.resolved.settled.version),
         tells_cached=bool(asked.value("enable-prompt-tokens-details")),
+        block_size=emulation.resolved.cache.block_size if emulation.resolved.cache.enable_prefix_caching else 0,
     )
     context = _context(emulation, front, deployment, forms)
+    if asked.value("enable-auto-tool-choice"):
+        others = front.metrics[0].more
+        front.metrics[0].more = lambda: chain(others(), forms.metrics_of_calls(front.names[0]))
     admin = _Admin(emulation, front, forms, context, faults)
     utilities, engines = Utilities(context), emulation.engines
     if front.model.is_pooling:
@@ -64,6 +70,7 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         ]
     routes += [
         Route("/v1/models", admin.models),
+        Route("/v1/responses/{name}", admin.response),
         Route("/health", admin.health),
         Route("/ping", admin.health, methods=["GET", "POST"]),
         Route("/load", admin.load),
@@ -82,14 +89,17 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
         Route("/emulate/fault", admin.fault, methods=["POST", "GET", "DELETE"]),
     ]
+    for route in routes:
+        if route.methods is not None and "POST" not in route.methods:
+            route.methods.discard("HEAD")  # vLLM's paths are not asked by it
     keys = asked.value("api-key")
-    told: dict[bytes, bytes] = {b"vary": b"Origin"}
+    told: dict[bytes, bytes] = {}
     if emulation.is_approximate:
         told[b"x-approximate-tokens"] = b"true"
-    middleware = [Middleware(_Told, headers=told, clock=engines.wall)]
+    middleware = [Middleware(_Told, headers=told, clock=engines.wall, sites=_sites(asked))]
     middleware += [Middleware(FaultyNetwork, faults=faults), Middleware(Ending)]
     if keys:
-        middleware.append(Middleware(_AnyKey, keys=["any"]))
+        middleware.insert(0, Middleware(_AnyKey, keys=["any"]))
     kinds = (ApiError, RefusedError, TokenyardError, 404, 405, 500)
     handlers: dict[Any, Callable[[Request, Exception], Response]] = dict.fromkeys(kinds, on_error)
     handlers |= {GoneError: on_gone, ClientDisconnect: on_gone}
@@ -109,6 +119,9 @@ class _AnyKey(ApiKeys):
 
     def _is_open(self, scope: Scope) -> bool:
         return scope["method"] == "OPTIONS" or not scope["path"].startswith(_GUARDED)
+
+    def _refusal(self) -> Response:
+        return json_response({"error": "Unauthorized"}, 401)
 
     def _is_known(self, headers: Headers) -> bool:
         kind, _, key = headers.get("authorization", "").partition(" ")
@@ -137,6 +150,7 @@ def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: 
         is_lenient=True,
         formed=forms.formed,
         script=tools.script,
+        check=tools.check,
         metrics=text,
     )
 
@@ -151,6 +165,15 @@ class _Tools:
         self.parser = parser_named(known if enabled else None, enabled=enabled)
         self._form = known
 
+    def check(self, request: ChatCompletionRequest) -> None:
+        """ApiError for what vLLM does not take of a chat."""
+        if request.stream_options is not None and not request.stream:
+            raise bad_field("stream_options", {}, "goes with stream = true")
+        if request.tools is None and request.tool_choice not in (None, "none"):
+            raise bad_field("tool_choice", request.tool_choice, "goes with tools")
+        if request.tools is not None and not request.tools:
+            raise bad_field("tools", [], "give at least one, or leave it out")
+
     def script(self, request: ChatCompletionRequest) -> MadeUpText | None:
         """A text, or None: words. Raises ApiError where vLLM would."""
         if request.response_format is not None or request.structured_outputs is not None:
@@ -158,10 +181,9 @@ class _Tools:
         last = request.messages[-1] if request.messages else {}
         if request.tools and request.tool_choice in (None, "auto"):
             if not self._enabled:
-                if request.tool_choice == "auto":
-                    fix = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-                    raise ApiError(400, fix, param="tool_choice")
-            elif last.get("role") != "tool":
+                fix = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+                raise ApiError(400, fix)
+            if last.get("role") != "tool":
                 return self._call(request.tools)
         if self._echo and isinstance(last.get("content"), str) and last["content"]:
             return MadeUpText(str(last["content"]))
@@ -193,8 +215,12 @@ _CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {
 class _Told:
     """ASGI middleware: what every answer's head says."""
 
-    def __init__(self, app: ASGIApp, headers: Mapping[bytes, bytes], clock: WallClock) -> None:
+    def __init__(
+        self, app: ASGIApp, headers: Mapping[bytes, bytes], clock: WallClock, sites: Mapping[str, Any]
+    ) -> None:
+        """``sites``: from which ones browsers may ask, as Starlette takes it."""
         self._app, self._headers, self._clock = app, list(headers.items()), clock
+        self._for_sites = CORSMiddleware(app, **sites)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on."""
@@ -202,13 +228,35 @@ class _Told:
             await self._app(scope, receive, send)
             return
 
+        more = list(self._headers)
+        is_of_site = any(name == b"origin" for name, _ in scope["headers"])
+        if not is_of_site:
+            more.append((b"vary", b"Origin"))
+
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = [*self._headers, (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())]
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                now = (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())
+                message = {**message, "headers": [*message.get("headers", ()), *more, now]}
             await send(message)
 
-        await self._app(scope, receive, told)
+        await (self._for_sites if is_of_site else self._app)(scope, receive, told)
+
+
+def _sites(asked: Any) -> dict[str, Any]:
+    """From which sites browsers may ask: none, unless the command line says it."""
+
+    def listed(flag: str, default: Sequence[str]) -> Sequence[str]:
+        given = asked.value(flag)
+        if isinstance(given, str):
+            given = json.loads(given) if given.startswith("[") else [given]
+        return default if given is None else [str(each) for each in given]
+
+    return {
+        "allow_origins": listed("allowed-origins", ()),
+        "allow_methods": listed("allowed-methods", ("*",)),
+        "allow_headers": listed("allowed-headers", ("*",)),
+        "allow_credentials": bool(asked.value("allow-credentials")),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -234,6 +282,12 @@ class _Admin:
         data += [forms.model_card(each, front.names[0], each, created, length) for each in front.model.adapters]
         return json_response({"object": "list", "data": data})
 
+    async def response(self, http: Request) -> Response:
+        """None is kept."""
+        text = f"Response with id '{http.path_params['name']}' not found."
+        error = {"message": text, "type": "invalid_request_error", "param": "response_id", "code": 404}
+        return json_response({"error": error}, 404)
+
     async def health(self, _: Request) -> Response:
         """200 while requests are answered."""
         if self._context.llm.death is not None:
@@ -255,7 +309,9 @@ class _Admin:
         fields = await _fields(http)
         name, path, adapters = fields.get("lora_name"), fields.get("lora_path"), self._front.model.adapters
         if not name or not path:
-            raise ApiError(400, "Both 'lora_name' and 'lora_path' must be provided.")
+            missing = "lora_path" if name else "lora_name"
+            fix = f"{missing}: is missing, and has to be given"
+            raise ApiError(400, fix, param=missing, code="missing_field", is_form=True)
         if self._emulation.resolved.scheduler.max_loras < 1:
             raise ApiError(400, "the server was started without --enable-lora")
         if name in adapters and not fields.get("load_inplace"):
@@ -335,7 +391,7 @@ class _Admin:
         for rank in self._ranks:
             done = rank.core.reset_prefix_cache(reset_running_requests=running) and done
         self._emulation.engines.wake()
-        return Response(status_code=200 if done else 500)
+        return json_response({"success": done})
 
     # ---- faults
 

@@ -60,13 +60,15 @@ class ApiKeys:
         if scope["type"] != "http" or self._is_open(scope) or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
-        error = ApiError(
+        await self._refusal()(scope, receive, send)
+
+    def _refusal(self) -> Response:
+        return ApiError(
             401,
             "the request has no valid API key: send  Authorization: Bearer KEY",
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
-        )
-        await error.response()(scope, receive, send)
+        ).response()
 
     def _is_open(self, scope: Scope) -> bool:
         return scope["path"] in _OPEN
@@ -157,7 +159,9 @@ class Utilities:
         request = (await parse_body(http, TokenizeRequest, context.limits.max_body_bytes)).request
         context.check_model(request.model)
         if (request.prompt is None) == (request.messages is None):
-            raise bad_field("prompt", request.prompt, "give a prompt or messages")
+            error = bad_field("prompt", request.prompt, "give a prompt or messages")
+            error.is_form = request.prompt is None
+            raise error
         if request.messages is not None:
             ids = (await chat_prompt(context, request)).token_ids
         else:
@@ -178,6 +182,8 @@ class Utilities:
         request = (await parse_body(http, DetokenizeRequest, context.limits.max_body_bytes)).request
         context.check_model(request.model)
         size = context.llm.model.vocab_size
+        if context.is_lenient:  # as vLLM is: what is no token has no text
+            request.tokens = [each for each in request.tokens if 0 <= each < size]
         for each in request.tokens:
             if not 0 <= each < size:
                 raise bad_field("tokens", each, f"the model's token ids go from 0 to {size - 1}")

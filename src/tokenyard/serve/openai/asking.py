@@ -72,6 +72,8 @@ class ServerContext:
     """Gives an answer of a kind (``chat``, ``completion``) to a request another form."""
     script: Callable[[Any], Any] = lambda _: None
     """What is to be said to a chat, where that is known before; for servers without a model."""
+    check: Callable[[Any], None] = lambda _: None
+    """Raises ApiError for a chat that servers of this kind refuse."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
     """The text of ``/metrics``, and its content type."""
     is_draining: bool = False
@@ -304,7 +306,7 @@ def completion_logprobs(
         tops.append(None if row is None else {each.decoded_token: _value(each) for each in reversed(_likeliest(row))})
         offsets.append(offset)
         offset += len(text)
-    return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+    return {"text_offset": offsets, "token_logprobs": values, "tokens": tokens, "top_logprobs": tops}
 
 
 def prompt_logprobs(output: GenerationOutput) -> list[dict[str, Any] | None] | None:

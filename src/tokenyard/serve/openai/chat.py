@@ -140,6 +140,7 @@ class ChatCompletions:
         request: ChatCompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
+        context.check(request)
         if request.top_logprobs is not None and not request.logprobs:
             raise bad_field("top_logprobs", request.top_logprobs, "needs logprobs = true")
         context.check_room(1, request.n)

@@ -110,7 +110,9 @@ class _CompletionAnswer(AnswerWriter):
         return {**answer, **told_besides(pieces)}
 
     def _whole_choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:
-        of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None
+        request = self._request
+        tells_prompt = request.prompt_logprobs is not None or (request.echo and request.logprobs is not None)
+        of_prompt = prompt_logprobs(piece.output) if tells_prompt else None
         of_ids = {"prompt_token_ids": list(piece.output.prompt_token_ids)} if self._request.return_token_ids else {}
         return {**self._choice(piece, part), "prompt_logprobs": of_prompt, **of_ids}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from typing import Any
 
 import numpy as np
@@ -34,24 +35,35 @@ class Embeddings:
         context.check_open()
         special = request.add_special_tokens is not False
         prompts = await tokenized_prompts(context, "input", request.input, add_special_tokens=special)
-        return await reply_at_once(http, self._answer(request, prompts), ignored=body.ignored)
+        name = request_id_of(request, "embd", http)
+        return await reply_at_once(http, self._answer(request, prompts, name), ignored=body.ignored)
 
-    async def _answer(self, request: EmbeddingRequest, prompts: list[TokenizedPrompt]) -> dict[str, Any]:
-        outputs = await self._vectors(request, prompts)
+    async def _answer(self, request: EmbeddingRequest, prompts: list[TokenizedPrompt], name: str) -> dict[str, Any]:
+        outputs = await self._vectors(request, prompts, name)
         num_tokens = sum(len(each.prompt_token_ids) for each in outputs)
         return {
+            "id": name,
             "object": "list",
+            "created": int(time.time()),
             "model": self._context.answering(request.model),
             "data": [
-                {"object": "embedding", "index": i, "embedding": _written(each.embedding, request.encoding_format)}
+                {"index": i, "object": "embedding", "embedding": _written(each.embedding, request.encoding_format)}
                 for i, each in enumerate(outputs)
             ],
-            "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
+            "usage": {
+                "prompt_tokens": num_tokens,
+                "total_tokens": num_tokens,
+                "completion_tokens": 0,
+                "prompt_tokens_details": None,
+                "completion_tokens_details": None,
+            },
         }
 
-    async def _vectors(self, request: EmbeddingRequest, prompts: list[TokenizedPrompt]) -> list[EmbeddingOutput]:
+    async def _vectors(
+        self, request: EmbeddingRequest, prompts: list[TokenizedPrompt], name: str
+    ) -> list[EmbeddingOutput]:
         """All at once; if one cannot be had, or takes too long, the others are given up."""
-        context, name = self._context, request_id_of(request, "embd")
+        context = self._context
         params = PoolingParams(pooling_type=request.pooling_type, normalize=request.normalize is not False)
         lora = context.adapter_of(request.model)
         turn = Turn(priority=request.priority or 0, cache_salt=request.cache_salt, lora_name=lora)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -9,7 +10,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.errors import TOO_LONG, EngineDeadError, QueueFullError, RequestError, StuckError, TokenyardError, shown
+from tokenyard.errors import (
+    OUT_OF_VOCABULARY,
+    TOO_LONG,
+    EngineDeadError,
+    QueueFullError,
+    RequestError,
+    StuckError,
+    TokenyardError,
+    shown,
+)
 from tokenyard.files import has_more_brackets, is_nested_deeper
 from tokenyard.web.connections import RefusedError, json_body, json_response
 
@@ -36,13 +46,18 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: dict[str, str] | None = None,
+        is_form: bool = False,
+        place: int | None = None,
     ) -> None:
+        """``is_form``: the body is not what the path takes, whatever it asks for; ``place``: where it is no JSON."""
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
         self.code = code
         self.headers = headers or {}
+        self.is_form = is_form
+        self.place = place
 
     def record(self) -> dict[str, Any]:
         """The answer's content."""
@@ -82,7 +97,7 @@ def as_api_error(error: Exception, prompt_field: str = "prompt") -> ApiError:
     if isinstance(error, RequestError):
         is_prompt = error.field in ("prompt_token_ids", "prompt")
         field = prompt_field if is_prompt else _OTHER_NAMES.get((prompt_field, error.field), error.field)
-        code = "context_length_exceeded" if error.code == TOO_LONG else None
+        code = {TOO_LONG: "context_length_exceeded", OUT_OF_VOCABULARY: OUT_OF_VOCABULARY}.get(error.code)
         return bad_field(field, error.value, error.fix, code=code)
     if isinstance(error, QueueFullError):
         return ApiError(503, str(error), code="queue_full", headers={"Retry-After": str(_RETRY_SECONDS)})
@@ -337,9 +352,9 @@ async def parse_body(request: Request, kind: type[_Kind], most_bytes: int, *, is
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, _no_json(body, error), code=NO_JSON) from None
+        raise ApiError(400, _no_json(body, error), code=NO_JSON, is_form=True, place=_place(body)) from None
     if not isinstance(fields, dict):
-        raise ApiError(400, f"the body = {shown(fields)}: give an object")
+        raise ApiError(400, f"the body = {shown(fields)}: give an object", is_form=True)
     if is_lenient:
         return _lenient(fields, kind)
     ignored = _without_effect(fields, kind)
@@ -375,6 +390,17 @@ def _no_json(body: bytes, error: Exception) -> str:
     return f"the body is no JSON: {error}"
 
 
+def _place(body: bytes) -> int | None:
+    """The character at which it stops to be JSON; None: there is nothing."""
+    try:
+        json.loads(body)
+    except json.JSONDecodeError as error:
+        return error.pos if body else None
+    except (ValueError, RecursionError):
+        pass
+    return 0
+
+
 def _shortened(name: str) -> str:
     """A name of the client's; a long one without its middle."""
     half = _LONGEST_NAME // 2
@@ -401,12 +427,15 @@ def _problem(text: str, fields: dict[str, Any]) -> ApiError:
     what, path = matched["what"], matched["path"] or ""
     if unknown := _UNKNOWN.fullmatch(what):
         name = _shortened(".".join(filter(None, (path, unknown[1]))))
-        return ApiError(400, f"{name}: no such field: leave it out", param=name, code="unknown_field")
+        return ApiError(400, f"{name}: no such field: leave it out", param=name, code="unknown_field", is_form=True)
     if missing := _MISSING.fullmatch(what):
         name = ".".join(filter(None, (path, missing[1])))
-        return ApiError(400, f"{name}: is missing, and has to be given", param=name, code="missing_field")
+        fix = "is missing, and has to be given"
+        return ApiError(400, f"{name}: {fix}", param=name, code="missing_field", is_form=True)
     what = what.replace("`", "")
-    return bad_field(_shortened(path), _value_at(fields, path), what[:1].lower() + what[1:])
+    error = bad_field(_shortened(path), _value_at(fields, path), what[:1].lower() + what[1:])
+    error.is_form = True
+    return error
 
 
 def _value_at(value: Any, path: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
+import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple, TypeVar
@@ -81,7 +81,12 @@ def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str, ht
     given = header or request.request_id
     if given is not None and not 0 < len(given) <= _LONGEST_ID:
         raise bad_field("request_id", given, f"give a text of 1 to {_LONGEST_ID} characters, or leave it out")
-    return f"{prefix}-{given or uuid.uuid4().hex}"
+    return f"{prefix}-{given or new_id()}"
+
+
+def new_id() -> str:
+    """Sixteen hexadecimal digits, as vLLM's ids have."""
+    return os.urandom(8).hex()
 
 
 async def in_thread_if_long(length: int, work: Callable[[], _Result]) -> _Result:

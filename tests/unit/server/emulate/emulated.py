@@ -43,10 +43,12 @@ class Emulated:
 
 
 @contextmanager
-def emulated(line: str = LINE, *, speed: float = 200.0, answers: str = "words", **given: Any) -> Iterator[Emulated]:
+def emulated(
+    line: str = LINE, *, speed: float = 200.0, answers: str = "words", surface: str | None = None, **given: Any
+) -> Iterator[Emulated]:
     """A server of that line, on an H100 that is fast forwarded."""
     deployment = Deployment(line, gpu="h100", **given)
-    with closing(emulate(deployment, EmulateSettings(speed=speed, answers=answers))) as emulation:
+    with closing(emulate(deployment, EmulateSettings(speed=speed, answers=answers, surface=surface))) as emulation:
         app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         with TestClient(app, raise_server_exceptions=False) as client:
             yield Emulated(client, emulation)
