@@ -28,7 +28,7 @@ import uvicorn
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
-from tokenyard.serve.emulate.listening import raise_limit, server_config
+from tokenyard.serve.emulate.listening import raise_limit, server_config, spare_collector
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.web.serve import bound
 
@@ -61,6 +61,7 @@ def served(speed: float) -> Iterator[tuple[Emulation, int]]:
         thread.start()
         while not server.started:
             time.sleep(0.05)
+        spare_collector()
         yield emulation, listener.getsockname()[1]
         server.should_exit = True
         thread.join()

@@ -124,6 +124,9 @@ class StopStrings:
         return Stopped(text[: at + len(stop)] if self._include else text[:at], stop)
 
 
+_NO_STOPS = StopStrings(())
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # One answer while it grows: tokens, text, log-probabilities, and why it ended.
 
@@ -146,18 +149,27 @@ class Sample:
         self._token_ids: list[int] = []
         self._logprobs: list[dict[int, Logprob]] | None = None if params.logprobs is None else []
         self._cumulative = 0.0
-        self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
+        self._stops = _NO_STOPS
+        if params.stop:
+            self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
         self._detokenizer: Detokenizer | None = None
-        if tokenizer is not None:
-            prompt = request.prompt_token_ids
-            self._detokenizer = Detokenizer(tokenizer, prompt, skip_special_tokens=params.skip_special_tokens)
         self._waits = params.output_kind is OutputKind.FINAL_ONLY and not params.stop
         """No text is looked at before the end: it is made then, of all tokens together."""
-        self._only_keeps = self._waits and params.logprobs is None
+        self.is_kept = self._waits and params.logprobs is None
+        """Its tokens are the request's until it ends: nobody need look at them before."""
+        if not self._waits:
+            self._detokenizer = self._new_detokenizer()
         self._num_without_text = 0
         """Tokens at the end that have none, where the text is made then."""
         self._num_told_chars = self._num_told_tokens = 0
         self._end_told = False
+
+    def _new_detokenizer(self) -> Detokenizer | None:
+        if self._tokenizer is None:
+            return None
+        end, skips = self.request.num_prompt_tokens, self._params.skip_special_tokens
+        context = self.request.token_slice(max(0, end - _CONTEXT), end).tolist()
+        return Detokenizer(self._tokenizer, context, skip_special_tokens=skips)
 
     @property
     def is_finished(self) -> bool:
@@ -166,16 +178,7 @@ class Sample:
     @property
     def num_tokens(self) -> int:
         """Output tokens so far."""
-        return len(self._token_ids)
-
-    def keeps(self, news: RequestOutput) -> bool:
-        """Whether these tokens are only to be kept until the end; they have been then. Most news of whole answers."""
-        if not self._only_keeps or self.finish_reason is not None:
-            return False
-        if news.finish_reason is not None or news.extras is not NO_AUX_OUTPUT:
-            return False
-        self._token_ids += news.new_token_ids
-        return True
+        return self.request.num_output_tokens if self.is_kept else len(self._token_ids)
 
     def add(self, news: RequestOutput) -> bool:
         """Take in what a step brought; True if a stop string ended it, which the scheduler does not know."""
@@ -192,6 +195,10 @@ class Sample:
 
     def end(self, reason: str, stop_reason: int | str | None = None) -> None:
         """End it; what was held back of its text is given out, unless that completes a stop string."""
+        if self.is_kept:
+            self._token_ids = self.request.output_token_ids
+        if self._waits and not self.is_finished:
+            self._detokenizer = self._new_detokenizer()
         if self._detokenizer is not None:
             if self._waits and not self.is_finished:
                 count = len(self._token_ids) - self._num_without_text
@@ -204,8 +211,7 @@ class Sample:
         """True if a stop string was found; tokens after the one that completed it are dropped."""
         hidden = self._hidden_end(news)
         logprobs = news.extras.logprobs
-        if self._only_keeps:
-            self._token_ids += news.new_token_ids
+        if self.is_kept:
             self._num_without_text = int(hidden >= 0)
             return False
         for i, token in enumerate(news.new_token_ids):
@@ -430,6 +436,8 @@ class OutputProcessor:
         self._generations: dict[str, Generation] = {}
         self._samples: dict[str, tuple[Generation, Sample]] = {}
         """By the id of the scheduler's request."""
+        self._kept: set[str] = set()
+        """Requests whose tokens are not looked at before they end."""
 
     def __len__(self) -> int:
         """Generations that have not ended."""
@@ -451,7 +459,10 @@ class OutputProcessor:
         """Expect its outputs."""
         assert generation.request_id not in self._generations, "a generation is added once"
         self._generations[generation.request_id] = generation
-        self._samples.update({sample.request.request_id: (generation, sample) for sample in generation.samples})
+        for sample in generation.samples:
+            self._samples[sample.request.request_id] = generation, sample
+            if sample.is_kept:
+                self._kept.add(sample.request.request_id)
 
     def process(self, outputs: EngineOutputs) -> Changes:
         """Take in what a step brought.
@@ -460,9 +471,9 @@ class OutputProcessor:
         """
         changed: dict[Generation, None] = {}
         to_abort, samples = [], self._samples
-        for request, news in zip(outputs.requests, outputs, strict=True):
+        for request, news in outputs.records(self._kept):
             known = samples.get(news.request_id)
-            if known is None or known[1].request is not request or known[1].keeps(news):
+            if known is None or known[1].request is not request:
                 continue
             generation, sample = known
             if news.extras is not NO_AUX_OUTPUT:
@@ -505,6 +516,7 @@ class OutputProcessor:
         if self._generations.pop(generation.request_id, None) is not None:
             for sample in generation.samples:
                 del self._samples[sample.request.request_id]
+                self._kept.discard(sample.request.request_id)
 
     def _forget_finished(self, generations: Iterable[Generation]) -> None:
         for each in generations:

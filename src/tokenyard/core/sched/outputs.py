@@ -348,6 +348,14 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
             records[i] = self._record(i, rows[i])
         return iter(records)
 
+    def records(self, but: Set[str]) -> Iterator[tuple[Request, RequestOutput]]:
+        """Those of the requests, with them, of which there is more to tell than tokens, and of all others but these."""
+        if not but:
+            return zip(self.requests, self, strict=True)
+        rows = {i for i, request_id in enumerate(self.req_ids) if request_id not in but}
+        chosen = sorted(rows.union(self.finish_reasons, self.extras))
+        return ((self.requests[i], self._record(i, self.tokens[i].tolist())) for i in chosen)
+
     def _record(self, i: int, row: list[int]) -> RequestOutput:
         request_id = self.req_ids[i]
         return RequestOutput(

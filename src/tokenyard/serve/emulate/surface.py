@@ -4,49 +4,44 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
 from tokenyard.core.engine import PauseMode
 from tokenyard.deploy.deployment import Deployment
-from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.answers import MadeUpText
-from tokenyard.serve.emulate.faults import Faults, FaultyNetwork, fault_of
-from tokenyard.serve.emulate.forms import Forms, on_error
+from tokenyard.serve.emulate.application import EmulatedApplication, Path
+from tokenyard.serve.emulate.faults import Faults, fault_of
+from tokenyard.serve.emulate.forms import Forms
 from tokenyard.serve.emulate.host import Emulation, Front
-from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.made_up import made_up_json
 from tokenyard.serve.emulate.responses import Responses
 from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
 from tokenyard.serve.openai.chat import ChatCompletions
-from tokenyard.serve.openai.clients import Ending, GoneError, on_gone
 from tokenyard.serve.openai.completions import Completions
 from tokenyard.serve.openai.embeddings import Embeddings
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field
 from tokenyard.serve.openai.tool_calls.parsers import parser_named
 from tokenyard.serve.recorded_surface import surface_of
-from tokenyard.web.connections import RefusedError, json_body, json_response
+from tokenyard.web.connections import json_body, json_response
 
 _MOST_BYTES = 64 * 2**20
+_POST = ("POST",)
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 """Beginnings of paths that ask for a key, as in vLLM 0.33."""
 
 
-def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults: Faults) -> Starlette:
+def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults: Faults) -> EmulatedApplication:
     """An ASGI application that starts the engines when it starts."""
     asked = deployment.settings.launch.asked
     forms = Forms(
@@ -61,61 +56,52 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     admin = _Admin(emulation, front, forms, context, faults)
     utilities, engines = Utilities(context), emulation.engines
     if front.model.is_pooling:
-        routes = [Route("/v1/embeddings", Embeddings(context).serve, methods=["POST"])]
+        paths = [Path("/v1/embeddings", Embeddings(context).serve, _POST)]
     else:
-        routes = [
-            Route("/v1/chat/completions", ChatCompletions(context).serve, methods=["POST"]),
-            Route("/v1/completions", Completions(context).serve, methods=["POST"]),
-            Route("/v1/responses", Responses(context, forms).serve, methods=["POST"]),
+        paths = [
+            Path("/v1/chat/completions", ChatCompletions(context).serve, _POST),
+            Path("/v1/completions", Completions(context).serve, _POST),
+            Path("/v1/responses", Responses(context, forms).serve, _POST),
         ]
-    routes += [
-        Route("/v1/models", admin.models),
-        Route("/v1/responses/{name}", admin.response),
-        Route("/health", admin.health),
-        Route("/ping", admin.health, methods=["GET", "POST"]),
-        Route("/load", admin.load),
-        Route("/version", admin.version),
-        Route("/metrics", utilities.metrics),
-        Route("/tokenize", utilities.tokenize, methods=["POST"]),
-        Route("/detokenize", utilities.detokenize, methods=["POST"]),
-        Route("/v1/load_lora_adapter", admin.load_lora, methods=["POST"]),
-        Route("/v1/unload_lora_adapter", admin.unload_lora, methods=["POST"]),
-        Route("/sleep", admin.sleep, methods=["POST"]),
-        Route("/wake_up", admin.wake_up, methods=["POST"]),
-        Route("/is_sleeping", admin.is_sleeping),
-        Route("/pause", admin.pause, methods=["POST"]),
-        Route("/resume", admin.resume, methods=["POST"]),
-        Route("/is_paused", admin.is_paused),
-        Route("/reset_prefix_cache", admin.reset_prefix_cache, methods=["POST"]),
-        Route("/emulate/fault", admin.fault, methods=["POST", "GET", "DELETE"]),
+    paths += [
+        Path("/v1/models", admin.models),
+        Path("/v1/responses/", admin.response),
+        Path("/health", admin.health),
+        Path("/ping", admin.health, ("GET", "POST")),
+        Path("/load", admin.load),
+        Path("/version", admin.version),
+        Path("/metrics", utilities.metrics),
+        Path("/tokenize", utilities.tokenize, _POST),
+        Path("/detokenize", utilities.detokenize, _POST),
+        Path("/v1/load_lora_adapter", admin.load_lora, _POST),
+        Path("/v1/unload_lora_adapter", admin.unload_lora, _POST),
+        Path("/sleep", admin.sleep, _POST),
+        Path("/wake_up", admin.wake_up, _POST),
+        Path("/is_sleeping", admin.is_sleeping),
+        Path("/pause", admin.pause, _POST),
+        Path("/resume", admin.resume, _POST),
+        Path("/is_paused", admin.is_paused),
+        Path("/reset_prefix_cache", admin.reset_prefix_cache, _POST),
+        Path("/emulate/fault", admin.fault, ("POST", "GET", "DELETE")),
     ]
-    for route in routes:
-        if route.methods is not None and "POST" not in route.methods:
-            route.methods.discard("HEAD")  # vLLM's paths are not asked by it
-    keys = asked.value("api-key")
-    told: dict[bytes, bytes] = {}
-    if emulation.is_approximate:
-        told[b"x-approximate-tokens"] = b"true"
-    middleware = [Middleware(_Told, headers=told, clock=engines.wall, sites=_sites(asked))]
-    middleware += [Middleware(FaultyNetwork, faults=faults), Middleware(Ending)]
-    if keys:
-        middleware.insert(0, Middleware(_AnyKey, keys=["any"]))
-    kinds = (ApiError, RefusedError, TokenyardError, 404, 405, 500)
-    handlers: dict[Any, Callable[[Request, Exception], Response]] = dict.fromkeys(kinds, on_error)
-    handlers |= {GoneError: on_gone, ClientDisconnect: on_gone}
-
-    @asynccontextmanager
-    async def life(_: Starlette) -> AsyncIterator[None]:
-        async with context.llm:
-            yield
-
-    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=life)
-    app.state.context = context
-    return app
+    return EmulatedApplication(
+        context,
+        paths,
+        faults=faults,
+        clock=engines.wall,
+        heads=[(b"x-approximate-tokens", b"true")] if emulation.is_approximate else [],
+        sites=_sites(asked),
+        guard=_AnyKey.guard if asked.value("api-key") else None,
+    )
 
 
 class _AnyKey(ApiKeys):
     """Asks for a key where vLLM does, and takes any: the true one is replaced as the line is read."""
+
+    @classmethod
+    def guard(cls, app: ASGIApp) -> ASGIApp:
+        """``app`` behind it."""
+        return cls(app, ["any"])
 
     def _is_open(self, scope: Scope) -> bool:
         return scope["method"] == "OPTIONS" or not scope["path"].startswith(_GUARDED)
@@ -210,36 +196,6 @@ _CALLS: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "llama3_json": lambda name, arguments: json.dumps({"name": name, "parameters": arguments}),
 }
 """How a call is written, for the parsers that there are; for others it is Hermes's form."""
-
-
-class _Told:
-    """ASGI middleware: what every answer's head says."""
-
-    def __init__(
-        self, app: ASGIApp, headers: Mapping[bytes, bytes], clock: WallClock, sites: Mapping[str, Any]
-    ) -> None:
-        """``sites``: from which ones browsers may ask, as Starlette takes it."""
-        self._app, self._headers, self._clock = app, list(headers.items()), clock
-        self._for_sites = CORSMiddleware(app, **sites)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        more = list(self._headers)
-        is_of_site = any(name == b"origin" for name, _ in scope["headers"])
-        if not is_of_site:
-            more.append((b"vary", b"Origin"))
-
-        async def told(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                now = (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())
-                message = {**message, "headers": [*message.get("headers", ()), *more, now]}
-            await send(message)
-
-        await (self._for_sites if is_of_site else self._app)(scope, receive, told)
 
 
 def _sites(asked: Any) -> dict[str, Any]:

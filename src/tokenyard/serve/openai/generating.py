@@ -168,13 +168,24 @@ async def pieces(
 
     ``grammars`` are those of each stream: one may turn out to be too large on the way.
     """
-    together = _numbered(streams[0]) if len(streams) == 1 else _merged(streams)
+    if len(streams) == 1:  # nearly always
+        (stream,) = streams
+        async with aclosing(stream):
+            async for output in stream:
+                _check(0, output, grammars)
+                yield PromptNews(0, output)
+        return
+    together = _merged(streams)
     async with aclosing(together):
         async for piece in together:
-            for part in piece.output.outputs:
-                if part.finish_reason == FinishReason.ERROR:
-                    raise _failure(grammars[piece.prompt] if grammars else ())
+            _check(piece.prompt, piece.output, grammars)
             yield piece
+
+
+def _check(prompt: int, output: GenerationOutput, grammars: Sequence[Sequence[Grammar]]) -> None:
+    for part in output.outputs:
+        if part.finish_reason == FinishReason.ERROR:
+            raise _failure(grammars[prompt] if grammars else ())
 
 
 def _failure(grammars: Sequence[Grammar]) -> ApiError:
@@ -184,12 +195,6 @@ def _failure(grammars: Sequence[Grammar]) -> ApiError:
         return ApiError(500, "the engine could not go on with this request", code="generation_failed")
     fix = f"the grammar cannot be sampled by to the end of an answer: {problem}: make it smaller"
     return ApiError(400, fix, param="structured_outputs", code="grammar_too_complex")
-
-
-async def _numbered(stream: AsyncGenerator[GenerationOutput, None]) -> AsyncGenerator[PromptNews, None]:
-    async with aclosing(stream):
-        async for output in stream:
-            yield PromptNews(0, output)
 
 
 async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> AsyncGenerator[PromptNews, None]:

@@ -165,7 +165,7 @@ def test_errors_are_those_of_vllm(server: Emulated) -> None:
 
 
 def test_unknown_fields_are_passed_over(server: Emulated) -> None:
-    assert server.chat(max_tokens=2, frobnicate=1, stream_options={"other": 2})["choices"]
+    assert server.chat(max_tokens=2, frobnicate=1, response_format={"type": "text", "other": 2})["choices"]
 
 
 def test_every_metric_of_the_version_is_told(server: Emulated) -> None:

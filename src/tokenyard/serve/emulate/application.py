@@ -1,0 +1,137 @@
+"""From a connection to an endpoint and back: one ASGI application that is no deeper than it has to be.
+
+    request -> key? -> of another site? -> [heads that all answers have] -> faults -> endpoint -> answer, or error
+
+Starlette would go through eight layers for each request, and through five for each chunk of a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenyard.errors import TokenyardError
+from tokenyard.serve.emulate.faults import Faults, FaultyNetwork
+from tokenyard.serve.emulate.forms import on_error
+from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.openai.asking import ServerContext
+from tokenyard.serve.openai.clients import GoneError, on_gone
+from tokenyard.serve.openai.fields import ApiError, going_down
+from tokenyard.web.connections import RefusedError
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_EXPECTED = (ApiError, RefusedError, TokenyardError, HTTPException, GoneError, ClientDisconnect)
+"""What a request may end with that is no mistake of ours."""
+
+
+class Path(NamedTuple):
+    """What answers at a path; one that ends with ``/`` has a name after it."""
+
+    path: str
+    endpoint: Endpoint
+    methods: Sequence[str] = ("GET",)
+
+
+class EmulatedApplication:
+    """ASGI. Starts the engines when it starts."""
+
+    def __init__(
+        self,
+        context: ServerContext,
+        paths: Sequence[Path],
+        *,
+        faults: Faults,
+        clock: WallClock,
+        heads: Sequence[tuple[bytes, bytes]],
+        sites: Mapping[str, Any],
+        guard: Callable[[ASGIApp], ASGIApp] | None = None,
+    ) -> None:
+        """``heads`` are those of every answer; ``sites`` say from which ones browsers may ask, as Starlette takes it;
+        ``guard`` asks for keys.
+        """
+        self.context = context
+        self._paths = {each.path: each for each in paths}
+        self._heads, self._clock = [*heads], clock
+        self._faulty = FaultyNetwork(self._answer, faults)
+        self._for_sites = CORSMiddleware(self._faulty, **sites)
+        self._guarded: ASGIApp = self._open if guard is None else guard(self._open)
+
+        @asynccontextmanager
+        async def life(_: Starlette) -> AsyncIterator[None]:
+            async with context.llm:
+                yield
+
+        self._life: Callable[[Starlette], AbstractAsyncContextManager[None]] = life
+        self._others = Starlette(lifespan=life)
+        """Whatever is no HTTP: the beginning and the end."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        await (self._guarded if scope["type"] == "http" else self._others)(scope, receive, send)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Who comes here may ask."""
+        is_of_site = any(name == b"origin" for name, _ in scope["headers"])
+        heads = self._heads if is_of_site else [*self._heads, (b"vary", b"Origin")]
+        told = _Told(send, heads, self._clock)
+        await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """By an endpoint, or with its error; who is still being served when the server's time is over is told so."""
+        http, has_begun = Request(scope, receive), False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            response = await self._endpoint(scope)(http)
+            # Of what is sent in one piece nothing is left to be said when it has begun.
+            await response(scope, receive, watched)
+        except asyncio.CancelledError:
+            if not has_begun:
+                await going_down().response()(scope, receive, send)
+        except Exception as error:
+            if has_begun:
+                raise
+            is_gone = isinstance(error, (GoneError, ClientDisconnect))
+            await (on_gone if is_gone else on_error)(http, error)(scope, receive, send)
+            if not isinstance(error, _EXPECTED):
+                raise
+
+    def _endpoint(self, scope: Scope) -> Endpoint:
+        path = self._paths.get(scope["path"]) or self._paths.get(scope["path"].rpartition("/")[0] + "/")
+        if path is None:
+            raise HTTPException(404)
+        if scope["method"] not in path.methods:
+            raise HTTPException(405, headers={"Allow": ", ".join(path.methods)})
+        if path.path.endswith("/"):
+            scope["path_params"] = {"name": scope["path"].rpartition("/")[2]}
+        return path.endpoint
+
+
+class _Told:
+    """Sends, with what every answer's head says."""
+
+    __slots__ = ("_clock", "_heads", "_send")
+
+    def __init__(self, send: Send, heads: Sequence[tuple[bytes, bytes]], clock: WallClock) -> None:
+        self._send, self._heads, self._clock = send, heads, clock
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send."""
+        if message["type"] == "http.response.start":
+            now = (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())
+            message = {**message, "headers": [*message.get("headers", ()), *self._heads, now]}
+        return self._send(message)
