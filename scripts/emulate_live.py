@@ -20,17 +20,18 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-import httpx
 import uvicorn
 
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, emulate
+from tokenyard.serve.emulate.listening import server_config, spare_collector
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
 from tokenyard.web.serve import bound
@@ -38,6 +39,8 @@ from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
 
 LINE = "vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 128 --max-model-len 16384"
 _MOST_OFF = 0.02
+_READY_BEFORE = 0.5
+"""Seconds before a request is sent that its connection is made."""
 _WARM = "warm"
 """A request before the others, which is replayed and not counted: it waits for what is loaded then."""
 
@@ -91,18 +94,22 @@ class Seen(StepObserver):
 
     def means(self) -> dict[str, float]:
         """TTFT, TPOT and E2E, in seconds."""
-        return _means({name: (self.arrivals[name], times) for name, times in self.tokens.items() if _WARM not in name})
+        spans = {name: (self.arrivals[name], times) for name, times in self.tokens.items() if _WARM not in name}
+        return _means(spans, {name: len(times) for name, (_, times) in spans.items()})
 
 
 Times = dict[str, tuple[float, list[float]]]
 """Request -> when it was sent, and when its tokens came."""
 
 
-def _means(times: Times) -> dict[str, float]:
+def _means(times: Times, counts: Mapping[str, int]) -> dict[str, float]:
+    """``counts`` are the tokens of each answer: several may come at a time."""
     spans = list(times.values())
     return {
         "ttft": mean(told[0] - sent for sent, told in spans),
-        "tpot": mean((told[-1] - told[0]) / (len(told) - 1) for _, told in spans if len(told) > 1),
+        "tpot": mean(
+            (told[-1] - told[0]) / (counts[name] - 1) for name, (_, told) in times.items() if counts[name] > 1
+        ),
         "e2e": mean(told[-1] - sent for sent, told in spans),
     }
 
@@ -122,27 +129,59 @@ def requests_of(kind: Kind, rate: float, seconds: float) -> list[dict[str, Any]]
     return made
 
 
-def client(url: str, requests: list[dict[str, Any]], speed: float, answers: Any) -> None:
-    """Send them, and tell when each was sent, and its pieces came, in seconds of the machine's clock."""
+class _Streaming(asyncio.Protocol):
+    """A connection for one request, whose answer is a stream."""
+
+    def __init__(self) -> None:
+        self.sent, self.told, self.tail = 0.0, list[float](), b""
+        self.is_over = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def ask(self, content: bytes) -> None:
+        """Send the request."""
+        self.sent = time.monotonic()
+        self._transport.write(content)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        if b"data: {" in self.tail[-6:] + data:
+            self.told.append(now)
+        self.tail = (self.tail + data)[-64:]
+        if b"data: [DONE]" in self.tail and self.tail.endswith(b"0\r\n\r\n"):
+            self._transport.close()
+            self.is_over.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_over.done():
+            self.is_over.set_exception(exc or ConnectionError(f"lost after {self.tail!r}"))
+
+
+def client(port: int, requests: list[dict[str, Any]], speed: float, answers: Any) -> None:
+    """Send them, and tell when each was sent, and its pieces came, in seconds of the machine's clock.
+
+    Bodies are written and connections made before their time: what a client needs for that is not the server's.
+    """
 
     async def run() -> None:
-        limits = httpx.Limits(max_connections=1000)
-        async with httpx.AsyncClient(base_url=url, timeout=3600, limits=limits) as http:
-            warm = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "stream": True, "request_id": _WARM}
-            await http.post("/v1/completions", json=warm)
-            start, times = time.monotonic(), Times()
+        async def one(at: float, body: dict[str, Any]) -> tuple[float, list[float]]:
+            content = json.dumps(body).encode()
+            head = f"Host: a\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+            content = b"POST /v1/completions HTTP/1.1\r\n" + head.encode() + content
+            await asyncio.sleep(max(0.0, at - _READY_BEFORE - time.monotonic()))
+            made = await asyncio.get_running_loop().create_connection(_Streaming, "127.0.0.1", port)
+            await asyncio.sleep(max(0.0, at - time.monotonic()))
+            made[1].ask(content)
+            await made[1].is_over
+            return made[1].sent, made[1].told
 
-            async def one(request: dict[str, Any]) -> None:
-                await asyncio.sleep(max(0.0, request["at"] / speed - (time.monotonic() - start)))
-                sent, told = time.monotonic(), list[float]()
-                async with http.stream("POST", "/v1/completions", json=request["body"]) as answer:
-                    async for line in answer.aiter_lines():
-                        if line.startswith("data: {"):
-                            told.append(time.monotonic())
-                times[request["body"]["request_id"]] = sent, told
-
-            await asyncio.gather(*(one(each) for each in requests))
-            answers.put(times)
+        warm = {"prompt": [1, 2, 3], "max_tokens": 2, "ignore_eos": True, "stream": True, "request_id": _WARM}
+        await one(0.0, warm)
+        start = time.monotonic() + 2 * _READY_BEFORE
+        told = await asyncio.gather(*(one(start + each["at"] / speed, each["body"]) for each in requests))
+        answers.put({each["body"]["request_id"]: seen for each, seen in zip(requests, told, strict=True)})
 
     asyncio.run(run())
 
@@ -155,15 +194,15 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
     with closing(emulate(deployment, EmulateSettings(speed=speed), observers=[live])) as emulation:
         app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
         listener = bound("127.0.0.1", 0)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+        server = uvicorn.Server(server_config(app))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.05)
+        spare_collector()
         context = multiprocessing.get_context("spawn")
         answers = context.Queue()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        asking = context.Process(target=client, args=(url, requests, speed, answers))
+        asking = context.Process(target=client, args=(listener.getsockname()[1], requests, speed, answers))
         asking.start()
         seen: Times = answers.get(timeout=7200)
         asking.join()
@@ -196,7 +235,10 @@ def compared(name: str, rate: float, seconds: float, speed: float) -> dict[str, 
     )
     same = parted is None and len(live.decisions) == len(again.decisions)
     replayed = again.means()
-    told = _means({name: (sent * speed, [each * speed for each in came]) for name, (sent, came) in seen.items()})
+    counts = {name: each["max_tokens"] for name, each in bodies.items()}
+    told = _means(
+        {name: (sent * speed, [each * speed for each in came]) for name, (sent, came) in seen.items()}, counts
+    )
     there = mean(wall.monotonic(live.arrivals[f"cmpl-{name}"]) - sent for name, (sent, _) in seen.items())
     back = mean(came[0] - wall.monotonic(live.tokens[f"cmpl-{name}"][0]) for name, (_, came) in seen.items())
     off = {measure: told[measure] / replayed[measure] - 1 for measure in told}

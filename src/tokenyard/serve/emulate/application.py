@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenyard.errors import TokenyardError
 from tokenyard.serve.emulate.faults import Faults, FaultyNetwork
 from tokenyard.serve.emulate.forms import on_error
-from tokenyard.serve.emulate.live import WallClock
+from tokenyard.serve.emulate.live import RECEIVED, WallClock
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.clients import GoneError, on_gone
 from tokenyard.serve.openai.fields import ApiError, going_down
@@ -83,6 +83,7 @@ class EmulatedApplication:
         """Who comes here may ask."""
         is_of_site = any(name == b"origin" for name, _ in scope["headers"])
         heads = self._heads if is_of_site else [*self._heads, (b"vary", b"Origin")]
+        RECEIVED.set(self._clock.now())
         told = _Told(send, heads, self._clock)
         await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
 

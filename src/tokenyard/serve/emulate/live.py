@@ -7,9 +7,11 @@
            '------- when the event after them is due ---'
 
 The engines, their routers, their wires and the order of events are those of a replay (:mod:`tokenyard.sim.loop`). What
-is added is that an event waits for its moment, and that requests come from outside. A request is stamped when it is
-submitted, later than any moment that has been decided: so a replay of the stamps takes the same decisions. The clock
-stands where the last event stood; an event that is done late delays no other, as long as the machine keeps up at all.
+is added is that an event waits for its moment, and that requests come from outside. A request is stamped with the
+moment at which its head was there, however long its body and its tokens took, but later than any moment that has been
+decided: so a replay of the stamps takes the same decisions, and what this process needs to read a request delays no
+token as long as it is less than a step. The clock stands where the last event stood; an event that is done late delays
+no other, as long as the machine keeps up at all.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import ctypes
 import os
 import sys
 import time
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from math import inf, nextafter
 from typing import NamedTuple
 
@@ -33,6 +36,8 @@ from tokenyard.serve.async_llm import StepNews
 from tokenyard.sim.loop import ARRIVAL, HANGING_UP, EngineGroup, Event
 from tokenyard.steptime.pace import VirtualClock
 
+RECEIVED: ContextVar[float | None] = ContextVar("RECEIVED", default=None)
+"""When the request that is being answered came, in emulated seconds."""
 _LONGEST_TICK = 0.004
 """Seconds for which events are done before others in the event loop have their turn."""
 _LATE = 0.05
@@ -121,6 +126,10 @@ class _Pending(NamedTuple):
     gone: Sequence[str]
 
 
+def _moment_of(pending: _Pending) -> float:
+    return pending.moment
+
+
 class LiveEngines:
     """Steps groups of engines in the running event loop. All methods belong to it."""
 
@@ -135,7 +144,10 @@ class LiveEngines:
         self.hold_until = -inf
         """The wall's monotonic second before which nothing happens: a hang."""
         self._news = news
-        self._pending: deque[_Pending] = deque()
+        self._pending: list[_Pending] = []
+        """In the order of their moments."""
+        self._squeezed = -inf
+        """The last moment of a request that came before what has been decided since."""
         self._takers: list[Callable[[StepNews], None]] = [lambda _: None for _ in groups]
         self._refused: list[tuple[int, RequestError | StuckError]] = []
         self._timer: _Timer | None = None
@@ -166,16 +178,21 @@ class LiveEngines:
         return max(self.wall.now(), nextafter(self.clock.now(), inf))
 
     def submit(self, group: int, requests: Sequence[Request]) -> None:
-        """Requests arrive now."""
-        moment = self.stamp()
+        """Requests arrive: when they were received, if that can still be, else now."""
+        received, moment = RECEIVED.get(), self.stamp()
+        if received is not None and received < moment:
+            first = nextafter(max(self.clock.now(), self._squeezed), inf)
+            if received < first:
+                self._squeezed = first  # no two of them are at one moment: their order is told by it
+            moment = min(moment, max(received, first))
         for request in requests:
             request.arrival_time, request.arrives_when_added = moment, False
-            self._pending.append(_Pending(moment, ARRIVAL, group, request, ()))
+            insort(self._pending, _Pending(moment, ARRIVAL, group, request, ()), key=_moment_of)
         self.wake()
 
     def abort(self, group: int, request_ids: Sequence[str]) -> None:
         """Clients have gone away."""
-        self._pending.append(_Pending(self.stamp(), HANGING_UP, group, None, request_ids))
+        insort(self._pending, _Pending(self.stamp(), HANGING_UP, group, None, request_ids), key=_moment_of)
         self.wake()
 
     def die(self, error: BaseException) -> None:
@@ -221,11 +238,11 @@ class LiveEngines:
 
     def _happen(self, event: Event) -> None:
         if event.kind == ARRIVAL:
-            arriving = self._pending.popleft()
+            arriving = self._pending.pop(0)
             assert arriving.request is not None
             self.groups[event.group].send(self.clock.now(), arriving.request)
         elif event.kind == HANGING_UP:
-            self.groups[event.group].abort(self._pending.popleft().gone)
+            self.groups[event.group].abort(self._pending.pop(0).gone)
         else:
             try:
                 self.groups[event.group].happen(event, -inf)
