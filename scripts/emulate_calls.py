@@ -310,7 +310,7 @@ _CONNECTION = {"date", "transfer-encoding", "content-length", "server"}
 _WITH_VALUES = {"content-type", "allow", "vary", "www-authenticate", "x-request-id", "access-control-allow-origin"}
 
 
-def ask(call: Call, url: str, http: httpx.Client | None = None) -> httpx.Response:
+def ask(call: Call, url: str, http: Any = None) -> httpx.Response:
     """The answer to a call; ``http`` asks, in the place of a socket."""
     body = call.body
     if isinstance(body, dict):
