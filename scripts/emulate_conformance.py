@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="write the forms of vLLM's answers")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = _tiny(flags.vllm, Path(folder))
+        model = tiny_model(flags.vllm, Path(folder))
         chosen = [each for each in SERVERS if flags.only in (None, each.name)]
         rows = [row for server in chosen for row in asked(server, model, flags)]
     for row in rows:
@@ -121,7 +121,7 @@ def _page(rows: Sequence[Row], version: str) -> str:
 # Both servers.
 
 
-def _tiny(environment: Path, folder: Path) -> Path:
+def tiny_model(environment: Path, folder: Path) -> Path:
     """A tiny checkpoint with a tokenizer and a chat template, made in vLLM's environment."""
     code = f"""
 import sys; sys.path.insert(0, {str(ROOT / "src")!r})
