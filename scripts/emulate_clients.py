@@ -131,9 +131,7 @@ def clients(flags: argparse.Namespace, url: str, tokenizer: Path) -> Iterator[Cl
     python = flags.vllm / "bin" / "python"
     if python.exists():
         line = f"--backend openai --base-url {url} --model served --tokenizer {tokenizer} --endpoint /v1/completions "
-        line += (
-            f"--dataset-name random --random-input-len 200 --random-output-len 60 --num-prompts {number}"
-        )
+        line += f"--dataset-name random --random-input-len 200 --random-output-len 60 --num-prompts {number}"
         command = [str(python), "-c", _BENCH, *line.split(), "--ignore-eos", "--request-rate", "4"]
         yield Client("vllm bench serve", command, r"Successful requests:\s+(\d+)")
     if flags.guidellm is not None:
