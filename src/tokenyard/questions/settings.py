@@ -67,5 +67,8 @@ class TrafficSettings(Settings):
     prefixes: Literal["sessions", "recorded"] = "sessions"
     """Which prompts of a log begin alike: as it counts hits and, if it counts none, turns of a session that grow; or
     only as it counts hits."""
+    turns_follow: Switch = False
+    """Turns of a log's sessions that go on others arrive as long after the answer before as they did, however long that
+    takes here; else when they did."""
     max_bad_lines: int = 100
     """Number of unreadable lines of a log that are accepted; with more, reading stops."""

@@ -57,6 +57,7 @@ def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = (
             time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,
             stamped=Stamp(flags.stamped),
             prefixes=Prefixes(flags.prefixes),
+            turns_follow=flags.turns_follow,
             max_bad_lines=flags.max_bad_lines,
             model_name=flags.model_name,
         ),

@@ -16,7 +16,7 @@ from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS
-from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp
+from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, Prefixes, Stamp
 from tokenyard.workload.logs.moments import seconds_of
 from tokenyard.workload.logs.reading import (
     LogRead,
@@ -401,7 +401,21 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     if log.prefixes is Prefixes.SESSIONS and not any(each.counts_hits for each in read):
         turns, of_turns = turns_of(arrivals)
         remarks += of_turns
-    return Workload(name, requests_of(arrivals, kind, options.seed, turns), notes=remarks, kind=kind)
+    if log.turns_follow:
+        _require_turns(name, arrivals, turns)
+        remarks.append(Remark("turns_follow", "turns arrive as long after the answer before as they did"))
+    requests = requests_of(arrivals, kind, options.seed, turns, turns_follow=log.turns_follow)
+    return Workload(name, requests, notes=remarks, kind=kind)
+
+
+def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], turns: Sequence[Turn]) -> None:
+    """Raise ConfigError where nothing says which turn follows which, or how long after."""
+    if not turns:
+        raise ConfigError("turns_follow", True, f"{name} has no sessions whose prompts grow: leave it out")
+    silent = sum(turn.before is not None and arrivals[turn.before][1].duration is None for turn in turns)
+    if silent:
+        fix = f"{silent:,} requests say no duration: name its column (§columns duration=NAME), or leave it out"
+        raise ConfigError("turns_follow", True, fix)
 
 
 def _of_file(read: LogRead, files: int) -> Iterator[Remark]:
@@ -416,6 +430,7 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         "columns": ", ".join(log.columns),
         "stamped": str(log.stamped) if log.stamped is not Stamp.ARRIVAL else "",
         "prefixes": str(log.prefixes) if log.prefixes is not Prefixes.SESSIONS else "",
+        "turns_follow": "True" if log.turns_follow else "",
         "model_name": log.model_name or "",
     }
     for name, value in of_logs.items():

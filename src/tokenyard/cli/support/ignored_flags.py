@@ -79,7 +79,7 @@ def _is_built_in(command: Any) -> bool:
 _RULES = (
     _Rule(
         _REPLAYS,
-        ("columns", "time_unit", "stamped", "prefixes", "max_bad_lines"),
+        ("columns", "time_unit", "stamped", "prefixes", "turns_follow", "max_bad_lines"),
         _is_built_in,
         "it is for logs of services, and the workload is built in",
     ),

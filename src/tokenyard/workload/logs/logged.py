@@ -302,6 +302,8 @@ class LogOptions:
     """What the log's times are."""
     prefixes: Prefixes = Prefixes.SESSIONS
     """What prompts share."""
+    turns_follow: bool = False
+    """Turns that go on others arrive as long after the answer before as they did, and not when they did."""
     max_bad_lines: int = 100
     """Lines that may be unreadable before the reading stops."""
     model_name: str | None = None

@@ -277,15 +277,22 @@ def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
 
 
 def requests_of(
-    arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed: int, turns: Sequence[Turn] = ()
+    arrivals: Sequence[tuple[float, LoggedRequest]],
+    name: str,
+    seed: int,
+    turns: Sequence[Turn] = (),
+    *,
+    turns_follow: bool = False,
 ) -> Iterator[WorkloadRequest]:
     """Requests of a workload. Recorded hits come back as prompts that begin alike.
 
     A log that counts cached tokens does not say with whom they were shared: the whole blocks of ``HIT_BLOCK`` tokens
     within them are taken from one stream per group (named as such, else the session, else the user), or one for all.
-    With ``turns``, one per request, what goes on is one stream instead.
+    With ``turns``, one per request, what goes on is one stream instead; ``turns_follow``: it arrives as long after the
+    answer before as it did.
     """
     taken: set[str] = set()
+    ids: list[str] = []
     groups: dict[str | None, int] = {}
     scope = seed_of(name, seed)
     last = {_session(each): i for i, (_, each) in enumerate(arrivals)}
@@ -293,6 +300,8 @@ def requests_of(
         request_id = logged.request_id if logged.request_id not in taken else None
         request_id = request_id or f"{name}_{i:06d}"
         taken.add(request_id)
+        ids.append(request_id)
+        before = turns[i].before if turns and turns_follow else None
         group = logged.group or logged.session or logged.user
         own, first = seed_of(name, seed, i), groups.setdefault(group, len(groups)) * _IDS_PER_GROUP
         prompt: TokenSource
@@ -307,7 +316,9 @@ def requests_of(
             request_id=request_id,
             prompt=prompt,
             max_tokens=max(1, logged.output_tokens),
-            arrival_time=moment,
+            arrival_time=moment if before is None else arrivals[turns[i].first][0],
+            after=() if before is None else (ids[before],),
+            gap=0.0 if before is None else turns[i].pause,
             job_id=_job(logged, request_id),
             is_last_step=logged.session is not None and last[_session(logged)] == i,
             priority=logged.priority,

@@ -35,6 +35,10 @@ class Turn(NamedTuple):
     """Number of the request that began the conversation: its own, if it goes on none."""
     is_kept: bool = True
     """Whether the turn that goes on holds this one's answer as it was."""
+    before: int | None = None
+    """Number of the request that it goes on."""
+    pause: float = 0.0
+    """Seconds from that one's end to its arrival."""
 
 
 class _End(NamedTuple):
@@ -60,7 +64,8 @@ def turns_of(arrivals: Sequence[tuple[float, LoggedRequest]]) -> tuple[list[Turn
         before = _gone_on(ends, moment, logged.prompt_tokens)
         if before is not None:
             ends.remove(before)
-            turns[i] = Turn(turns[before.number].first)
+            pause = max(moment - before.at, 0.0)
+            turns[i] = Turn(turns[before.number].first, before=before.number, pause=pause)
             if logged.prompt_tokens < before.total:
                 turns[before.number] = turns[before.number]._replace(is_kept=False)
             gone_on += 1

@@ -13,6 +13,7 @@ from tokenyard import Deployment, run
 from tokenyard.errors import ConfigError
 from tokenyard.workload.load import load_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes
+from tokenyard.workload.readers.plain import write_plain
 from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest
 
 
@@ -116,3 +117,36 @@ def test_turns_are_found_in_the_cache(tmp_path: Path) -> None:
     path = _log(tmp_path, (0, "a", 1000, 200), (20, "a", 1350, 80), (40, "a", 1430, 10))
     cached = run(str(path), Deployment(model="Qwen/Qwen3-8B", gpu="l40s")).requests["cached_tokens"]
     assert cached.tolist() == [0, 1184, 1424]  # whole blocks of 1,199 and of 1,429: the last token has no KV yet
+
+
+def _two_turns(tmp_path: Path) -> Path:
+    """A second turn 5 s after the first one's answer, which took 2 s."""
+    return _log(tmp_path, (0, "a", 1000, 200), (7, "a", 1350, 80), (7.5, "b", 100, 5), duration_ms=2000)
+
+
+def test_turns_follow_the_answer_before(tmp_path: Path) -> None:
+    path = _two_turns(tmp_path)
+    first, second, other = load_workload(path, log=LogOptions(turns_follow=True), rate_scale=5)
+    assert (second.after, second.gap, second.arrival_time) == ((first.request_id,), 5.0, 0.0)
+    assert (other.after, other.arrival_time) == ((), 1.5)
+    assert [each.after for each in load_workload(path)] == [(), (), ()]
+    deployment = Deployment(model="Qwen/Qwen3-8B", gpu="l40s")
+    rows = run(str(path), deployment, turns_follow=True).requests
+    one, then = ([*rows["prompt_tokens"]].index(length) for length in (1000, 1350))
+    assert rows["arrival_s"][then] == pytest.approx(rows["arrival_s"][one] + rows["e2e_ms"][one] / 1e3 + 5.0)
+
+
+def test_a_workload_that_was_written_keeps_what_follows(tmp_path: Path) -> None:
+    made = load_workload(_two_turns(tmp_path), log=LogOptions(turns_follow=True))
+    write_plain(made, tmp_path / "w.jsonl")
+    again = load_workload(tmp_path / "w.jsonl")
+    assert [(each.after, each.gap) for each in again] == [(each.after, each.gap) for each in made]
+    assert _shared(again) == _shared(made)
+
+
+def test_what_follows_has_to_be_known(tmp_path: Path) -> None:
+    silent = _log(tmp_path, (0, "a", 1000, 200), (7, "a", 1350, 80))
+    with pytest.raises(ConfigError, match="1 requests say no duration"):
+        load_workload(silent, log=LogOptions(turns_follow=True))
+    with pytest.raises(ConfigError, match="no sessions whose prompts grow"):
+        load_workload(silent, log=LogOptions(turns_follow=True, prefixes=Prefixes.RECORDED))
