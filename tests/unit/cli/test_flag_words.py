@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from itertools import chain
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardE
 from tokenyard.questions.variants import convert
 from tokenyard.record.writer import TraceWriter
 from tokenyard.trace.config import TraceConfig
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_settings_of_a_command_are_its_flags() -> None:
@@ -220,6 +223,16 @@ def test_every_flag_of_ours_may_be_written_as_far_as_it_is_unlike_others(command
             continue
         if len(others) == 1:
             assert written_out(name[:-1], {**theirs, **own}) in own, setting
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_flag_of_ours_stands_in_a_document(command: type) -> None:
+    """Itself, or the form that turns it the other way."""
+    documents = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md") if path.name != "api.md"]
+    told = set(re.findall(r"--[a-z][a-z0-9-]*", "\n".join(documents)))
+    plain = {name for each in told for name in (each, each.replace("--no-", "--", 1))}
+    own = {name.replace("--no-", "--", 1) for name in spellings(command) if name.startswith("--")}
+    assert own - plain == set()
 
 
 def test_requests_are_recorded_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
