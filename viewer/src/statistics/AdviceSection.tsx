@@ -40,7 +40,7 @@ export function AdviceLine({ advice, range }: { advice: Finding[]; range: Range 
       >
         {plural(advice.length, "piece")} of advice below
       </button>
-      : {advice.map(({ symptom }) => symptom).join("; ")}.
+      : {advice.map(({ symptom }) => symptom).join(" · ")}
     </p>
   );
 }
