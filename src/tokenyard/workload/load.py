@@ -121,6 +121,15 @@ def _of_limit(arrivals: Sequence[tuple[float, object]], limit: int | None) -> li
     return [Remark("limit", f"limit: the first {limit:,} of {len(arrivals):,} requests{said} left out")]
 
 
+def _of_left_out(options: ReadOptions) -> list[Remark]:
+    """What lies beyond the limit of a file whose later lines were counted, not read."""
+    left = options.left_out
+    if options.limit is None or not left.count:
+        return []
+    whole = f"{'at least ' * left.at_least}{options.limit + left.count:,}"
+    return [Remark("limit", f"limit: the first {options.limit:,} of {whole} {left.what}; the others were left out")]
+
+
 def _span(seconds: float) -> str:
     """17 s, 8.2 min, 2.5 h."""
     return next(
@@ -368,7 +377,10 @@ def _foreign(spec: str, options: ReadOptions) -> Workload:
     made = own if isinstance(own, Workload) else called(own, "workload", spec, seed=options.seed, limit=options.limit)
     if not isinstance(made, Workload):
         raise ConfigError("workload", spec, "it has to be a Workload, or a function that makes one (WorkloadBuilder)")
-    return made if options.limit is None else made.with_requests(list(made)[: options.limit])
+    if options.limit is None or len(made) <= options.limit:
+        return made
+    options.left_out.count = len(made) - options.limit
+    return made.with_requests(list(made)[: options.limit]).with_notes(_of_left_out(options))
 
 
 def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
@@ -455,6 +467,8 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         notes=about.remarks,
         kind=format,
     )
+    if of_limit := _of_left_out(options):
+        workload = workload.with_notes(of_limit)
     if format != _OWN_FORMAT or is_timed or about.says_unit:
         return workload
     doubts = _doubts([each.arrival_time for each in workload if not each.after])

@@ -155,6 +155,34 @@ def test_limit_and_rate(write_lines: Writer) -> None:
     assert [each.arrival_time for each in load_workload(path, limit=3, rate_scale=2)] == [0.0, 0.5, 1.0]
 
 
+_SESSION: dict[str, Any] = {
+    "id": "a",
+    "block_size": 64,
+    "hash_id_scope": "local",
+    "requests": [{"t": 0, "type": "n", "in": 64, "out": 2, "new": [[0, 1]]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("a.csv", [AZURE_HEADER, *(f"2023-11-16 18:17:0{i}.0,9,1" for i in range(3))], "2 of 3 requests"),
+        ("s.csv", ["t_s,client,input_tokens,output_tokens", *(f"{i},c,9,1" for i in range(3))], "2 of 3 requests"),
+        ("m.jsonl", [MOONCAKE] * 3, "2 of 3 requests"),
+        ("p.jsonl", [{**PLAIN, "request_id": i} for i in "abc"], "2 of 3 requests"),
+        ("p.jsonl", [*({**PLAIN, "request_id": i} for i in "ab"), "[" * 5000], "2 of at least 3 requests"),
+        ("l.jsonl", [{**LMCACHE, "session": i} for i in "abbca"], "2 of 3 sessions"),
+        ("w.jsonl", [{**_SESSION, "id": i} for i in "abc"], "2 of 3 sessions"),
+    ],
+)
+def test_a_limit_says_what_it_leaves_out(write_lines: Writer, name: str, lines: list[object], said: str) -> None:
+    path = write_lines(*lines, name=name)
+    workload = load_workload(path, limit=2)
+    assert f"limit: the first {said}; the others were left out" in [each.text for each in workload.remarks]
+    if "least" not in said:
+        assert "limit" not in {each.code for each in load_workload(path, limit=3).remarks}
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("limit", 0), ("limit", "3"), ("seed", -1), ("session_rate", 0), ("rate_scale", 0)]
 )

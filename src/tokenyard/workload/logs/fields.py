@@ -161,6 +161,7 @@ def request_from(
         None if total is None else tokens_of(total, "total_tokens", 0),
         None if span is None else str(span),
         fields.identity("tier"),
+        _reasoning(view, reading, output),
     )
     fields.took()
     return logged
@@ -197,6 +198,18 @@ def _output(view: RecordView, reading: LogReading, output: FoundValue) -> int:
         return tokens
     reading.note("thoughts_beside", f"outputs are {output.name} with {thoughts.name}, which is counted beside it")
     return tokens_of(tokens + tokens_of(thoughts.value, "thoughtsTokenCount", 0), "max_tokens", 0)
+
+
+def _reasoning(view: RecordView, reading: LogReading, output: FoundValue) -> int:
+    """Tokens of reasoning; whether they are part of the output, the whole log tells."""
+    found = view.find("reasoning")
+    try:
+        tokens = 0 if found.value is None else tokens_of(found.value, found.name, 0)
+    except ValueError:
+        return 0
+    if tokens:
+        reading.of_reasoning = output.name, found.name
+    return tokens
 
 
 def _prompt(view: RecordView, fields: _Fields, reading: LogReading, prompt: FoundValue) -> tuple[int, int]:

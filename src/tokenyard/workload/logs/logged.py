@@ -125,6 +125,12 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
         "cache_write_input_token_count",
     ),
     "thoughts": ("usageMetadata.thoughtsTokenCount",),
+    "reasoning": (
+        *_of_usage("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"),
+        *_of_usage("reasoning_tokens"),
+        *("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens", "reasoning_tokens"),
+        *("gen_ai.usage.reasoning_tokens", "gen_ai.usage.reasoning.output_tokens", "num_reasoning_tokens"),
+    ),
     "duration": (
         *("duration", "latency", "elapsed", "elapsed_time", "e2e_latency", "request_latency", "request_duration"),
         *("response_time", "total_time", "total_latency", "processing_time", "time_taken", "llm_latency"),
@@ -271,6 +277,8 @@ class LoggedRequest(NamedTuple):
     """Names it among the spans of a trace."""
     tier: str | None = None
     """Which kind of traffic it is: interactive, batch; None: not said."""
+    reasoning_tokens: int = 0
+    """Tokens of reasoning, most often counted as output too."""
 
 
 _FIELDS = (
@@ -337,6 +345,8 @@ class LogReading:
         """Why requests were left out, and how many."""
         self.with_choices = 0
         """Requests that asked for several answers."""
+        self.of_reasoning = ("", "")
+        """What the log calls output tokens and those of reasoning, where it has both."""
         self.passed_over = 0
         """Records that are about no request."""
         self.sum: str | None = None
@@ -397,7 +407,10 @@ _ENVELOPES = (
 _PATHS: Mapping[str, Sequence[FieldPath]] = {field: tuple(map(path_of, names)) for field, names in KNOWN_NAMES.items()}
 _LENGTHS = ("prompt_len", "max_tokens")
 _PATHS_WITHIN: Mapping[str, Sequence[FieldPath]] = {
-    **{field: _PATHS[field] for field in (*_LENGTHS, "total_tokens", "cached_tokens", "cache_creation", "thoughts")},
+    **{
+        field: _PATHS[field]
+        for field in (*_LENGTHS, "total_tokens", "cached_tokens", "cache_creation", "thoughts", "reasoning")
+    },
     "model": [path for path in _PATHS["model"] if len(path.parts) > 1],
 }
 """Fields that are found at any depth, under these names: services put counts wherever they like."""

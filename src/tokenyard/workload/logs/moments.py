@@ -66,6 +66,12 @@ _LONG_FRACTION = re.compile(r"([.,]\d{6})\d+")
 _JAVASCRIPT = re.compile(r" GMT([+-]\d{4})(?: \([^)]*\))?$")
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\s*(?:[AaPp][Mm])?")
 _EXAMPLES = "2026-11-22T10:00:00.5Z, 1764000000 or 1764000000500"
+_COMPACT = re.compile(
+    r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)(?P<hour>\d\d)(?P<minute>\d\d)"
+    r"(?:(?P<second>\d\d)(?:(?P<millis>\d{3})|\.(?P<fraction>\d{1,6}))?)?"
+)
+"""A date as one number: 20261120235940, and with milliseconds 20261120235940500. As Unix times, numbers of 12, 14 or
+17 digits are of 1970 to 1976, or of the year 2600."""
 _ROUNDED = re.compile(r"\d(?:\.(?P<digits>\d*))?[eE]\+?(?P<exponent>\d{1,2})")
 """A number as spreadsheets show large ones: 1.76365E+09."""
 _LEAST_UNIX = 1e8
@@ -156,9 +162,15 @@ class Clock:
             return self._text(value.strip(), name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{shown(value)} is no time: give one like {_EXAMPLES}")
+        compact = self._compact(str(value), name) if isinstance(value, int) else None
+        if compact is not None:
+            return compact
         return self._number(value, name)
 
     def _text(self, text: str, name: str) -> float:
+        compact = self._compact(text, name)
+        if compact is not None:
+            return compact
         rounded = _ROUNDED.fullmatch(text)
         try:
             number = float(text)
@@ -187,6 +199,20 @@ class Clock:
                 self._least, self._most = min(self._least, value), max(self._most, value)
                 self._count += 1
         return value * _SECONDS[unit]
+
+    def _compact(self, text: str, name: str) -> float | None:
+        """A date and a time as one number; None if it is another number, or if its unit is said."""
+        found = _COMPACT.fullmatch(text)
+        if found is None or self.unit is not None or unit_in_name(name) is not None:
+            return None
+        year, month, day, hour, minute = (int(found[part]) for part in ("year", "month", "day", "hour", "minute"))
+        micros = int((found["millis"] or found["fraction"] or "0").ljust(6, "0"))
+        try:
+            moment = datetime(year, month, day, hour, minute, int(found["second"] or 0), micros, UTC)
+        except ValueError:
+            return None
+        self.without_offset += 1
+        return moment.timestamp()
 
     def _date(self, text: str) -> float:
         bare = _JAVASCRIPT.sub(r" \1", _ZONE.sub("", text))

@@ -46,6 +46,20 @@ def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list
     return kept
 
 
+def with_reasoning(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
+    """With outputs that hold the reasoning, where the log counts it beside them: it is more than the output of some.
+
+    OpenAI and vLLM count it in the output, xAI beside it.
+    """
+    more = sum(each.reasoning_tokens > each.output_tokens for each in logged)
+    if not more:
+        return list(logged)
+    output, reasoning = reading.of_reasoning
+    text = f"outputs are {output} with {reasoning}, which is counted beside it: "
+    reading.note("reasoning_beside", f"{text}it is more than {output} in {more:,} of {len(logged):,} requests")
+    return [each._replace(output_tokens=each.output_tokens + each.reasoning_tokens) for each in logged]
+
+
 def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
     """Those that are no spans around others: a chain or an agent says the tokens of all that it called.
 
@@ -404,7 +418,7 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
             f"{reading.with_choices:,} requests asked for several answers (n): their outputs count as one, end to end"
         )
         reading.note("choices", text, warning=True)
-    logged = without_outer(without_copies(logged, reading), reading)
+    logged = without_outer(without_copies(with_reasoning(logged, reading), reading), reading)
     return LogRead(
         source.path,
         kind,

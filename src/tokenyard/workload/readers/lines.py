@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -157,6 +158,17 @@ MAX_SECONDS = 1e9
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 
 
+@dataclass(slots=True)
+class LeftOut:
+    """What a reader has left out because of its limit."""
+
+    count: int = 0
+    what: str = "requests"
+    """Of what: requests or sessions."""
+    at_least: bool = False
+    """Whether there are more: counting ended at a line that cannot be read."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """How to read a workload file."""
@@ -169,6 +181,8 @@ class ReadOptions:
     """Sessions per second (a Poisson process), where nothing says when sessions start; None leaves the default."""
     seconds_per_unit: float = 1.0
     """Seconds that 1 stands for in times of the format ``plain``; other formats say their unit themselves."""
+    left_out: LeftOut = field(default_factory=LeftOut, compare=False)
+    """The reader says there what lies beyond ``limit``."""
 
     def __post_init__(self) -> None:
         if self.limit is not None:
@@ -177,6 +191,18 @@ class ReadOptions:
         rate = 1.0 if self.session_rate is None else self.session_rate
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
             raise ConfigError("session_rate", rate, "give a number of sessions per second above 0")
+
+
+def limited(items: Iterable[T], options: ReadOptions, what: str = "requests") -> Iterator[T]:
+    """As many of a file's ``items`` as ``limit`` says; those beyond are counted, ``what`` they are, and not read."""
+    rest = iter(items)
+    yield from islice(rest, options.limit)
+    left = options.left_out
+    left.what = what
+    try:
+        left.count += sum(1 for _ in rest)
+    except WorkloadError:
+        left.count, left.at_least = left.count + 1, True
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -48,7 +48,7 @@ import numpy as np
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, numbered_lines
+from tokenyard.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
 from tokenyard.workload.record import (
     Clients,
@@ -155,7 +155,7 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     decoder = msgspec.json.Decoder(_PlainRow)
     seen: set[str] = set()
     lines = ((number, line) for i, (number, line) in enumerate(numbered_lines(path)) if i or not _is_about(line))
-    for number, line in islice(lines, options.limit):
+    for number, line in limited(lines, options):
         row = decode(decoder, path, number, line)
         after = (row.after,) if isinstance(row.after, str) else tuple(row.after or ())
         images = _images(row)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +21,7 @@ from tokenyard.workload.readers.lines import (
     ReadOptions,
     Seconds,
     decode,
+    limited,
     numbered_lines,
 )
 from tokenyard.workload.record import HashedTokens, StreamTokens, WorkloadRequest, seed_of
@@ -120,7 +120,7 @@ def read_azure(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     rows = CsvRows(path, "TIMESTAMP", "ContextTokens", "GeneratedTokens")
     start: int | None = None
     last = 0.0
-    for row in islice(rows, options.limit):
+    for row in limited(rows, options):
         moment = _nanoseconds(rows, row)
         start = moment if start is None else start
         arrival = (moment - start) / 1e9
@@ -176,11 +176,13 @@ class _PublishedRow(msgspec.Struct):
 def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per line, one job per session; a length of 0 tokens (not recorded) counts as 1."""
     session_requests: dict[str, list[_PublishedRow]] = {}
+    beyond: set[str] = set()
     decoder = msgspec.json.Decoder(_PublishedRow)
     for number, line in numbered_lines(path):
         row = decode(decoder, path, number, line)
         name = f"{row.suite}_{row.session}"
         if name not in session_requests and options.limit is not None and len(session_requests) == options.limit:
+            beyond.add(name)
             continue
         turns = session_requests.setdefault(name, [])
         problem = problem_with_ids(len(row.hash_ids), row.input_length, BLOCK_SIZE)
@@ -189,6 +191,7 @@ def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
         if problem:
             raise WorkloadError(path, number, problem)
         turns.append(row)
+    options.left_out.count, options.left_out.what = len(beyond), "sessions"
     scope = seed_of("lmcache", options.seed)
     for start, (name, turns) in zip(session_starts(options), session_requests.items(), strict=False):
         for turn, row in enumerate(turns):
@@ -229,7 +232,7 @@ def read_mooncake(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]
     """One request per line; an output of 0 tokens counts as 1."""
     decoder = msgspec.json.Decoder(_MooncakeRow)
     scope = seed_of("mooncake", options.seed)
-    for number, line in islice(numbered_lines(path), options.limit):
+    for number, line in limited(numbered_lines(path), options):
         row = decode(decoder, path, number, line)
         problem = problem_with_ids(len(row.hash_ids), row.input_length, MOONCAKE_BLOCK_SIZE)
         if problem:
@@ -261,7 +264,7 @@ def read_servegen(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]
     columns = ["input_tokens"] if rows.has("input_tokens") else [name for name in _MODAL if rows.has(name)]
     if not columns:
         raise rows.error(f"the header has neither 'input_tokens' nor any of {', '.join(_MODAL)}")
-    for row in islice(rows, options.limit):
+    for row in limited(rows, options):
         seed = seed_of("servegen", options.seed, rows.line)
         yield WorkloadRequest(
             request_id=f"servegen_{rows.line:06d}",
@@ -339,7 +342,7 @@ class _List:
 def read_weka(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per call, one job per session and sub-agent; an output of 0 tokens counts as 1."""
     decoder = msgspec.json.Decoder(_Session)
-    lines = islice(numbered_lines(path), options.limit)
+    lines = limited(numbered_lines(path), options, "sessions")
     for start, (number, line) in zip(session_starts(options), lines, strict=False):
         session = decode(decoder, path, number, line)
         reader = _SessionReader(session, options.seed)

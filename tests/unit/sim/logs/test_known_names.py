@@ -255,3 +255,16 @@ def test_several_answers_to_one_prompt_are_named(tmp_path: Path) -> None:
     assert "choices" in _warned(_read(tmp_path, _lines(*({"timestamp": each, "n": 2, **lengths} for each in times))))
     numbered = [{"timestamp": each, "n": i + 100, **lengths} for i, each in enumerate(times)]
     assert "choices" not in _warned(_read(tmp_path, _lines(*numbered)))
+
+
+def test_reasoning_that_is_counted_beside_the_output_is_output(tmp_path: Path) -> None:
+    record = {**_TIME, "prompt_tokens": 9, "completion_tokens": 40}
+    beside = [record | {"reasoning_tokens": 30}, record | {"completion_tokens": 4, "reasoning_tokens": 300}]
+    workload = _read(tmp_path, _lines(*beside))
+    assert [each.max_tokens for each in workload] == [70, 304], "the same system counts all of them alike"
+    assert any("reasoning_tokens, which is counted beside it" in each.text for each in workload.remarks)
+
+
+def test_reasoning_within_the_output_is_not_counted_twice(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 40, "completion_tokens_details": {"reasoning_tokens": 30}}
+    assert [each.max_tokens for each in _read(tmp_path, _lines({**_TIME, "usage": usage}))] == [40]

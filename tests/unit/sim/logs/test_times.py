@@ -39,6 +39,9 @@ _TWO_IN_THE_AFTERNOON = datetime(2026, 11, 20, 14, 0, 5, tzinfo=UTC).timestamp()
         "November 20, 2026 14:00:05",
         "Fri Nov 20 14:00:05 2026",
         "Fri, 20 Nov 2026 14:00:05 GMT",
+        "20261120140005",
+        "20261120140005000",
+        "20261120140005.0",
         "1795183205",
         "1.795183205E+09",
         "1795183205000.0",
@@ -46,6 +49,14 @@ _TWO_IN_THE_AFTERNOON = datetime(2026, 11, 20, 14, 0, 5, tzinfo=UTC).timestamp()
 )
 def test_one_moment_in_many_spellings(text: str) -> None:
     assert Clock().moment(text) == pytest.approx(_TWO_IN_THE_AFTERNOON)
+
+
+def test_a_date_as_one_number_is_no_unix_time() -> None:
+    assert Clock().moment(20261120140005) == pytest.approx(_TWO_IN_THE_AFTERNOON)
+    assert Clock().moment(202611201400) == pytest.approx(_TWO_IN_THE_AFTERNOON - 5)
+    assert Clock(TimeUnit.MILLISECONDS).moment("20261120140005") == pytest.approx(20261120140.005)
+    assert Clock().moment("1912010100000000000") == pytest.approx(1912010100.0), "nanoseconds, of 2030"
+    assert Clock().moment("20269920140005") == pytest.approx(20269920140.005), "no day"
 
 
 _FORMATS = (
