@@ -9,6 +9,7 @@ import pytest
 
 from tokenyard.deploy.given import given_by, names_of, settings_of_line
 from tokenyard.deploy.settings import DeploymentSettings
+from tokenyard.deploy.texts.kinds import started_by
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_text
 from tokenyard.errors import ConfigError
 
@@ -242,3 +243,36 @@ def test_a_sidecar_that_speaks_of_vllm_starts_none() -> None:
     assert flags(f"spec: {{containers: [{sidecar}, {served}]}}\nkind: Pod") == {"model": "m"}
     router = """{name: r, image: "vllm/vllm-router:v1", args: [--port=80]}"""
     assert flags(f"spec: {{containers: [{router}, {served}]}}\nkind: Pod") == {"model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu"),
+    [
+        ("srun --gres=gpu:h200:4 --nodes=1 apptainer exec --nv docker://vllm/vllm-openai:v0.31.0 vllm serve m", "h200"),
+        ("srun -p gpu --gpus-per-node h200:4 \\\n  vllm serve m", "h200"),
+        ("srun -Gh200:2 --exclusive vllm serve m", "h200"),
+        ("srun --gres=gpu:4 vllm serve m", None),
+        ("#SBATCH --exclusive --gres=gpu:h200:4,nvme:1 # all\nvllm serve m", "h200"),
+        ("#SBATCH --gpus=4 -C h200\nvllm serve m", "h200"),
+        ("#SBATCH --gres=gpu:4 -C fast\nvllm serve m", None),
+        ("#SBATCH --gpus=$N\nvllm serve m", None),
+        ("#SBATCH --gres=gpu:a100:4\nvllm serve m", "a100"),
+        ("#SBATCH --gres=gpu:p100:4\nvllm serve m", "p100"),
+    ],
+)
+def test_the_gpu_that_slurm_is_asked_for(text: str, gpu: str | None) -> None:
+    """One that is not known is an error later, not the default's silence."""
+    said = started_by(text).gpu
+    assert (None if said is None else said.value) == gpu
+
+
+def test_gpus_of_a_machine_stand_beside_other_resources() -> None:
+    nodes = started_by("#SBATCH -N 2\n#SBATCH --gres=gpu:h100:4,nvme:1\nvllm serve m -tp 4 -pp 2").nodes
+    assert nodes is not None
+    assert (nodes.machines, nodes.gpus) == (2, 4)
+
+
+def test_how_a_service_of_kserve_spreads_a_model() -> None:
+    said = flags(LLM_SERVICE.replace("{tensor: 2}", "{tensor: 2, data: 4, dataLocal: 2, expert: true}"))
+    assert said["data-parallel-size-local"] == 2
+    assert said["enable-expert-parallel"] is True

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenyard.deploy.texts.said import Nodes, Said
 
-_OPTION = re.compile(r"^[ \t]*#SBATCH[ \t]+(--?[\w-]{1,40})(?:[ \t=]+|(?<=-\w))(\S{1,200})", re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*#SBATCH[ \t]+(-[^\n#]{1,400})", re.MULTILINE)
+_COMMAND = re.compile(r"(?<![\w-])(?:srun|salloc|sbatch)[ \t]+(-[^\n|;&]{1,2000})")
+_FOLDED = re.compile(r"\\[ \t]*\n[ \t]*")
+_SHORT = re.compile(r"-\w")
+_KIND = re.compile(r"[A-Za-z][\w.-]*")
 _PER_NODE = ("--gres", "--gpus-per-node")
 _OF_ALL = ("--gpus", "-G")
 _MOST_MACHINES = 1 << 10
@@ -28,23 +33,52 @@ def gpus_of_service(service: Mapping[str, Any]) -> Said | None:
     return None
 
 
-def machines_of_slurm(text: str) -> tuple[str | None, Nodes | None]:
-    """The kind of GPU that ``#SBATCH`` lines ask for, as they name it, and the machines."""
+def gpu_of_slurm_command(text: str) -> str | None:
+    """The kind of GPU that a command of Slurm's asks for (``srun --gres=gpu:a100:4 vllm serve ...``), as it says it."""
+    for found in _COMMAND.finditer(_FOLDED.sub(" ", text)):
+        kind, _ = _gpus_asked_for(_options_of(found[1].split()))
+        if kind is not None:
+            return kind
+    return None
+
+
+def _options_of(words: Sequence[str]) -> dict[str, str]:
+    """The options in front of the program that a command starts, or of a line of a script."""
     options: dict[str, str] = {}
-    for name, value in _OPTION.findall(text):
+    rest = deque(words)
+    while rest and rest[0].startswith("-"):
+        name, has_value, value = rest.popleft().partition("=")
+        if not has_value and _SHORT.match(name) and len(name) > 2:
+            name, value = name[:2], name[2:]
+        elif not has_value and rest and not rest[0].startswith("-"):
+            value = rest.popleft()
         options.setdefault(name, value)
+    return options
+
+
+def _gpus_asked_for(options: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """Their kind, and how many on each machine."""
     kind, gpus = None, None
     for name in (*_PER_NODE, *_OF_ALL):
-        parts = options.get(name, "").removeprefix("gres/").split(":")
-        if name == "--gres" and parts[0] != "gpu":
-            continue
-        said = parts[1:] if name == "--gres" else parts
-        kind = kind or next((each for each in said if each and not each.isdecimal()), None)
-        if name in _PER_NODE and gpus is None:
-            gpus = next((int(each) for each in said if each.isdecimal()), None)
-    kind = kind or options.get("--constraint", options.get("-C"))
+        for each in options.get(name, "").split(","):
+            what, *said = each.removeprefix("gres/").split(":") if name == "--gres" else ("gpu", *each.split(":"))
+            if what != "gpu":
+                continue
+            kind = kind or next((part for part in said if _KIND.fullmatch(part)), None)
+            if name in _PER_NODE and gpus is None:
+                gpus = next((int(part) for part in said if part.isdecimal()), None)
+    return kind, gpus
+
+
+def machines_of_slurm(text: str) -> tuple[str | None, str | None, Nodes | None]:
+    """The kind of GPU that ``#SBATCH`` lines ask for, as they name it, what they ask of a machine, and the machines."""
+    options: dict[str, str] = {}
+    for line in _LINE.findall(text):
+        options = {**_options_of(line.split()), **options}
+    kind, gpus = _gpus_asked_for(options)
+    wanted = options.get("--constraint", options.get("-C"))
     nodes = options.get("--nodes", options.get("-N", "1"))
     machines = int(nodes) if nodes.isdecimal() and int(nodes) < _MOST_MACHINES else 1
     if machines == 1:
-        return kind, None
-    return kind, Nodes(machines, gpus, "--nodes of the Slurm script")
+        return kind, wanted, None
+    return kind, wanted, Nodes(machines, gpus, "--nodes of the Slurm script")

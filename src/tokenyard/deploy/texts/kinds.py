@@ -23,7 +23,7 @@ from tokenyard.deploy.texts.commands import (
     version_installed,
 )
 from tokenyard.deploy.texts.data import YAMLError, yaml_documents
-from tokenyard.deploy.texts.devices import machines_of_slurm
+from tokenyard.deploy.texts.devices import gpu_of_slurm_command, machines_of_slurm
 from tokenyard.deploy.texts.manifests import containers_started, gpu_named, with_config_maps
 from tokenyard.deploy.texts.operators import (
     engines_of_ray,
@@ -108,12 +108,16 @@ def started_by(text: str, source: str = "serve") -> ContainerCommand:
 
 
 def _on_slurm(started: ContainerCommand, text: str) -> ContainerCommand:
-    """With the GPU and the machines that a Slurm script asks for, where nothing else says them."""
-    if "#SBATCH" not in text[:MOST_OF_A_LOG]:
-        return started
-    kind, nodes = machines_of_slurm(text[:MOST_OF_A_LOG])
-    known = None if kind is None else gpu_named(kind)
-    gpu = None if known is None else Said(known, f"{kind} of the #SBATCH lines")
+    """With the GPU and the machines that a Slurm script or command asks for, where nothing else says them."""
+    text = text[:MOST_OF_A_LOG]
+    kind, wanted, nodes = machines_of_slurm(text) if "#SBATCH" in text else (None, None, None)
+    where = "of the #SBATCH lines"
+    if kind is None and (asked := gpu_of_slurm_command(text)) is not None:
+        kind, where = asked, "of Slurm's command"
+    # What a machine has to have may be anything; what --gres or --gpus names is a GPU.
+    named = kind or wanted
+    known = None if named is None else gpu_named(named) or kind
+    gpu = None if known is None else Said(known, f"{named} {where}")
     return replace(started, gpu=started.gpu or gpu, nodes=started.nodes or nodes)
 
 

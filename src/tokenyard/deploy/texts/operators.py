@@ -193,6 +193,9 @@ def _of_llm(spec: Mapping[str, Any], role: Mapping[str, Any]) -> Iterator[Contai
     for kind in ("tensor", "pipeline", "data"):
         size = count_of(_at(role, "parallelism", kind))
         words += [f"--{kind}-parallel-size", size] if size else []
+    local = count_of(_at(role, "parallelism", "dataLocal"))
+    words += ["--data-parallel-size-local", local] if local and count_of(_at(role, "parallelism", "data")) else []
+    words += ["--enable-expert-parallel"] if _at(role, "parallelism", "expert") is True else []
     words += words_of(environment.pop(_MORE_WORDS, None))
     plain = {**main, "command": words, "args": [], "env": None, "environment": environment}
     around = {**pod, "containers": [plain]} if isinstance(pod, Mapping) else {"containers": [plain]}
