@@ -2,9 +2,10 @@
 
 ``python benchmarks/whatif_emulated.py [VARIANT ...]`` in the environment of vLLM 0.32. vLLM's engine core runs in this
 process with ``tokenyard.vllm.EmulatedExecutor``; waiting for a step moves the clock, so nothing else takes time and a
-busy machine changes nothing. Each pair of settings gets the same requests at the same moments. From the trace of the
-first alone ``whatif`` predicts the second; the means that the second really had stand beside the prediction. Exits with
-1 if one is off by more than 2 %.
+busy machine changes nothing. Each pair of settings gets the same conversations: a turn is sent when the answer before
+it has come and its pause is over, which is what ``whatif`` supposes of turns. From the trace of the first alone
+``whatif`` predicts the second; the means that the second really had stand beside the prediction. Exits with 1 if one is
+off by more than 2 %.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -61,20 +63,36 @@ from whatif_vllm import BASE, BASES, VARIANTS, Pair, Session, compare, sessions 
 __all__ = ["main"]
 
 _MOST_OFF = 0.02
-_TURN = 0.6
-"""Seconds between the turns of a session, beside its pauses: arrivals are the same whatever answers take."""
 
 
-def requests_of(traffic: list[Session]) -> list[tuple[float, list[int], int, int]]:
-    """Moment, prompt, output tokens and priority of each turn, in the order of the moments."""
-    made = []
-    for session in traffic:
-        moment, said = session.starts_at, list[int]()
-        for new, max_tokens, pause in session.asked:
-            said = [*said, *new]
-            made.append((moment, said, max_tokens, session.priority))
-            moment += _TURN + pause
-    return sorted(made, key=lambda each: each[0])
+class _Clients:
+    """Sessions that go on: a turn is sent when the answer before it has come, and its pause is over."""
+
+    def __init__(self, traffic: list[Session]) -> None:
+        self._traffic = traffic
+        self._said: list[list[int]] = [[] for _ in traffic]
+        self._due = [(session.starts_at, number, 0) for number, session in enumerate(traffic)]
+        heapify(self._due)
+
+    @property
+    def next_moment(self) -> float | None:
+        """When the next turn is sent, as far as that is known; None: it is not."""
+        return self._due[0][0] if self._due else None
+
+    def turn(self) -> tuple[str, float, list[int], int, int]:
+        """That turn: its name, moment, prompt, output tokens and priority."""
+        moment, number, turn = heappop(self._due)
+        new, max_tokens, _ = self._traffic[number].asked[turn]
+        self._said[number] += new
+        return f"{number}-{turn}", moment, list(self._said[number]), max_tokens, self._traffic[number].priority
+
+    def answered(self, name: str, tokens: list[int], now: float) -> None:
+        """A turn has its answer."""
+        number, turn = (int(each) for each in name.split("-"))
+        self._said[number] += tokens
+        asked = self._traffic[number].asked
+        if turn + 1 < len(asked):
+            heappush(self._due, (now + asked[turn + 1][2], number, turn + 1))
 
 
 def served(model: Path, folder: Path, settings: dict[str, str], given: dict[str, Any], traffic: list[Session]) -> Path:
@@ -93,29 +111,35 @@ def served(model: Path, folder: Path, settings: dict[str, str], given: dict[str,
             distributed_executor_backend="tokenyard.vllm.EmulatedExecutor",
             additional_config={"tokenyard": given},
             scheduler_cls="tokenyard.vllm.TracingScheduler",
-            **{name: json.loads(value) if value[0] in "0123456789tf" else value for name, value in settings.items()},
+            **{name: _value(value) for name, value in settings.items()},
         )
     )
-    waiting, number = requests_of(traffic), 0
+    clients = _Clients(traffic)
     by_priority = settings.get("scheduling_policy") == "priority"
     CLOCK.now = 0.0
-    while number < len(waiting) or engine.has_unfinished_requests():
-        if not engine.has_unfinished_requests():
-            CLOCK.now = max(CLOCK.now, waiting[number][0])
-        while number < len(waiting) and waiting[number][0] <= CLOCK.now:
-            moment, prompt, max_tokens, priority = waiting[number]
+    while clients.next_moment is not None or engine.has_unfinished_requests():
+        if not engine.has_unfinished_requests() and clients.next_moment is not None:
+            CLOCK.now = max(CLOCK.now, clients.next_moment)
+        while clients.next_moment is not None and clients.next_moment <= CLOCK.now:
+            name, moment, prompt, max_tokens, priority = clients.turn()
             engine.add_request(
-                str(number),
+                name,
                 {"prompt_token_ids": prompt},
                 SamplingParams(max_tokens=max_tokens, ignore_eos=True, temperature=0),
                 arrival_time=CLOCK.unix + moment,
                 priority=priority if by_priority else 0,
             )
-            number += 1
-        engine.step()
+        for output in engine.step():
+            if output.finished:
+                clients.answered(output.request_id, list(output.outputs[0].token_ids), CLOCK.now)
     engine.engine_core.shutdown()
     CLOCK.now = None
     return folder
+
+
+def _value(text: str) -> Any:
+    """A number, true or false; else the text."""
+    return json.loads(text) if text.isdecimal() or text in ("true", "false") else text
 
 
 def main() -> int:
