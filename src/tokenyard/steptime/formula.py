@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -310,6 +310,10 @@ GRAPH_STEP = 8
 Number = Any
 """A float, or an array of them."""
 
+_WHOLE_NUMBERS = {int}
+_MOST_PRICED = 1 << 14
+"""Kinds of steps of which the part that does not depend on contexts is remembered."""
+
 
 class StepFormula:
     """One model on one kind of GPU, spread out in one way, with one set of constants."""
@@ -329,6 +333,7 @@ class StepFormula:
         "_mixed",
         "_network",
         "_parallel",
+        "_priced",
         "_together",
     )
 
@@ -350,6 +355,8 @@ class StepFormula:
         self._gpu = gpu
         self._parallel = parallel
         self._constants = constants
+        self._priced: dict[tuple[int, int, int, int], tuple[float, tuple[float, ...]]] = {}
+        """Tokens, sampled requests, tokens of all ranks, requests -> what is the same however long contexts are."""
         self._capture = 0 if eager else capture_size
         self._is_eager = eager
         self._link = gpu.link_bandwidth * constants["link"]
@@ -373,8 +380,10 @@ class StepFormula:
         """Seconds of a step with ``work`` (fields of StepWork) on this rank and ``all_tokens`` on all ranks."""
         is_mixed = work.num_prefills > 0
         tokens = self._padded(work.num_tokens)
-        seconds: Number = 0.0
-        for _, part in self._parts(work, tokens, all_tokens):
+        seconds, behind = self._without_attention(work, tokens, all_tokens)
+        for attention in self._counts.attention:
+            seconds = seconds + self._attention_seconds(attention, work)
+        for part in behind:
             seconds = seconds + part
         seconds = smooth_max(seconds, self._launch_seconds(tokens, is_mixed))
         return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._constants["sequence"]
@@ -396,18 +405,40 @@ class StepFormula:
         launches = self._launches + (tokens > self._capture) * self._eager
         return launches if self._is_eager else is_mixed * launches
 
+    def _without_attention(self, work: Any, tokens: Number, all_tokens: Number) -> tuple[Number, Sequence[Number]]:
+        """What comes before attention, added up, and each part that comes behind it; ``tokens`` are padded."""
+        key = (tokens, work.num_sampled, all_tokens, work.num_decodes + work.num_prefills)
+        is_plain = {type(each) for each in key} == _WHOLE_NUMBERS
+        if is_plain and (known := self._priced.get(key)) is not None:
+            return known
+        before: Number = 0.0
+        for _, part in self._parts_before(work, tokens, all_tokens):
+            before = before + part
+        priced = before, tuple(part for _, part in self._parts_behind(work, tokens, all_tokens))
+        if is_plain:
+            if len(self._priced) >= _MOST_PRICED:
+                self._priced.clear()
+            self._priced[key] = priced
+        return priced
+
     def _parts(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
         """What the device does one after the other, and for how long; ``tokens`` are padded."""
-        a, c = self._counts, self._constants
+        yield from self._parts_before(work, tokens, all_tokens)
+        for attention in self._counts.attention:
+            yield "attention", self._attention_seconds(attention, work)
+        yield from self._parts_behind(work, tokens, all_tokens)
+
+    def _parts_before(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
         some = tokens > 0
         for products, traffic in self._linear[:-1]:
             yield "weights", smooth_max(tokens * products, some * traffic)
         products, traffic = self._linear[-1]
         yield "weights", smooth_max(work.num_sampled * products, (work.num_sampled > 0) * traffic)
-        for part, (products, traffic) in zip(a.experts, self._experts, strict=True):
+        for part, (products, traffic) in zip(self._counts.experts, self._experts, strict=True):
             yield "experts", self._expert_seconds(part, all_tokens, products, traffic)
-        for attention in a.attention:
-            yield "attention", self._attention_seconds(attention, work)
+
+    def _parts_behind(self, work: Any, tokens: Number, all_tokens: Number) -> Iterator[tuple[str, Number]]:
+        a, c = self._counts, self._constants
         bandwidth = self._gpu.memory_bandwidth
         if a.state_bytes:
             requests = work.num_decodes + work.num_prefills
