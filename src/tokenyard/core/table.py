@@ -343,9 +343,13 @@ class RequestTable(Columns):
         """No draft waits."""
         self._write.num_drafts[slots] = 0
 
-    def add_placeholders(self, slots: IntArray, tokens: IntArray | int) -> None:
-        """Steps in flight will bring so many more tokens (fewer, where negative)."""
-        self._write.placeholders[slots] += tokens
+    def add_placeholders(self, slots: IntArray, tokens: IntArray) -> None:
+        """Steps in flight will bring so many more tokens."""
+        self._write.placeholders[slots] = self.placeholders[slots] + tokens
+
+    def take_placeholders(self, slots: IntArray, tokens: IntArray) -> None:
+        """So many of the tokens that steps in flight bring have come, or never will."""
+        self._write.placeholders[slots] = self.placeholders[slots] - tokens
 
     def clear_placeholders(self, slot: int) -> None:
         """Steps in flight will bring nothing for the tenant."""

@@ -218,7 +218,7 @@ class Agreement:
     """Counts pairs of guess and truth."""
 
     def __init__(self) -> None:
-        self._pairs: Counter[tuple[str, str]] = Counter()
+        self._pairs: Counter[tuple[Bucket, str]] = Counter()
 
     def add(self, verdict: Verdict, outcome: AdmissionOutcome | None, times: int = 1) -> None:
         """Compare one step, or several alike, if it can be compared."""
@@ -226,7 +226,7 @@ class Agreement:
             return
         reason = main_reason(outcome)
         if reason is not None:
-            self._pairs[verdict.bucket.value, reason] += times
+            self._pairs[verdict.bucket, reason] += times
 
     def join(self, other: Agreement) -> None:
         """The steps of another engine, too."""
@@ -235,7 +235,7 @@ class Agreement:
     def result(self) -> Disagreements:
         """The comparison so far."""
         pairs = [
-            BucketAgreement(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
+            BucketAgreement(bucket.value, reason, steps, reason in BUCKETS[bucket].says)
             for (bucket, reason), steps in sorted(self._pairs.items(), key=lambda item: (-item[1], item[0]))
         ]
         wrong = sum(pair.steps for pair in pairs if not pair.agrees)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, packaged, read_input
+from tokenyard.patterns import lazy_pattern
 from tokenyard.plugins import called, foreign
 
 
@@ -88,17 +89,17 @@ def _gpu(name: str, entry: Mapping[str, Any]) -> GPU:
 GPUS: dict[str, GPU] = {name: _gpu(name, entry) for name, entry in _DATA["gpus"].items()}
 """By name, as ``--gpu`` takes it."""
 INSTANCES: tuple[tuple[re.Pattern[str], str, int], ...] = tuple(
-    (re.compile(pattern), name, count)
+    (lazy_pattern(pattern), name, count)
     for name, entry in _DATA["gpus"].items()
     for pattern, count in entry.get("instances", {}).items()
 )
 """What clouds call machines, the GPU, and how many they have."""
 _DEVICES = [
-    (re.compile(rf"\b(?:{pattern})\b"), name)
+    (lazy_pattern(rf"\b(?:{pattern})\b"), name)
     for name, entry in _DATA["gpus"].items()
     for pattern in entry.get("devices", ())
 ]
-_SLICE = re.compile(r"(?:\bmig\b)?[\s:_-]*\b(?P<arithmetic>[1-7])g\.(?P<memory>\d{1,3})gb(?:\+\w+)?\b")
+_SLICE = lazy_pattern(r"(?:\bmig\b)?[\s:_-]*\b(?P<arithmetic>[1-7])g\.(?P<memory>\d{1,3})gb(?:\+\w+)?\b")
 _MEMORY_SLICES, _ARITHMETIC_SLICES = 8, 7
 _MOST_TEXT = 200
 _MOST_BYTES = MIB
@@ -130,7 +131,7 @@ def named_gpu(name: str) -> GPU:
     return gpu
 
 
-_MAKERS = re.compile(r"(nvidia|amd|tesla|geforce|rtx|instinct|intel|habana)\b")
+_MAKERS = lazy_pattern(r"(nvidia|amd|tesla|geforce|rtx|instinct|intel|habana)\b")
 
 
 def _begins_as_a_device(text: str) -> bool:

@@ -125,7 +125,8 @@ class SymbolicHasher:
             end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
             return self._begin((end, "mixed", prompt, request.output_seed), 1)
         at -= begun.first
-        return self._grown(begun.numbers, at + 1)[at]
+        numbers = begun.numbers
+        return numbers[at] if at < len(numbers) else self._grown(numbers, at + 1)[at]
 
     def _begin_output(self, request: Request, known: Sequence[BlockHash]) -> _Output:
         """Where a request's output goes on, which may be in the blocks of another's."""

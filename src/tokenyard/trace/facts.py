@@ -36,6 +36,9 @@ def held_by_reason(outcome: AdmissionOutcome) -> dict[str, int]:
     and only its own reason counts it.
     """
     skipped = outcome.skipped_counts
+    if not (skipped or outcome.not_scheduled_counts):  # as in nearly every step
+        waiting = outcome.num_requests
+        return {outcome.reason: max(waiting, 0)} if outcome.reason is not None and waiting else {}
     stalled = {name: count for name, count in (outcome.not_scheduled_counts or {}).items() if holds(name)}
     held: dict[str, int] = {}
     if outcome.reason is not None and outcome.num_requests:

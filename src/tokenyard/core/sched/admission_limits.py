@@ -251,8 +251,16 @@ class MemoryLimit:
         shortage, smallest = self._shortage(answer), room.smallest_need()
         if shortage is not None and smallest is not None:
             smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
-        ended = candidate.stopped(KV_REASONS[answer.limit], budget.tokens, room, candidate.num_new_tokens)
-        return ended._replace(kv=shortage, smallest_need=smallest)
+        return Outcome(
+            OutcomeKind.STOPPED,
+            KV_REASONS[answer.limit],
+            candidate.request.request_id,
+            len(room),
+            shortage,
+            candidate.num_new_tokens,
+            budget.tokens,
+            smallest,
+        )
 
     def _looks_ahead(self, candidate: Candidate) -> bool:
         """Whether its lookahead slots are taken now, or with the first tokens after these."""

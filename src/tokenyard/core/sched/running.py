@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.core.basics import IntArray, all_ones, constant, counting, total
+from tokenyard.core.basics import IntArray, all_ones, any_true, constant, counting, total
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import StepBudget, StepLimits
@@ -240,7 +240,8 @@ class RunningPass:
         covered = None
         if self._placeholders is not None:
             covered = self._placeholders.cover_limit(slots, computed)
-            want[covered] = 0
+            if any_true(covered):
+                want[covered] = 0
         if self._decode_round is not None and len(requests):
             want[self._decode_round.holds(requests)] = 0
         if not all_ones(want) and np.count_nonzero(want) < want.size:

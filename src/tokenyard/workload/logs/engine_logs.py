@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import WorkloadError, shown
+from tokenyard.patterns import lazy_pattern
 from tokenyard.workload.logs.fields import request_from
 from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView
 from tokenyard.workload.logs.moments import Clock
@@ -32,28 +33,30 @@ from tokenyard.workload.logs.source import BAD_JSON, Source
 # tokens. A streamed answer is logged as its text, or as ``<streaming_complete: 64 tokens>``. Times are whole seconds
 # without a year, unless the container's or the collector's log says them in front.
 
-SIGN = re.compile(r"(?:INFO|DEBUG|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")
+SIGN = lazy_pattern(r"(?:INFO|DEBUG|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")
 """How a line of vLLM's log begins, behind the name of a process."""
-SAYS_REQUESTS = re.compile(r"Received request \S+: |Request \S+ details: |Generated response \S+")
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m|\\u001b\[[0-9;]*m")
-_LINE = re.compile(r"(?:INFO|DEBUG|WARNING) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]]*\] (?P<said>.*)", re.DOTALL)
-_IN_FRONT = re.compile(r"(?:\S+ )??(?P<when>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d))\s")
+SAYS_REQUESTS = lazy_pattern(r"Received request \S+: |Request \S+ details: |Generated response \S+")
+_COLOURS = lazy_pattern(r"\x1b\[[0-9;]*m|\\u001b\[[0-9;]*m")
+_LINE = lazy_pattern(r"(?:INFO|DEBUG|WARNING) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]]*\] (?P<said>.*)", re.DOTALL)
+_IN_FRONT = lazy_pattern(r"(?:\S+ )??(?P<when>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d))\s")
 """The time that Kubernetes and ``docker logs -t`` write in front of a line."""
-_RECEIVED = re.compile(r"Received request (?P<id>\S+): ")
-_DETAILS = re.compile(r"Request (?P<id>\S+) details: ")
-_GENERATED = re.compile(r"Generated response (?P<id>\S+?)(?P<stream> \(streaming (?:delta|complete)\))?(?: details)?: ")
-_PROMPT_IDS = re.compile(r"prompt_token_ids: \[(?P<ids>[\d, ]*)\]")
-_OUTPUT_IDS = re.compile(r"output_token_ids: [\[(](?P<ids>[\d, ]*)[\])]")
-_STREAMED = re.compile(r"output: '<streaming_complete: (?P<tokens>\d{1,9}) tokens>'")
-_TEXT = re.compile(r"output: (?P<quoted>'.*'|\".*\")(?:, output_token_ids: None)?, finish_reason: ", re.DOTALL)
-_REASON = re.compile(r"finish_reason: (?P<reason>\w+)\s*$")
-_MAX_TOKENS = re.compile(r"\bmax_tokens=(?P<tokens>\d{1,12})\b")
-_CHOICES = re.compile(r"SamplingParams\(n=(?P<n>\d{1,4}),")
-_ADAPTER = re.compile(r"lora_request: LoRARequest\(lora_name='(?P<name>[^']+)'")
-_MODEL_LENGTH = re.compile(
+_RECEIVED = lazy_pattern(r"Received request (?P<id>\S+): ")
+_DETAILS = lazy_pattern(r"Request (?P<id>\S+) details: ")
+_GENERATED = lazy_pattern(
+    r"Generated response (?P<id>\S+?)(?P<stream> \(streaming (?:delta|complete)\))?(?: details)?: "
+)
+_PROMPT_IDS = lazy_pattern(r"prompt_token_ids: \[(?P<ids>[\d, ]*)\]")
+_OUTPUT_IDS = lazy_pattern(r"output_token_ids: [\[(](?P<ids>[\d, ]*)[\])]")
+_STREAMED = lazy_pattern(r"output: '<streaming_complete: (?P<tokens>\d{1,9}) tokens>'")
+_TEXT = lazy_pattern(r"output: (?P<quoted>'.*'|\".*\")(?:, output_token_ids: None)?, finish_reason: ", re.DOTALL)
+_REASON = lazy_pattern(r"finish_reason: (?P<reason>\w+)\s*$")
+_MAX_TOKENS = lazy_pattern(r"\bmax_tokens=(?P<tokens>\d{1,12})\b")
+_CHOICES = lazy_pattern(r"SamplingParams\(n=(?P<n>\d{1,4}),")
+_ADAPTER = lazy_pattern(r"lora_request: LoRARequest\(lora_name='(?P<name>[^']+)'")
+_MODEL_LENGTH = lazy_pattern(
     r"(?:max_seq_len=|'max_model_len': |max_model_len=|Using max model len )(?P<tokens>\d{1,9})\b"
 )
-_MAX_LOG_LEN = re.compile(r"(?:'max_log_len': |--max-log-len[ =])(?P<tokens>\d{1,9})\b")
+_MAX_LOG_LEN = lazy_pattern(r"(?:'max_log_len': |--max-log-len[ =])(?P<tokens>\d{1,9})\b")
 _LEAP_YEAR = 2024
 """Stands in for the year, which is not logged: it has all days."""
 _YEAR = 366 * 86_400.0
@@ -314,14 +317,16 @@ def _mend_outputs(requests: list[_Seen], reading: LogReading) -> None:
 # A request arrives when it is received; of one that is only finished in the log, its latency is subtracted. The
 # server's clock has no time zone and is taken as UTC.
 
-SAYS_SGLANG = re.compile(
+SAYS_SGLANG = lazy_pattern(
     r"(?:Receive|Finish): obj=\w*Generate\w*\(|\"event\": ?\"request\.(?:received|finished)\", ?\"rid\":"
 )
-_SGLANG_LOG_LINE = re.compile(
+_SGLANG_LOG_LINE = lazy_pattern(
     r"\[(?P<when>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)[^\]]*\] (?P<what>Receive|Finish): (?P<said>.*)", re.DOTALL
 )
-_RID = re.compile(r"\brid='(?P<id>[^']+)'")
-_COUNT = re.compile(r"'(?P<name>id|prompt_tokens|completion_tokens|cached_tokens|e2e_latency)': '?(?P<value>[\w.-]+)'?")
+_RID = lazy_pattern(r"\brid='(?P<id>[^']+)'")
+_COUNT = lazy_pattern(
+    r"'(?P<name>id|prompt_tokens|completion_tokens|cached_tokens|e2e_latency)': '?(?P<value>[\w.-]+)'?"
+)
 _META = "'meta_info': {"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
 from tokenyard.errors import shown
+from tokenyard.patterns import lazy_pattern
 
 
 class TimeUnit(StrEnum):
@@ -55,44 +55,44 @@ _TICKS = (5e17, 8e17)
 _TICKS_AT_1970 = 621_355_968_000_000_000
 _END_OF_TIME = 1e25
 """A number from here on is a time in no unit; neither is NaN."""
-_IN_A_NAME = re.compile(
+_IN_A_NAME = lazy_pattern(
     r"(?:^|[\W_])(?P<s>s|secs?|seconds)\W*$|(?P<ms>ms(?:ecs?)?|millis(?:econds)?)\W*$"
     r"|(?:^|[\W_])(?P<us>us(?:ecs?)?|micros(?:econds)?)\W*$|(?:^|[\W_])(?P<ns>ns(?:ecs?)?|nanos?(?:econds)?)\W*$",
     re.IGNORECASE,
 )
-_RATE = re.compile(r"(?:/|(?:^|[\W_])per[\W_]*)\s*(?:s|secs?|seconds?|ms|min|minutes?)\W*$", re.IGNORECASE)
+_RATE = lazy_pattern(r"(?:/|(?:^|[\W_])per[\W_]*)\s*(?:s|secs?|seconds?|ms|min|minutes?)\W*$", re.IGNORECASE)
 """How the name of a rate ends, which is no duration: ``tokens/s``."""
-_LONG_FRACTION = re.compile(r"([.,]\d{6})\d+")
-_JAVASCRIPT = re.compile(r" GMT([+-]\d{4})(?: \([^)]*\))?$")
-_TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\s*(?:[AaPp][Mm])?")
+_LONG_FRACTION = lazy_pattern(r"([.,]\d{6})\d+")
+_JAVASCRIPT = lazy_pattern(r" GMT([+-]\d{4})(?: \([^)]*\))?$")
+_TIME_OF_DAY = lazy_pattern(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\s*(?:[AaPp][Mm])?")
 _EXAMPLES = "2026-11-22T10:00:00.5Z, 1764000000 or 1764000000500"
-_COMPACT = re.compile(
+_COMPACT = lazy_pattern(
     r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)(?P<hour>\d\d)(?P<minute>\d\d)"
     r"(?:(?P<second>\d\d)(?:(?P<millis>\d{3})|\.(?P<fraction>\d{1,6}))?)?"
 )
 """A date as one number: 20261120235940, and with milliseconds 20261120235940500. As Unix times, numbers of 12, 14 or
 17 digits are of 1970 to 1976, or of the year 2600."""
-_ROUNDED = re.compile(r"\d(?:\.(?P<digits>\d*))?[eE]\+?(?P<exponent>\d{1,2})")
+_ROUNDED = lazy_pattern(r"\d(?:\.(?P<digits>\d*))?[eE]\+?(?P<exponent>\d{1,2})")
 """A number as spreadsheets show large ones: 1.76365E+09."""
 _LEAST_UNIX = 1e8
 _MOST_ROUNDING = 1.0
 """Seconds."""
 
-_ZONE = re.compile(r"\s*(?:UTC|GMT|Z|Etc/UTC)$", re.IGNORECASE)
-_OTHER_ZONE = re.compile(r"\d\s*(?P<zone>[A-Z]{2,5}|[A-Z][a-z]+/[A-Z]\w+)$")
-_CLOCK = re.compile(
+_ZONE = lazy_pattern(r"\s*(?:UTC|GMT|Z|Etc/UTC)$", re.IGNORECASE)
+_OTHER_ZONE = lazy_pattern(r"\d\s*(?P<zone>[A-Z]{2,5}|[A-Z][a-z]+/[A-Z]\w+)$")
+_CLOCK = lazy_pattern(
     r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?\s*(?P<half>[AaPp]\.?[Mm]\.?)?"
     r"\s*(?P<offset>[+-]\d\d:?\d\d)?"
 )
-_NUMERIC_DATE = re.compile(
+_NUMERIC_DATE = lazy_pattern(
     r"(?P<a>\d{1,2})(?P<mark>[/.-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d\d),?[\sT]+(?P<rest>.+)"
 )
-_YEAR_FIRST = re.compile(r"(?P<year>\d{4})[/.](?P<month>\d{1,2})[/.](?P<day>\d{1,2}),?[\sT]+(?P<rest>.+)")
+_YEAR_FIRST = lazy_pattern(r"(?P<year>\d{4})[/.](?P<month>\d{1,2})[/.](?P<day>\d{1,2}),?[\sT]+(?P<rest>.+)")
 _NAMED_DATES = (
-    re.compile(r"\[?(?P<day>\d{1,2})[/ -](?P<month>[A-Za-z]{3})[a-z]*[/ -](?P<year>\d{4})[: ,@]+(?P<rest>.+?)\]?"),
-    re.compile(r"(?P<month>[A-Za-z]{3})[a-z]*\.? (?P<day>\d{1,2}),? (?P<year>\d{4}),?(?: at| @)? (?P<rest>.+)"),
-    re.compile(r"[A-Za-z]{3} (?P<month>[A-Za-z]{3}) +(?P<day>\d{1,2}) (?P<rest>[\d:.]+) (?P<year>\d{4})"),
-    re.compile(r"[A-Za-z]{3} (?P<month>[A-Za-z]{3}) +(?P<day>\d{1,2}) (?P<year>\d{4}) (?P<rest>[\d:.]+ [+-]\d{4})"),
+    lazy_pattern(r"\[?(?P<day>\d{1,2})[/ -](?P<month>[A-Za-z]{3})[a-z]*[/ -](?P<year>\d{4})[: ,@]+(?P<rest>.+?)\]?"),
+    lazy_pattern(r"(?P<month>[A-Za-z]{3})[a-z]*\.? (?P<day>\d{1,2}),? (?P<year>\d{4}),?(?: at| @)? (?P<rest>.+)"),
+    lazy_pattern(r"[A-Za-z]{3} (?P<month>[A-Za-z]{3}) +(?P<day>\d{1,2}) (?P<rest>[\d:.]+) (?P<year>\d{4})"),
+    lazy_pattern(r"[A-Za-z]{3} (?P<month>[A-Za-z]{3}) +(?P<day>\d{1,2}) (?P<year>\d{4}) (?P<rest>[\d:.]+ [+-]\d{4})"),
 )
 _MONTHS = {
     name: i
@@ -265,7 +265,11 @@ def _iso(text: str) -> datetime | None:
 
 def _mail(text: str) -> datetime | None:
     """As headers of mails and of HTTP write it: Fri, 20 Nov 2026 14:00:00 GMT."""
-    return parsedate_to_datetime(text) if "," in text[:4] else None
+    if "," not in text[:4]:
+        return None
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - few logs have such times
+
+    return parsedate_to_datetime(text)
 
 
 def _at(year: int, month: int, day: int, clock: str) -> datetime | None:

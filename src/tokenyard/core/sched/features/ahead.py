@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray
+from tokenyard.core.basics import ONE, IntArray, any_true, constant
 from tokenyard.core.request import Request
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.features.grammars import GrammarGate
@@ -128,6 +128,7 @@ class Speculation:
 # step is decided, and are replaced when the outputs arrive. Drafts are placeholders too: only the worker knows them.
 
 UNKNOWN_DRAFT = -1
+_TWO = constant(2)
 
 
 class Placeholders(FeatureHook):
@@ -150,7 +151,8 @@ class Placeholders(FeatureHook):
     def cover_limit(self, slots: IntArray, computed: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
         held = self._table.placeholders[slots]
-        return np.asarray((held > 0) & (computed + 2 - held >= self._table.max_total[slots]))
+        covered = np.asarray(computed - held + _TWO >= self._table.max_total[slots])
+        return covered & (held > 0) if any_true(covered) else covered
 
     def step_planned(self, step: StepInFlight) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
@@ -161,15 +163,14 @@ class Placeholders(FeatureHook):
             decoding = ~output.is_prefill_chunk
             slots = slots[decoding]
             drafts = drafts[decoding] if drafts is not None else None
-        new = 1 if drafts is None else 1 + drafts
-        table.add_placeholders(slots, new)
+        table.add_placeholders(slots, ONE if drafts is None else ONE + drafts)
         if self._speculation is not None:
             unknown = np.full((slots.size, self._num_drafts), UNKNOWN_DRAFT, np.int64)
             self._speculation.propose(slots, unknown, np.full(slots.size, self._num_drafts, np.int64))
 
     def replace(self, slots: IntArray, num_arrived: IntArray) -> None:
         """Outputs arrived (or drafts were rejected) for tenants."""
-        self._table.add_placeholders(slots, -num_arrived)
+        self._table.take_placeholders(slots, num_arrived)
 
     def replace_detached(self, request: Request, num_arrived: int) -> None:
         """The same for a request without a slot."""

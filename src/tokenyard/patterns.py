@@ -1,0 +1,24 @@
+"""Regular expressions that are compiled when they are first asked something: a run asks few of those that it loads."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+
+class _Pattern:
+    """Becomes what it is asked for: each method of the compiled pattern is found here from then on."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self._text = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re.compile(self._text, self._flags), name)
+        self.__dict__[name] = value
+        return value
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """``re.compile`` at the first question; a mistake in ``text`` is found then, and no sooner."""
+    return cast("re.Pattern[str]", _Pattern(text, flags))
