@@ -273,9 +273,10 @@ def decode_seconds(
     begins: a model may know what time it is. One that does not may have a method of this name that takes the number of
     requests, the tokens in their caches together and ``steps``, and says the same at once.
     """
-    num, ones = len(num_computed), np.ones(len(num_computed), np.int64)
+    num = len(num_computed)
     at_once = getattr(latency, "decode_seconds", None)
     if at_once is None:
+        ones = np.ones(num, np.int64)
         for ahead in range(steps):
             step = None if first_step is None else first_step + ahead
             yield step_seconds(latency, StepShape(ones, num_computed + ahead, num, num), step)

@@ -35,6 +35,7 @@ _MOST = 256
 """Steps in one stroke."""
 _FOR_GOOD = {Reason.QUEUES_EMPTY, Reason.MAX_NUM_SEQS, Reason.TOKEN_BUDGET}
 """Ends of an admission pass that have nothing to do with memory."""
+_least = np.minimum.reduce
 _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 
 
@@ -79,7 +80,7 @@ class FastForward:
             return 0
         slots = step.plan.slots
         table = self._table
-        most = min(int((table.stop_at[slots] - table.num_tokens[slots]).min()) - 1 - self._ahead, _MOST)
+        most = min(int(_least(table.stop_at[slots] - table.num_tokens[slots])) - 1 - self._ahead, _MOST)
         if most <= 0 or not self._nobody_is_admitted(outcomes, step.requests):
             return 0
         head = self._head_of(outcomes)
