@@ -293,7 +293,32 @@ def _with_held(fit: Fit, left: list[LeftOut], data: dict[str, Any]) -> dict[str,
             | {"held": round(float(inside_of[quantity].mean()), 4)}
             for quantity in ("tpot", "ttft")
         }
-    return {**data, "held": shares, "left_out": groups}
+    return {**data, "held": shares, "left_out": groups, "left_out_by_load": _by_load(fit, left, found)}
+
+
+LOADS = {"128 users and more": (128, math.inf), "16 to 127 users": (16, 127), "below 16 users": (0, 15)}
+
+
+def _by_load(fit: Fit, left: list[LeftOut], found: Mapping[str, list[Held]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Kind -> how many users -> quantity: errors of what was left out, and the share within the range stated for it."""
+    users = np.array([point.users for point in fit.points])
+    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    for kind in dict.fromkeys(each.fold.kind for each in left):
+        folds = [each for each in left if each.fold.kind == kind]
+        inside_of = {each.group: each.inside for each in found[kind]}
+        for name, (low, high) in LOADS.items():
+            some = [each.fold.judged & (users >= low) & (users <= high) for each in folds]
+            for quantity in ("tpot", "ttft"):
+                ratios = [_ratios(fit, quantity, each.target)[mask] for each, mask in zip(folds, some, strict=True)]
+                inside = [
+                    inside_of[each.fold.group][quantity][mask[each.fold.judged]]
+                    for each, mask in zip(folds, some, strict=True)
+                ]
+                both = np.concatenate(ratios), np.concatenate(inside)
+                if len(both[0]):
+                    own = summary(both[0]) | {"held": round(float(both[1].mean()), 4)}
+                    tables.setdefault(kind, {}).setdefault(name, {})[quantity] = own
+    return tables
 
 
 def _data(fit: Fit, logs: Floats, left: list[LeftOut]) -> dict[str, Any]:

@@ -143,6 +143,35 @@ FIELDS: dict[str, dict[str, Any]] = {
     "FlintForCausalLM": {
         "layer_types": ((["sliding_attention"] * 3 + ["full_attention"]) * 13)[:49], "mlp_only_layers": [0],
     },
+    "KimiK3ForConditionalGeneration": {
+        "text_config": {
+            "activation_situ_beta": 4.0, "activation_situ_linear_beta": 25.0, "attn_res_block_size": 12,
+            "first_k_dense_replace": 1, "hidden_act": "situ", "hidden_size": 7168, "intermediate_size": 33_792,
+            "kv_lora_rank": 512, "latent_moe_use_norm": True, "linear_attn_config": {
+                "full_attn_layers": [*range(4, 93, 4), 93], "head_dim": 128, "num_heads": 96, "gate_lower_bound": -5.0,
+                "kda_layers": [each for each in range(1, 93) if each % 4], "short_conv_kernel_size": 4,
+                "use_full_rank_gate": True,
+            },
+            "max_position_embeddings": 1_048_576, "mla_use_nope": True, "mla_use_output_gate": True,
+            "moe_intermediate_size": 3072, "moe_layer_freq": 1, "moe_renormalize": True,
+            "moe_router_activation_func": "sigmoid", "num_attention_heads": 96, "num_expert_group": 1,
+            "num_experts": 896, "num_experts_per_token": 16, "num_hidden_layers": 93, "num_key_value_heads": 96,
+            "num_shared_experts": 2, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+            "rms_norm_eps": 1e-5, "routed_expert_hidden_size": 3584, "routed_scaling_factor": 1.0,
+            "tie_word_embeddings": False, "topk_group": 1, "topk_method": "noaux_tc", "use_grouped_topk": True,
+            "v_head_dim": 128, "vocab_size": 163_840,
+        },
+        "vision_config": {
+            "activation_func": "gelu_pytorch_tanh", "attn_bias": False, "init_pos_emb_height": 64,
+            "init_pos_emb_time": 4, "init_pos_emb_width": 64, "linear_bias": False, "merge_kernel_size": [2, 2],
+            "merge_type": "sd2_tpool", "mlp_type": "mlp2", "mm_hidden_size": 1024, "norm_type": "rmsnorm",
+            "mm_projector_type": "patchmergerv2", "patch_embed_proj_bias": False, "patch_size": 14,
+            "pos_emb_interpolation_mode": "bilinear", "pos_emb_type": "divided_fixed", "projector_hidden_act": "gelu",
+            "projector_ln_eps": 1e-5, "qkv_hidden_size": 1536, "text_hidden_size": 7168, "vt_hidden_size": 1024,
+            "vt_intermediate_size": 4096, "vt_num_attention_heads": 12, "vt_num_hidden_layers": 27,
+        },
+    },
+    "GlmMoeDsaForCausalLM": {"index_topk_freq": 4, "index_skip_topk_offset": 3},
     "Rnj1ForCausalLM": {
         "layer_types": (_CHUNKED * 7)[:26], "num_hidden_layers": 26, "sliding_window": 4096, "rope_parameters": {
             kind: {"rope_type": "default", "rope_theta": 10_000.0} for kind in ("chunked_attention", "full_attention")

@@ -369,14 +369,17 @@ class GatedDeltaNet(StateSpace):
     gate_rank: int = 0
     """Output gate and decays go through matrices of this rank (Kimi's delta attention); 0: the gate through one of its
     own, and decays are one number per head."""
+    full_gate: bool = False
+    """Only decays go through such matrices, the output gate through one of its own (Kimi K3)."""
     checkpoint_alignment: ClassVar[int] = 64
 
     def num_parameters(self, tp: int = 1) -> int:
         keys = self.num_key_heads * self.key_head_size
         values = self.num_value_heads * self.value_head_size
         if self.gate_rank:
-            low = 2 * self.gate_rank * (self.hidden_size + values // tp)
-            return self.hidden_size * (2 * keys + 2 * values + self.num_value_heads) // tp + low
+            low = (1 if self.full_gate else 2) * self.gate_rank * (self.hidden_size + values // tp)
+            wide = (3 if self.full_gate else 2) * values
+            return self.hidden_size * (2 * keys + wide + self.num_value_heads) // tp + low
         return self.hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads) // tp
 
     def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:

@@ -199,6 +199,8 @@ class ModelSpec(MeanLayer):
     """It takes images or sound beside text, even where its encoders are left out."""
     max_encoder_tokens: int = 0
     """Embeddings that cross attention keeps per request (Whisper: 1,500); 0: no cross attention."""
+    images_attend_both_ways: bool = False
+    """The tokens of an image see those behind them, so that it is never computed in parts (Gemma 3 and 4)."""
     replicated_embedding: bool = False
     """Every GPU of a tensor-parallel group holds the whole embedding (Whisper)."""
     embedding_on_every_stage: bool = False
@@ -269,11 +271,6 @@ class ModelSpec(MeanLayer):
     def has_experts(self) -> bool:
         """Whether it is a mixture of experts."""
         return any(isinstance(layer.mlp, MoE) for layer, _ in self.layer_counts)
-
-    @property
-    def images_attend_both_ways(self) -> bool:
-        """Whether the tokens of an image see those behind them, so that it is never computed in parts."""
-        return self.architecture == "Gemma3ForConditionalGeneration"
 
     @property
     def weight_format(self) -> WeightFormat:

@@ -30,7 +30,7 @@ _HARMLESS_RULES = re.compile(
     r"|_eps$|epsilon$|_multipliers?$|_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # numbers that activations are scaled by
     r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
-    r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|^no_rope_layers$"
+    r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|rope_interleaved?$|^no_rope_layers$"
     r"|(^|_)(mtp|nextn)_"  # draft heads, which are no part of the model
 )
 """Names of fields that change neither memory nor time, whatever the model."""

@@ -86,5 +86,6 @@ class Stack:
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
     replicated_embedding: bool = False
+    images_attend_both_ways: bool = False
     predicting_layers: tuple[LayerSpec, ...] = ()
     joins_once: bool = False

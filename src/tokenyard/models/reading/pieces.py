@@ -51,6 +51,8 @@ NAMES = {
     "per_token": "num_experts_per_tok",
     "expert_width": "moe_intermediate_size",
     "window": "sliding_window=0",
+    "picks_again": "index_topk_freq=1",
+    "picks_once": "index_skip_topk_offset=2",
 }
 """What every row may use, by the fields that most files have them in."""
 
@@ -143,7 +145,8 @@ class Latent:
 
     reads: ClassVar = "heads q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim qk_head_dim head_dim"
 
-    indexer: Fill = "index_topk"
+    indexer: Fill = "index_topk if max(i - picks_once + 1, 0) % picks_again == 0 else 0"
+    """Tokens that an indexer picks; 0: there is none, and what an earlier layer picked counts (GLM 5.2)."""
     output_gate: Fill = False
     extra: Fill = 0
     module: str = "self_attn"
@@ -154,7 +157,8 @@ class Latent:
         fields.passed_over("num_key_value_heads", "head_dim", "qk_head_dim")
         if fields.get("kv_lora_rank") is None:
             raise fields.missing("kv_lora_rank", "this family without latent attention is not modelled")
-        rank, query_rank, topk = fields.count("kv_lora_rank"), count("q_lora_rank"), count(self.indexer)
+        rank, query_rank = fields.count("kv_lora_rank"), count("q_lora_rank")
+        topk = count(self.indexer, i=i)
         indexer = None
         if topk:
             heads, size = fields.count("index_n_heads"), fields.count("index_head_dim")
@@ -263,6 +267,8 @@ class KimiDelta:
     """Heads, their size and the convolution's tokens; empty: as ``linear_attn_config`` says."""
     head_dim: Fill = ""
     kernel: Fill = ""
+    full_gate: Fill = "linear_attn_config.use_full_rank_gate"
+    hands_out_states: bool = False
     module: str = "self_attn"
 
     def _sizes(self, reader: Reader) -> Iterator[int]:
@@ -285,7 +291,8 @@ class KimiDelta:
             key_head_size=size,
             value_head_size=size,
             gate_rank=size,
-            hands_out_states=False,
+            full_gate=bool(reader.values.count(self.full_gate)),
+            hands_out_states=self.hands_out_states,
             conv_dtype=reader.reading.dtype,
             state_dtype="float32",
             # convolutions, decays and their biases in float32, a norm
@@ -623,6 +630,7 @@ class ArchitectureRow:
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
     replicated_embedding: bool = False
+    images_attend_both_ways: Fill = False
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -697,6 +705,7 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
         max_encoder_tokens=values.count(row.encoder_tokens),
         replicated_embedding=row.replicated_embedding,
+        images_attend_both_ways=bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
         predicting_layers=predicting,
         joins_once=joins_once,
     )

@@ -155,6 +155,7 @@ def _read(
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,
+            images_attend_both_ways=stack.images_attend_both_ways,
             embedding_on_every_stage=listed("embedding on every stage", reading.architecture),
             head_on_every_stage=listed("head on every stage", reading.architecture),
             runs_in_stages=not (stack.max_encoder_tokens or listed("no pipeline", reading.architecture)),

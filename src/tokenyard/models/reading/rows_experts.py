@@ -239,12 +239,13 @@ GEMMA4 = ArchitectureRow(
         "first_shared": "layers - num_kv_shared_layers if num_kv_shared_layers else layers",
         "experts": "num_experts=0",
     },
-    harmless=("enable_moe_block",),
+    harmless=("enable_moe_block", "use_bidirectional_attention"),
 )
 GRANITE_MOE_SWA = varied(GRANITE_MOE_SHARED, mixers=windowed(Grouped(extra="heads")))
 GLM_DSA = varied(
     DEEPSEEK,
-    kinds={"indexed_attention": "full_attention"},
+    harmless=(*DEEPSEEK.harmless, "num_experts"),
+    kinds={"indexed_attention": "full_attention", "deepseek_sparse_attention": "full_attention"},
     sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i >= first_k_dense_replace",
 )
 MELLUM = varied(

@@ -18,6 +18,7 @@ from tokenyard.models.reading.pieces import (
 from tokenyard.models.reading.rows_dense import BIASED, GEMMA3, HYPERCLOVAX, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import BAILING, GEMMA4, STEP3
 from tokenyard.models.reading.rows_published import DEEPSEEK_OCR
+from tokenyard.models.reading.rows_states import KIMI_LINEAR
 from tokenyard.models.reading.rows_towers import DECODERS, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_VL_MOE, VIT
 
 FLINT = ArchitectureRow(
@@ -204,6 +205,41 @@ STEP_VISION = varied(
     ),
     harmless_around=("projector_bias", "understand_projector_stride"),
 )
+KIMI_K3 = varied(
+    KIMI_LINEAR,
+    mixers={
+        "full_attention": (Latent(indexer=0, output_gate="mla_use_output_gate"),),
+        "linear_attention": (KimiDelta(hands_out_states=True),),
+    },
+    experts=Experts(
+        inner="routed_expert_hidden_size",
+        shared_width="num_shared_experts * expert_width",
+        extra="2 * experts + routed_expert_hidden_size",
+        module="block_sparse_moe.experts",
+        shared="block_sparse_moe.shared_experts",
+        least_width="min_moe_intermediate_per_partition=256",
+    ),
+    # every layer weighs what earlier ones hand on, before attention and MLP
+    norms=6,
+    other="3 * hidden",
+    harmless=(
+        *KIMI_LINEAR.harmless, "activation_situ_linear_beta", "activation_situ_beta", "attn_res_block_size",
+        "latent_moe_use_norm", "mla_use_nope",
+    ),
+    towers=(
+        Tower(
+            block="4 * h * inner + 2 * h * w",
+            heads="vt_num_attention_heads",
+            replicated="n * 2 * h + 3 * patch * patch * h"
+            " + init_pos_emb_height * init_pos_emb_width * h + h + 16 * h * h + 4 * h * text + text",
+            tokens="init_pos_emb_height * init_pos_emb_width // 4",
+            names={
+                "h": "vt_hidden_size", "w": "vt_intermediate_size", "n": "vt_num_hidden_layers",
+                "inner": "qkv_hidden_size|vt_hidden_size",
+            },
+        ),
+    ),
+)  # fmt: skip
 
 ROWS = {
     "AliceAIForCausalLM": ALICE,
@@ -215,6 +251,7 @@ ROWS = {
     "Step3VLForConditionalGeneration": STEP3_VISION,
     "VoxtralForConditionalGeneration": VOXTRAL,
     "InternS1ProForConditionalGeneration": QWEN3_VL_MOE,
+    "KimiK3ForConditionalGeneration": KIMI_K3,
     "FlintForCausalLM": FLINT,
     "HCXVisionV2ForCausalLM": HYPERCLOVAX_VISION,
     "IsaacForConditionalGeneration": ISAAC,

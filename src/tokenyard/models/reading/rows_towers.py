@@ -38,6 +38,7 @@ from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
 VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
 GEMMA3_VISION = varied(
     GEMMA3,
+    images_attend_both_ways=True,
     towers=(
         Tower(
             block=VIT,
@@ -368,6 +369,7 @@ GRANITE_SPEECH = varied(
 
 GEMMA4_VISION = varied(
     GEMMA4,
+    images_attend_both_ways="use_bidirectional_attention == 'vision'",
     tied="",
     ties=True,
     towers=(
@@ -392,6 +394,7 @@ GEMMA4_VISION = varied(
 )  # fmt: skip
 GEMMA4_UNIFIED = varied(
     GEMMA4,
+    images_attend_both_ways="use_bidirectional_attention == 'vision'",
     tied="",
     ties=True,
     harmless=("use_bidirectional_attention",),

@@ -23,6 +23,7 @@ COMPILED = [
     "vllm._C_stable_libtorch",
     "vllm._moe_C",
     "vllm._moe_C_stable_libtorch",
+    "vllm._flashkda_C",
     "vllm._flashmla_C",
     "vllm._flashmla_extension_C",
     "vllm.cumem_allocator",
@@ -33,7 +34,7 @@ COMPILED = [
     "vllm.vllm_flash_attn",
 ]
 """Extensions of vLLM's GPU wheel."""
-NAMESPACES = ("_C", "_C_cache_ops", "_C_cuda_utils", "_C_stable_libtorch", "_flashmla_C", "_moe_C")
+NAMESPACES = ("_C", "_C_cache_ops", "_C_cuda_utils", "_C_stable_libtorch", "_flashkda_C", "_flashmla_C", "_moe_C")
 """Where they register their operators."""
 
 
