@@ -264,6 +264,10 @@ def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
             cells = [f"{found[q]['median']:.1%} | {found[q]['p90']:.1%} | " for q in ("tpot", "ttft")]
             name = _named(group, data) if kind == "pair" else group.rsplit("/", 1)[-1]
             yield f"| {name} | {found['tpot']['n']} | {' | '.join(cells)} |\n"
+        for load, found in data["left_out_by_load"][kind].items() if kind == "gpu" else ():
+            held = [found[q] for q in ("tpot", "ttft")]
+            cells = [f"{e['median']:.1%} | {e['p90']:.1%} | {e['held']:.0%} within" for e in held]
+            yield f"| all, {load} | {held[0]['n']} | {' | '.join(cells)} |\n"
 
 
 def _named(pair: str, data: Mapping[str, Any]) -> str:

@@ -92,7 +92,10 @@ def _questions(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _record(config: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
     from planner.ask import recorded
     from tokenyard.vllm.describing.built import BuiltModel
+    from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
+    if not is_known(config["model_type"]):
+        stand_in(config)
     size, options = question["tensor_parallel_size"], question["options"]
     available = (question["available_bytes"],) if "available_bytes" in question else AVAILABLE
     return {"options": options, **recorded(BuiltModel(config, size, options), size, available)}
