@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,8 +29,10 @@ def runs_models() -> bool:
     """Whether this vLLM can compute: some environments hold its Python only."""
     if find_spec("vllm") is None:
         return False
-    if find_spec("vllm._C_AVX2") is not None:  # the CPU package: it takes the kernels that the processor can run
-        return True
+    kernels = find_spec("vllm._C_AVX2")
+    if kernels is not None:  # the CPU package: kernels for several processors, all made with one torch
+        asked = (sys.executable, "-c", "import sys, torch; torch.ops.load_library(sys.argv[1])", str(kernels.origin))
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
     try:
         import vllm._C  # noqa: F401
     except ImportError:
