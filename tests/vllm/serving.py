@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -122,7 +123,19 @@ async def _ask_all(server: Server, asked: Sequence[Asked]) -> list[list[int]]:
     async with AsyncOpenAI(
         base_url=f"{server.url}/v1", api_key="none", timeout=_PIECE_SECONDS, max_retries=0
     ) as client:
-        return await asyncio.gather(*(_ask(client, server.model, each) for each in asked))
+        return await asyncio.gather(
+            *(
+                _ask(client, server.model, each)
+                if each.leaves_after is None
+                else _ask_and_leave(server, each, each.leaves_after)
+                for each in asked
+            )
+        )
+
+
+def _body(asked: Asked) -> dict[str, Any]:
+    """What a request says beside the model and the prompt."""
+    return {"ignore_eos": True, "return_token_ids": True, **asked.extra}
 
 
 async def _ask(client: Any, model: str, asked: Asked) -> list[int]:
@@ -132,15 +145,41 @@ async def _ask(client: Any, model: str, asked: Asked) -> list[int]:
         max_tokens=asked.max_tokens,
         temperature=0,
         stream=True,
-        extra_body={"ignore_eos": True, "return_token_ids": True, **asked.extra},
+        extra_body=_body(asked),
     )
     tokens: list[int] = []
-    pieces = 0
     async with stream:
         async for chunk in stream:
             for choice in chunk.choices:
                 tokens += (choice.model_extra or {}).get("token_ids") or []
-            pieces += 1
-            if asked.leaves_after is not None and pieces >= asked.leaves_after:
-                break
     return tokens
+
+
+async def _ask_and_leave(server: Server, asked: Asked, pieces: int) -> list[int]:
+    """Ask, read ``pieces`` events and cut the connection.
+
+    A library's client reads a stream to its end before it closes, so the server would never see it leave.
+    """
+    said = {"model": server.model, "prompt": asked.prompt, "max_tokens": asked.max_tokens, "temperature": 0}
+    body = json.dumps({**said, "stream": True, **_body(asked)}).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(
+            f"POST /v1/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        status = await asyncio.wait_for(reader.readline(), _PIECE_SECONDS)
+        assert b" 200 " in status, status
+        tokens: list[int] = []
+        while pieces:
+            line = await asyncio.wait_for(reader.readline(), _PIECE_SECONDS)
+            assert line, "the server closed the stream first"
+            if line.startswith(b"data: {"):
+                for choice in json.loads(line.removeprefix(b"data: "))["choices"]:
+                    tokens += choice.get("token_ids") or []
+                pieces -= 1
+        return tokens
+    finally:
+        writer.transport.abort()
