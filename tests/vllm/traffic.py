@@ -15,7 +15,7 @@ LIMITS = ("--max-num-seqs", "16", "--max-num-batched-tokens", "512", "--num-gpu-
 STREAMS = [Asked(f"stream number {i // 4} says " * (2 + i % 11), max_tokens=12 + i % 25) for i in range(64)]
 """Four after another share a prefix."""
 LEAVING = [Asked(f"client {i} leaves early " * (1 + i % 7), max_tokens=700, leaves_after=1 + i % 5) for i in range(48)]
-"""Their answers are so long that the server notices before they end, also on a machine that is busy."""
+"""Their answers are so long that the server notices most of them leave before these end."""
 _AGAIN = 8
 
 
