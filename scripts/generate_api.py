@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 import sys
 import textwrap
@@ -17,6 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ForwardRef
+
+if __name__ == "__main__":
+    os.environ["TOKENYARD_INTERPRETED"] = "1"  # compiled classes do not tell their signatures
 
 import tokenyard
 from tokenyard.cli.support.groups import attribute_docs, field_docs

@@ -14,6 +14,7 @@ nothing: what takes time to load is loaded where an interrupt is expected.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,8 @@ def _run(arguments: list[str], typed: list[type]) -> int:
         print(f"tokenyard {import_module('tokenyard.version').__version__}")
         print(f"core: {import_module('tokenyard.compiled').which_core()}")
         return 0
+    if arguments[:1] != ["serve"]:  # which runs models; what a replay multiplies is small
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # to begin threads takes longer than all they would do
     name_of = import_module("tokenyard.cli.support.flags").name_of
     command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)
     typed.append(type(command))

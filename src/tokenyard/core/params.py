@@ -186,7 +186,8 @@ def _packed(ids: Sequence[int] | TokenIds) -> TokenIds | None:
     if type(ids) is not list or not ids or type(ids[0]) is not int:
         return None
     try:
-        packed = np.frombuffer(struct.pack(f"{len(ids)}i", *ids), np.int32)
+        # Not struct.pack(form, *ids), which makes a list of all arguments before it makes a tuple of them.
+        packed = np.frombuffer(struct.Struct(f"{len(ids)}i").pack(*ids), np.int32)
     except struct.error:
         return None
     return packed if int(packed.min()) >= 0 else None
