@@ -36,6 +36,8 @@ AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
 TENSOR_PARALLEL = (1, 2, 8)
 SECONDS = 240
 """For one architecture."""
+APART = ("GPTBigCodeForCausalLM",)
+"""Every variant and size in a process of its own: their classes forget how to share out after the first."""
 
 
 def main() -> int:
@@ -61,7 +63,7 @@ def main() -> int:
         file = flags.work / f"{name}.json"
         wanted = name in flags.names if flags.names else not flags.kind or kind in flags.kind
         if wanted and (flags.again or not file.exists()):
-            answer = {"architecture": name, "kind": kind, **_in_a_process(name)}
+            answer = {"architecture": name, "kind": kind, **_answer(name)}
             file.write_text(json.dumps(answer, sort_keys=True))
             print(name, len(answer["cases"]), answer.get("error", "")[:150], flush=True)
     settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
@@ -86,11 +88,27 @@ def _written(file: Path) -> dict[str, Any]:
     return {each["architecture"]: each for each in json.loads(gzip.decompress(file.read_bytes()))["architectures"]}
 
 
-def _in_a_process(name: str) -> dict[str, Any]:
+def _answer(name: str) -> dict[str, Any]:
+    from planner.draw import VARIANTS
+
+    if name not in APART:
+        return _in_a_process(name, VARIANTS, TENSOR_PARALLEL)
+    whole: dict[str, Any] = {"cases": []}
+    for variant in VARIANTS:
+        each = [_in_a_process(name, (variant,), (size,)) for size in TENSOR_PARALLEL]
+        cases = [case for answer in each for case in answer.pop("cases")]
+        if cases:
+            sizes = [said for case in cases for said in case["tensor_parallel"]]
+            whole["cases"].append({**cases[0], "tensor_parallel": sizes})
+        whole |= each[0]
+    return whole
+
+
+def _in_a_process(name: str, variants: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, Any]:
     """The answer of a forked process: all that it found until it ended, crashed or took too long."""
     context = multiprocessing.get_context("fork")
     mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_ask, args=(name, theirs), daemon=True)
+    process = context.Process(target=_ask, args=(name, variants, sizes, theirs), daemon=True)
     process.start()
     theirs.close()
     answer: dict[str, Any] = {"cases": []}
@@ -113,12 +131,12 @@ def _in_a_process(name: str) -> dict[str, Any]:
     return answer
 
 
-def _ask(name: str, answers: Any) -> None:
+def _ask(name: str, variants: tuple[str, ...], sizes: tuple[int, ...], answers: Any) -> None:
     """Build every variant for every size of the tensor-parallel group; runs in the forked process."""
     import logging
 
     logging.disable(logging.CRITICAL)
-    from planner.draw import VARIANTS, config_class, drawn
+    from planner.draw import config_class, drawn
     from planner.published import OPTIONS
     from planner.watch import Watch
 
@@ -132,9 +150,9 @@ def _ask(name: str, answers: Any) -> None:
         return
     watch = Watch()
     last: str | None = None
-    for variant in VARIANTS:
+    for variant in variants:
         for config in _guarded(drawn(name, made_by, variant), answers):
-            said = [_case(config, size, watch, OPTIONS.get(name, {})) for size in TENSOR_PARALLEL]
+            said = [_case(config, size, watch, OPTIONS.get(name, {})) for size in sizes]
             built = [each for each in said if "error" not in each]
             if built:
                 answers.send({"variant": variant, "config": config, "tensor_parallel": said})

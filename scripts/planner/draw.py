@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from planner.published import BORROWED, FIELDS, WITHOUT_CLASS
+from planner.published_further import VARIANTS as SIZES
 from tokenyard.vllm.describing.stand_in import stand_in
 
 __all__ = ["VARIANTS", "config_class", "drawn", "registry"]
@@ -72,6 +73,9 @@ def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> I
     if variant == "default":
         yield {**_content(made_by(**given), architecture), **known_as}
         return
+    if architecture in SIZES:
+        yield {**_content(made_by(**given, **SIZES[architecture][variant]), architecture), **known_as}
+        return
     for attempt in range(attempts):
         random = Random(f"{architecture} {variant} {attempt}")
         try:
@@ -89,8 +93,10 @@ def _content(config: Any, architecture: str) -> dict[str, Any]:
     if architecture in _TWICE:
         text = {name: each for name, each in content["text_config"].items() if name in content}
         content |= {**text, "model_type": content["model_type"]}
-    for name in ("transformers_version", "wrapped_model_config"):
-        content.pop(name, None)
+    content.pop("transformers_version", None)
+    wrapped = content.pop("wrapped_model_config", None)
+    if wrapped is not None:  # Ultravox's decoder, which its files have as they have everybody's
+        content["text_config"] = wrapped if isinstance(wrapped, dict) else wrapped.to_dict()
     return {**content, "architectures": [architecture], "dtype": content.get("dtype") or "bfloat16"}
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from planner.published_decoders import DECODERS
+from planner.published_further import BORROWED as _FURTHER_BORROWED
+from planner.published_further import FIELDS as _FURTHER_FIELDS
+from planner.published_further import WITHOUT_CLASS as _FURTHER
 from planner.published_recent import FIELDS as _RECENT_FIELDS
 from planner.published_recent import OPTIONS, RECENT
 from planner.published_towers import TOWERS
@@ -16,6 +19,7 @@ from planner.published_towers import TOWERS
 __all__ = ["BORROWED", "FIELDS", "OPTIONS", "WITHOUT_CLASS"]
 
 BORROWED = {
+    **_FURTHER_BORROWED,
     "BeeForConditionalGeneration": "llava_onevision",
     "InternS1ForConditionalGeneration": "internvl",
     "InternS2PreviewForConditionalGeneration": "qwen3_5_moe",
@@ -88,6 +92,7 @@ _QWEN4 = {"output_gate_type": "sigmoid"}
 
 FIELDS: dict[str, dict[str, Any]] = {
     **_RECENT_FIELDS,
+    **_FURTHER_FIELDS,
     "QianfanOCRForConditionalGeneration": {
         "ps_version": "v2", "select_layer": -1, "force_image_size": 448, "use_thumbnail": True,
         "dynamic_image_size": True, "min_dynamic_patch": 1, "max_dynamic_patch": 12, "template": "internvl2_5",
@@ -233,6 +238,7 @@ WITHOUT_CLASS: dict[str, dict[str, Any]] = {
     **DECODERS,
     **TOWERS,
     **RECENT,
+    **_FURTHER,
     "Phi4MMForCausalLM": {
         "model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
         "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200_064, "hidden_act": "silu",

@@ -73,8 +73,8 @@ RECENT: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25},
     },
     "BailingMoeV3ForCausalLM": {
-        **_SIZES, "model_type": "bailing_moe_v3", "hidden_size": 2048, "intermediate_size": 5120,
-        "num_hidden_layers": 20, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 128,
+        **_SIZES, "model_type": "bailing_hybrid", "hidden_size": 2048, "intermediate_size": 5120,
+        "num_hidden_layers": 20, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
         "vocab_size": 157_184, "max_position_embeddings": 131_072, "kv_lora_rank": 512, "q_lora_rank": None,
         "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "short_conv_kernel_size": 4,
         "no_kda_lora": True, "kda_safe_gate": True, "kda_lower_bound": -5.0, "layer_group_size": 5,
@@ -179,13 +179,14 @@ FIELDS: dict[str, dict[str, Any]] = {
     },
     "Step1ForCausalLM": {"num_attention_groups": 8},
     "Step5ForCausalLM": {
-        "head_dim": 192, "use_head_wise_attn_gate": True, "num_attention_groups": 4,
+        "head_dim": 192, "use_head_wise_attn_gate": True, "num_attention_heads": 32, "num_attention_groups": 4,
         "sparse_config": {"enabled": True, "topk": 512},
     },
 }  # fmt: skip
 """Added to the class's own."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "OpenPanguVLForConditionalGeneration": {"skip_tokenizer_init": False},
     "FlintForCausalLM": {"attention_backend": "FLASHINFER"},
     "Rnj1ForCausalLM": {"attention_backend": "TRITON_ATTN"},
     "Step1ForCausalLM": {"attention_backend": "TRITON_ATTN"},

@@ -169,10 +169,12 @@ def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
     """The cache of every layer, first layer first; layers that keep nothing are left out."""
     model.check_tensor_parallel(settings.tensor_parallel_size)
     attention_page, block_size = _attention_block(model, settings)
+    mixers = [mixer for layer in model.layers for mixer in layer.mixers]
+    if model.attention_first:
+        mixers.sort(key=lambda mixer: isinstance(mixer, StateSpace))
     return [
         cache
-        for layer in model.layers
-        for mixer in layer.mixers
+        for mixer in mixers
         for cache in _caches(model, mixer, settings, block_size, attention_page)
     ]
 
@@ -307,6 +309,7 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
     tp = settings.tensor_parallel_size
     per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp, settings.compute_capability)
     state = max(mixer.state_bytes(tp, settings.num_speculative_tokens) for mixer in states)
+    state = max(state, model.least_state_bytes)
     step = max(size, 128) if settings.facts.latent_pages_align and isinstance(attention[0], LatentAttention) else size
     if settings.mamba_cache_mode(model) is MambaCacheMode.ALL:
         step = lcm(step, *(mixer.chunk_size for mixer in states if isinstance(mixer, Mamba1 | Mamba2)))

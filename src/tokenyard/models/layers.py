@@ -158,7 +158,7 @@ class SoftmaxAttention:
 
     def num_parameters(self, tp: int = 1) -> int:
         """Projections of queries, keys, values and output."""
-        if self.parted_parameters:
+        if self.parted_parameters or self.whole_parameters:
             return self.parted_parameters // tp + self.whole_parameters
         heads = self.num_heads // tp
         query = heads * self.head_size * (2 if self.output_gate else 1)
@@ -369,6 +369,8 @@ class GatedDeltaNet(StateSpace):
     gate_rank: int = 0
     """Output gate and decays go through matrices of this rank (Kimi's delta attention); 0: the gate through one of its
     own, and decays are one number per head."""
+    full_decay: bool = False
+    """Decays and output gate go through matrices of their own, none of low rank (Ling 3)."""
     full_gate: bool = False
     """Only decays go through such matrices, the output gate through one of its own (Kimi K3)."""
     checkpoint_alignment: ClassVar[int] = 64
@@ -376,6 +378,8 @@ class GatedDeltaNet(StateSpace):
     def num_parameters(self, tp: int = 1) -> int:
         keys = self.num_key_heads * self.key_head_size
         values = self.num_value_heads * self.value_head_size
+        if self.full_decay:
+            return self.hidden_size * (2 * keys + 4 * values + self.num_value_heads) // tp
         if self.gate_rank:
             low = (1 if self.full_gate else 2) * self.gate_rank * (self.hidden_size + values // tp)
             wide = (3 if self.full_gate else 2) * values
@@ -433,6 +437,10 @@ class DenseMLP:
     width: int
     gated: bool = True
     """Three matrices (gate, up, down), not two."""
+    replicated: bool = False
+    """Every GPU of a tensor-parallel group holds it."""
+    repeats: bool = False
+    """Its matrices are those of an earlier layer: read again, but kept once (Zamba 2)."""
     extra_parameters: int = 0
     """Biases: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
@@ -444,7 +452,7 @@ class DenseMLP:
         require_int("extra_parameters", self.extra_parameters, 0)
 
     def num_parameters(self, tp: int = 1) -> int:
-        return (3 if self.gated else 2) * self.hidden_size * self.width // tp
+        return (3 if self.gated else 2) * self.hidden_size * self.width // (1 if self.replicated else tp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,6 +475,8 @@ class MoE:
     hidden_multiple: int = 1
     """Experts are stored with hidden and MLP width rounded up to multiples of these: what their kernels want."""
     width_multiple: int = 1
+    repeats: bool = False
+    """The experts are those of an earlier layer: read again, but kept once (Intern S2 Mobius)."""
     least_width: int = 0
     """What a GPU stores of an expert is at least so wide, however many share it out."""
 
@@ -501,6 +511,8 @@ class MoE:
 
     def stored_parameters(self, tp: int = 1, ep: int = 1) -> int:
         """As :meth:`routed_parameters`, with what rounding adds."""
+        if self.repeats:
+            return 0
         if self.hidden_multiple == self.width_multiple == 1 and not self.least_width:
             return self.routed_parameters(tp, ep)
         experts, share = (-(-self.num_experts // ep), 1) if ep > 1 else (self.num_experts, tp)
@@ -538,7 +550,8 @@ class LayerSpec:
         for mixer in self.mixers:
             yield mixer.weights, mixer.num_parameters(tp)
         if isinstance(self.mlp, DenseMLP):
-            yield self.mlp.weights, self.mlp.num_parameters(tp)
+            if not (stored and self.mlp.repeats):
+                yield self.mlp.weights, self.mlp.num_parameters(tp)
         elif isinstance(self.mlp, MoE):
             count = self.mlp.stored_parameters if stored else self.mlp.routed_parameters
             yield self.mlp.weights, count(tp, ep)
@@ -586,7 +599,16 @@ class LayerSpec:
     @property
     def num_parameters(self) -> int:
         """All weights that are its own."""
-        return 0 if self.repeats else self._all_parameters
+        if self.repeats:
+            return 0
+        return self._all_parameters - self._borrowed_parameters
+
+    @property
+    def _borrowed_parameters(self) -> int:
+        """Those of an MLP or of experts that an earlier layer keeps."""
+        if self.mlp is None or not self.mlp.repeats:
+            return 0
+        return self.mlp.num_parameters() if isinstance(self.mlp, DenseMLP) else self.mlp.routed_parameters()
 
     @property
     def _all_parameters(self) -> int:

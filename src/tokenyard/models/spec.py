@@ -207,6 +207,12 @@ class ModelSpec(MeanLayer):
     """Every stage of a pipeline holds the embedding, not only those that read it."""
     head_on_every_stage: bool = False
     """The same of the output head."""
+    attention_first: bool = False
+    """vLLM makes all that attends before the first layer, which orders the groups of its KV cache (Zamba 2)."""
+    one_gpu: bool = False
+    """vLLM refuses to share it out over a tensor-parallel group."""
+    least_state_bytes: int = 0
+    """Blocks of attention are made large enough for a state of so many bytes, whether or not a layer keeps one."""
     runs_in_stages: bool = True
     """vLLM has a pipeline for it."""
     kv_cache_dtype: str | None = None
@@ -284,6 +290,8 @@ class ModelSpec(MeanLayer):
     def check_tensor_parallel(self, size: int) -> None:
         """Raise ConfigError unless heads and quantised matrices can be shared out over ``size`` GPUs."""
         require_int("tensor_parallel_size", size, 1)
+        if self.one_gpu and size > 1:
+            raise ConfigError("tensor_parallel_size", size, f"must be 1: vLLM runs {self.name} on one GPU only")
         for layer, _ in self.layer_counts:
             problem = layer.why_not_parted(size)
             if problem is not None:

@@ -2,7 +2,7 @@
 
 "num_key_value_heads=heads"      the field; where it is missing, what the expression behind ``=`` comes to
 "n_embd|hidden_size"             the first of these fields that is there, and an error where none is
-"(i + 1) % 4 == 0 and experts"   arithmetic and comparisons as Python writes them, over names that the table has for
+"(i + 1) % 4 == 0 and experts"   arithmetic, comparisons, min, max and len as Python writes them, over names that the table has for
                                  every model (``hidden``, ``heads``, ...), fields (0 where they are missing) and
                                  what the caller binds (``i``, the number of a layer)
 """
@@ -129,6 +129,8 @@ class Expressions:
 
     def _call(self, node: ast.Call, bound: Mapping[str, Any]) -> Any:
         assert isinstance(node.func, ast.Name)
+        if node.func.id == "len":
+            return len(_items(self._walk(node.args[0], bound)))
         return _FUNCTIONS[node.func.id](*(_number(self._walk(each, bound)) for each in node.args))
 
     def _boolop(self, node: ast.BoolOp, bound: Mapping[str, Any]) -> Any:

@@ -89,3 +89,7 @@ class Stack:
     images_attend_both_ways: bool = False
     predicting_layers: tuple[LayerSpec, ...] = ()
     joins_once: bool = False
+    attention_first: bool = False
+    one_gpu: bool = False
+    least_state: int = 0
+    """Elements of a state that blocks have room for, whether or not a layer keeps one."""

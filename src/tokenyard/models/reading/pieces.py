@@ -268,6 +268,8 @@ class KimiDelta:
     head_dim: Fill = ""
     kernel: Fill = ""
     full_gate: Fill = "linear_attn_config.use_full_rank_gate"
+    full_decay: bool = False
+    """Nothing goes through matrices of low rank."""
     hands_out_states: bool = False
     module: str = "self_attn"
 
@@ -290,7 +292,8 @@ class KimiDelta:
             num_value_heads=heads,
             key_head_size=size,
             value_head_size=size,
-            gate_rank=size,
+            gate_rank=0 if self.full_decay else size,
+            full_decay=self.full_decay,
             full_gate=bool(reader.values.count(self.full_gate)),
             hands_out_states=self.hands_out_states,
             conv_dtype=reader.reading.dtype,
@@ -446,6 +449,10 @@ class Dense:
 
     width: Fill = "width"
     gated: Fill = True
+    replicated: bool = False
+    """Every GPU holds it: vLLM does not know how to share it out."""
+    repeats: Fill = False
+    """Whether its matrices are those of an earlier layer: an expression over ``i``."""
     bias: Fill = False
     extra: Fill = 0
     module: str = "mlp"
@@ -458,6 +465,8 @@ class Dense:
             hidden_size=hidden,
             width=width,
             gated=gated,
+            replicated=self.replicated,
+            repeats=bool(count(self.repeats, i=i)),
             extra_parameters=((2 if gated else 1) * width + hidden) * bool(count(self.bias)) + count(self.extra),
             weights=reader.reading.quant.of(module),
         )
@@ -474,6 +483,8 @@ class Experts:
     """What experts see is so wide, between two matrices that all tokens go through; 0: as wide as the model."""
     shared_width: Fill = 0
     gated: Fill = True
+    repeats: Fill = False
+    """Whether router and experts are those of an earlier layer: an expression over ``i``."""
     extra: Fill = 0
     """What the router has besides its matrix, biases, the shared expert's gate."""
     module: str = "mlp.experts"
@@ -493,6 +504,7 @@ class Experts:
         multiples = self.multiples if weights.name == "mxfp4" else (1, 1)
         inner = values.count(self.inner)
         shared_width = values.count(self.shared_width)
+        repeats = bool(values.count(self.repeats, i=i))
         return MoE(
             hidden_size=inner or hidden,
             num_experts=count,
@@ -500,9 +512,10 @@ class Experts:
             width=values.count(self.width),
             shared_width=shared_width * hidden // inner if inner else shared_width,
             gated=bool(values.count(self.gated)),
-            extra_parameters=hidden * (count + 2 * inner) + values.count(self.extra),
+            extra_parameters=hidden * ((0 if repeats else count) + 2 * inner) + values.count(self.extra),
             weights=weights,
             shared_weights=quant.of(module.removesuffix(self.module) + self.shared if self.shared else module),
+            repeats=repeats,
             hidden_multiple=multiples[0],
             width_multiple=multiples[1],
             least_width=values.count(self.least_width),
@@ -629,6 +642,12 @@ class ArchitectureRow:
     """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
+    attention_first: bool = False
+    """vLLM makes all that attends before the first layer."""
+    one_gpu: bool = False
+    """vLLM refuses to share it out over a tensor-parallel group."""
+    least_state: Fill = 0
+    """Blocks of attention have room for a state of so many elements, whether or not a layer keeps one."""
     replicated_embedding: bool = False
     images_attend_both_ways: Fill = False
 
@@ -708,6 +727,9 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         images_attend_both_ways=bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
         predicting_layers=predicting,
         joins_once=joins_once,
+        attention_first=row.attention_first,
+        one_gpu=row.one_gpu,
+        least_state=values.count(row.least_state),
     )
 
 

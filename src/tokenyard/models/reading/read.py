@@ -16,7 +16,7 @@ from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
-from tokenyard.models.layers import DTYPE_BYTES
+from tokenyard.models.layers import DTYPE_BYTES, dtype_bytes
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
@@ -162,6 +162,9 @@ def _read(
             kv_cache_dtype=reading.quant.kv_cache_dtype,
             predicting_layers=stack.predicting_layers,
             joins_once=stack.joins_once,
+            attention_first=stack.attention_first,
+            one_gpu=stack.one_gpu,
+            least_state_bytes=stack.least_state * dtype_bytes(reading.dtype),
         )
         check_unread(reading)
         spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec

@@ -7,7 +7,15 @@ that share a row are aliases. A row is there only if vLLM's own model class and 
 
 from __future__ import annotations
 
-from tokenyard.models.reading import rows_dense, rows_experts, rows_published, rows_recent, rows_states, rows_towers
+from tokenyard.models.reading import (
+    rows_dense,
+    rows_experts,
+    rows_further,
+    rows_published,
+    rows_recent,
+    rows_states,
+    rows_towers,
+)
 from tokenyard.models.reading.pieces import ArchitectureRow
 
 ROWS: dict[str, ArchitectureRow] = {
@@ -17,5 +25,6 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_towers.ROWS,
     **rows_published.ROWS,
     **rows_recent.ROWS,
+    **rows_further.ROWS,
 }
 """By the name in ``architectures``."""

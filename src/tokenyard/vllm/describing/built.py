@@ -80,17 +80,16 @@ class BuiltModel:
         init_workspace_manager(torch.device("meta"))
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "config.json").write_text(json.dumps(config))
-            arguments = EngineArgs(
-                model=folder,
-                skip_tokenizer_init=True,
-                load_format="dummy",
-                enforce_eager=True,
-                tensor_parallel_size=tensor_parallel_size,
-                distributed_executor_backend="mp" if tensor_parallel_size > 1 else None,
-                max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
-                max_num_seqs=MAX_NUM_SEQS,
-                **options,
-            )
+            given = {
+                "skip_tokenizer_init": True,
+                "load_format": "dummy",
+                "enforce_eager": True,
+                "tensor_parallel_size": tensor_parallel_size,
+                "distributed_executor_backend": "mp" if tensor_parallel_size > 1 else None,
+                "max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS,
+                "max_num_seqs": MAX_NUM_SEQS,
+            }
+            arguments = EngineArgs(model=folder, **{**given, **options})
             self.config = arguments.create_engine_config()
             with set_default_torch_dtype(self.config.model_config.dtype), torch.device("meta"), NoDevice():
                 self.model = initialize_model(self.config)

@@ -1,0 +1,335 @@
+"""Rows of further models: Qwen 4, towers that are built in an own way, and decoders with states of several kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokenyard.models.reading.pieces import (
+    ArchitectureRow,
+    DeltaNet,
+    Dense,
+    Experts,
+    Grouped,
+    HeadState,
+    KimiDelta,
+    Latent,
+    Tower,
+    varied,
+)
+from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN, LLAMA, QWEN2, QWEN3
+from tokenyard.models.reading.rows_experts import DEEPSEEK4
+from tokenyard.models.reading.rows_recent import BAILING_2_5
+from tokenyard.models.reading.rows_states import QWEN3_NEXT
+from tokenyard.models.reading.rows_towers import DECODERS, MINICPM_V, QWEN3_5_VL, QWEN3_VL, VIT
+
+GPT_BIG_CODE = varied(
+    GPT2,
+    mixers={
+        "full_attention": (
+            Grouped(
+                kv_heads="1 if multi_query else heads", head_dim="hidden // heads", qkv_bias=1, output_bias=1,
+                # without shared keys it is not shared out either
+                whole="0 if multi_query else 4 * hidden * hidden",
+            ),
+        )
+    },
+    harmless=("num_key_value_heads", "attention_softmax_in_fp32"),
+    mlps={"": Dense(gated=False, bias=True, replicated=True)},
+)
+_NGRAMS = (
+    "ngram_size", "heads_per_ngram", "ngram_vocab_size_base", "make_ngram_vocab_size_divisible_by", "ple_embed_dim",
+    "ple_conv_kernel_size", "split_ngram_parts",
+)  # fmt: skip
+_INDEXER = ("indexer_budget", "indexer_compress_ratio", "indexer_head_dim", "indexer_kv_heads")
+_ATTENTION = Grouped(head_norms=True, output_gate=True)
+QWEN4_EXP = varied(
+    QWEN3_NEXT,
+    mixers={
+        "linear_attention": (DeltaNet(),),
+        "indexed_attention": (_ATTENTION,),
+        "qwen_sparse_attention": (_ATTENTION,),
+        "full_attention": (_ATTENTION,),
+    },
+    # the window of an embedding of n-grams, which is one of its state layouts
+    least_state="(ple_conv_kernel_size - 1) * ngram_size * hidden * hc_count",
+    # two hyper-connections: a norm over all streams, a matrix of low rank and what the block puts into each stream
+    norms="2 * hc_count * (1 + 2 * hc_lowrank + 16)",
+    other="hc_count * hidden * (1 + 2 * hc_lowrank)",
+    harmless=(*QWEN3_NEXT.harmless, "number_of_conv_states", "output_gate_type", *_NGRAMS, *_INDEXER),
+    refused=(
+        ("indexer_n_heads", "indexer_n_heads", "Qwen 4's indexer"),
+        ("ple_layer_ids", "ple_layer_ids", "Qwen 4's embeddings of n-grams"),
+    ),
+)
+QWEN4_EXP_VL = varied(QWEN4_EXP, towers=(replace(QWEN3_VL.towers[0], names={"drafts": "0 + 0"}),))
+ULTRAVOX = ArchitectureRow(
+    decoders=DECODERS,
+    harmless_around=("stack_factor", "hidden_size"),
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block=VIT,
+            replicated="3 * h * mels + 3 * h * h + 4 * h + positions * h"
+            " + h * stack * (1 + wide) + wide // 2 * text + (wide // 2 if middle else text)",
+            tokens="positions // stack",
+            names={
+                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
+                "positions": "max_source_positions=1500",
+            },
+            outer={"stack": "stack_factor=8", "wide": "hidden_size", "middle": "projector_ln_mid"},
+        ),
+    ),
+)  # fmt: skip
+COHERE_COMPASS = varied(
+    COMMAND_R,
+    mixers={"full_attention": (BIASED,), "sliding_attention": (replace(BIASED, window="window"),)},
+    types="layer_types",
+    harmless=("pooling",),
+    towers=QWEN3_VL.towers,
+)
+HUNYUAN_VL = varied(
+    HUNYUAN,
+    towers=(
+        Tower(
+            # every GPU holds the tower
+            replicated=f"n * ({VIT}) + pixels * h + h + (positions * positions + 1) * h + 2 * h * h * merge * merge"
+            " + 8 * h * h + 11 * h + 4 * h * text + 5 * text",
+            tokens="img_max_token_num=4096",
+            names={"positions": "max_image_size // patch"},
+        ),
+    ),
+)
+LLAVA_ONEVISION2 = varied(
+    QWEN3,
+    towers=(
+        Tower(
+            block=VIT,
+            shared="joined * joined + joined * text",
+            replicated="pixels * h + 4 * h + joined + text",
+            tokens=16_384,
+            names={"joined": "h * merge * merge"},
+        ),
+    ),
+)
+DEEPSEEK4_VL = varied(
+    DEEPSEEK4,
+    towers=(
+        Tower(
+            section="",
+            block="4 * h * h + 4 * h + 3 * h * w + 2 * h",
+            shared="h * merge * merge * text + text + text * text",
+            replicated="pixels * h + 2 * h + 9 * text",
+            tokens="vision_max_n_token",
+            names={
+                "h": "vision_dim", "w": "vision_inter_dim", "n": "vision_n_layers", "patch": "vision_patch_size",
+                "merge": "vision_downsample_ratio",
+            },
+        ),
+    ),
+)  # fmt: skip
+_WHISPER_NAMES = {
+    "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
+    "positions": "max_source_positions=1500",
+}  # fmt: skip
+FUN_AUDIO = varied(
+    QWEN3,
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block="4 * h * h",
+            replicated="n * (2 * h * w + w + 9 * h) + 3 * h * mels + 3 * h * h + 4 * h + h * out + 3 * out"
+            " + codebook_size * out"
+            " + 2 * out * out",
+            tokens="positions // 2",
+            names={**_WHISPER_NAMES, "out": "output_dim"},
+        ),
+    ),
+)
+MOSS_AUDIO = varied(
+    QWEN3,
+    tied="",
+    harmless_around=("deepstack_num_inject_layers",),
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_config",
+            block=VIT,
+            shared="(1 + layers) * (2 * h * wide + wide * text)",
+            replicated="9 * inner + 18 * inner * inner + 3 * inner + h * inner * mels // 8 + 3 * h",
+            tokens="positions // 4",
+            names={**_WHISPER_NAMES, "inner": "downsample_hidden_size=480"},
+            outer={"wide": "adapter_hidden_size=8192", "layers": "deepstack_num_inject_layers=3"},
+        ),
+    ),
+)
+BAILING_3 = varied(
+    BAILING_2_5,
+    mixers={
+        "full_attention": (Latent(),),
+        "linear_attention": (
+            KimiDelta(
+                heads="heads", head_dim="head_dim", kernel="short_conv_kernel_size=4", full_gate=0, full_decay=True,
+            ),
+        ),
+    },
+    order=(
+        (
+            "full_attention",
+            "(i + 1) % layer_group_size == 0 or i >= layers // layer_group_size * layer_group_size",
+        ),
+        ("linear_attention", "1"),
+    ),
+    harmless=(*BAILING_2_5.harmless, "layer_types", "num_key_value_heads", "no_kda_lora"),
+    refused=(
+        ("no_kda_lora", "not no_kda_lora", "delta attention with gates of low rank, which vLLM refuses"),
+        (
+            "gated_attention_proj_granularity_type", "gated_attention_proj_granularity_type",
+            "latent attention with an output gate",
+        ),
+    ),
+)  # fmt: skip
+BAILING_3_VL = varied(
+    BAILING_3,
+    towers=(
+        Tower(
+            block=VIT,
+            shared="h * merge * merge * text + text * text",
+            replicated="pixels * frames * h + h + num_position_embeddings * h + 2 * h + 2 * text",
+            tokens=16_384,
+        ),
+    ),
+)
+_VIBE_TOWER = Tower(
+    kind="audio",
+    blocks=0,
+    # stages of convolutions, each twice as wide as the one before
+    replicated="8 * f * f * (depths[0] + 4 * depths[1] + 16 * depths[2] + 64 * depths[3] + 256 * depths[4] + 1024 * depths[5] + 4096 * depths[6])"
+    " + 17 * f * (depths[0] + 2 * depths[1] + 4 * depths[2] + 8 * depths[3] + 16 * depths[4] + 32 * depths[5] + 64 * depths[6])"
+    " + 4 * f * f * (downsampling_ratios[0] + 4 * downsampling_ratios[1] + 16 * downsampling_ratios[2] + 64 * downsampling_ratios[3] + 256 * downsampling_ratios[4] + 1024 * downsampling_ratios[5])"
+    " + 134 * f + hidden_size * (448 * f + 1) + hidden_size * text + text * text + 3 * text",
+    names={"f": "num_filters"},
+)
+VIBE_VOICE_ASR = varied(
+    QWEN2,
+    towers=(
+        replace(_VIBE_TOWER, section="acoustic_tokenizer_encoder_config"),
+        replace(_VIBE_TOWER, section="semantic_tokenizer_encoder_config"),
+    ),
+    harmless_around=("acoustic_tokenizer_chunk_size",),
+)
+GRANITE4_VISION = varied(
+    LLAMA,
+    harmless_around=(
+        "downsample_rate", "deepstack_layer_map", "spatial_vision_layer", "spatial_target_layers", "image_seq_length",
+        "qformer_config", "image_grid_pinpoints",
+    ),
+    towers=(
+        Tower(
+            block=VIT,
+            # querying transformers, which look at the outputs of several of the tower's layers
+            replicated="pixels * h + h + grid * grid * h + text + (len(each) + len(spatial)) * (86 * wide"
+            " + wide * text + text + joins * (8 * wide * wide + 15 * wide + 2 * wide * inner + inner))",
+            outer={
+                "each": "deepstack_layer_map", "spatial": "spatial_target_layers",
+                "joins": "qformer_config.num_hidden_layers", "wide": "qformer_config.hidden_size",
+                "inner": "qformer_config.intermediate_size",
+            },
+        ),
+    ),
+)  # fmt: skip
+_CONFORMER = "27 * h * h + 30 * h + 2 * kernel_size * h"
+FIRE_RED_ASR = varied(
+    QWEN2,
+    harmless=(*QWEN2.harmless, "audio_encoder_conf", "encoder_downsample_rate"),
+    towers=(
+        Tower(
+            kind="audio",
+            section="audio_encoder_conf",
+            replicated=f"n * ({_CONFORMER}) + 9600 + 32 * ((idim - 1) // 2 - 1) // 2 * h + h"
+            " + joined * h * text + text * text + 2 * text",
+            names={"h": "d_model", "n": "n_layers_enc|n_layers"},
+            outer={"joined": "encoder_downsample_rate=2"},
+        ),
+    ),
+)
+MOBIUS = varied(
+    QWEN3_5_VL,
+    # layers take turns with a few sets of experts; each has a shared one of its own
+    experts=Experts(
+        shared_width="shared_expert_intermediate_size", extra="hidden", shared="mlp.shared_expert",
+        repeats="i >= num_blocks",
+    ),
+    harmless_around=("num_blocks",),
+)  # fmt: skip
+_DORY_ATTENTION = Grouped(output_gate=True, extra="2 * heads * head_dim", module="mixer")
+DORY = ArchitectureRow(
+    mixers={"full_attention": (_DORY_ATTENTION,), "sliding_attention": (replace(_DORY_ATTENTION, window="window"),)},
+    mlps={
+        "full_attention": None, "sliding_attention": None, "mlp": Dense(extra="2 * width", module="mixer"),
+    },
+    types="layer_types",
+    norms=1,
+    other="vocab",
+    tied=False,
+    one_gpu=True,
+    prefix="backbone.layers",
+    harmless=(
+        "attention_bias", "mlp_bias", "attention_output_gate_logit_scale_init", "n_input_layers", "n_output_layers",
+        "n_recurrent_layers", "recurrent_kv_cache_mode",
+    ),
+    refused=(("n_recurrent_loops", "(n_recurrent_loops or 1) > 1", "layers that are gone through several times"),),
+)  # fmt: skip
+_FIRST_BLOCKS = "i <= hybrid_layer_ids[num_mem_blocks - 1]"
+_ZAMBA_STATE = HeadState(
+    heads="n_mamba_heads", head_size="mamba_headdim", state="mamba_d_state=64", groups="mamba_ngroups=1",
+    chunk="chunk_size=256",
+)  # fmt: skip
+_ADAPTERS = "adapter_rank * (2 * width + hidden + 6 * inner * use_shared_attention_adapter)"
+ZAMBA2 = ArchitectureRow(
+    mixers={
+        "mamba": (_ZAMBA_STATE,),
+        "hybrid": (
+            Grouped(
+                head_dim="attention_head_dim",
+                # attention over what the layer sees and the embedding side by side, whose matrices the first few of
+                # these layers keep for all; each has adapters of its own
+                parted=f"(3 * inner * inner + inner * hidden if {_FIRST_BLOCKS} else 0) + {_ADAPTERS}",
+                whole="hidden * hidden",
+                extra=f"inner + hidden if {_FIRST_BLOCKS} else 0",
+            ),
+            _ZAMBA_STATE,
+        ),
+    },
+    mlps={"hybrid": Dense(repeats=f"not ({_FIRST_BLOCKS})"), "mamba": None},
+    types="layers_block_type",
+    norms=1,
+    attention_first=True,
+    tied="tie_word_embeddings=true",
+    names={"inner": "attention_hidden_size=2 * hidden", "expand": "mamba_expand=2"},
+    harmless=("num_query_groups", "use_mem_rope", "use_conv_bias", "add_bias_linear", "kv_channels"),
+)  # fmt: skip
+
+ROWS = {
+    "DoryForCausalLM": DORY,
+    "FireRedASR2ForConditionalGeneration": FIRE_RED_ASR,
+    "InternS2MobiusForConditionalGeneration": MOBIUS,
+    "Zamba2ForCausalLM": ZAMBA2,
+    "Granite4VisionForConditionalGeneration": GRANITE4_VISION,
+    "VibeVoiceAsrForConditionalGeneration": VIBE_VOICE_ASR,
+    "BailingMoeV3ForCausalLM": BAILING_3,
+    "BailingMoeV3VLForConditionalGeneration": BAILING_3_VL,
+    "FunAudioChatForConditionalGeneration": FUN_AUDIO,
+    "MossAudioModel": MOSS_AUDIO,
+    "CohereCompassForConditionalGeneration": COHERE_COMPASS,
+    "DeepseekV4ForConditionalGeneration": DEEPSEEK4_VL,
+    "HunYuanVLForConditionalGeneration": HUNYUAN_VL,
+    "LlavaOnevision2ForConditionalGeneration": LLAVA_ONEVISION2,
+    "MiniCPMOcrForConditionalGeneration": MINICPM_V,
+    "GPTBigCodeForCausalLM": GPT_BIG_CODE,
+    "Qwen4ExpForCausalLM": QWEN4_EXP,
+    "Qwen4ExpForConditionalGeneration": QWEN4_EXP_VL,
+    "UltravoxModel": ULTRAVOX,
+}
+"""By the name in ``architectures``."""
