@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -57,7 +58,13 @@ def config_class(architecture: str) -> Any:
         for model_type, classes in getattr(modeling_auto, table).items():
             if architecture in ([classes] if isinstance(classes, str) else classes) and model_type not in names:
                 names.append(model_type)
-    names.sort(key=lambda name: (name.endswith("_text") != architecture.endswith("ForCausalLM"), name))
+    names.sort(
+        key=lambda name: (
+            name != BORROWED.get(architecture),
+            name.endswith("_text") != architecture.endswith("ForCausalLM"),
+            name,
+        )
+    )
     for name in names:
         if name in _CONFIG_REGISTRY:
             return _CONFIG_REGISTRY[name]
@@ -68,10 +75,10 @@ def config_class(architecture: str) -> Any:
 
 def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> Iterator[dict[str, Any]]:
     """What a ``config.json`` of this architecture may hold: one for the default, several to try for a variant."""
-    given = dict(FIELDS.get(architecture, {}))
+    given = deepcopy(FIELDS.get(architecture, {}))
     known_as = {"model_type": given.pop("model_type")} if "model_type" in given else {}
     if variant == "default":
-        yield {**_content(made_by(**given), architecture), **known_as}
+        yield {**_content(made_by(**deepcopy(given)), architecture), **known_as}
         return
     if architecture in SIZES:
         yield {**_content(made_by(**given, **SIZES[architecture][variant]), architecture), **known_as}
@@ -97,12 +104,14 @@ def _content(config: Any, architecture: str) -> dict[str, Any]:
     wrapped = content.pop("wrapped_model_config", None)
     if wrapped is not None:  # Ultravox's decoder, which its files have as they have everybody's
         content["text_config"] = wrapped if isinstance(wrapped, dict) else wrapped.to_dict()
+    if "text_config" in content and _section(type(config), "text_config") != "text_config":
+        content[_section(type(config), "text_config")] = content.pop("text_config")
     return {**content, "architectures": [architecture], "dtype": content.get("dtype") or "bfloat16"}
 
 
 def _changed(made_by: Any, variant: str, random: Random, given: dict[str, Any]) -> Any:
     """The configuration with other sizes; that of its text where it holds one."""
-    default = made_by(**given)
+    default = made_by(**deepcopy(given))  # classes change what they are given
     thinker = getattr(default, "thinker_config", None)
     if thinker is not None:
         whole = _changed(type(thinker), variant, random, given.get("thinker_config", {}))
@@ -115,8 +124,15 @@ def _changed(made_by: Any, variant: str, random: Random, given: dict[str, Any]) 
         whole = {**default.to_dict(), **given} if hasattr(made_by, "accepted") else given
         return made_by(**_of_layers({**given, **_changes(default, made_by, variant, random)}, whole))
     content = {**_plain(text), **_changes(text, type(text), variant, random)}
+    name = _section(made_by, name)
     section = given.get(name) or {}
-    return made_by(**{**given, name: _of_layers({**content, **_kinds(section)}, section)})
+    return made_by(**{**deepcopy(given), name: _of_layers({**content, **_kinds(section)}, section)})
+
+
+def _section(made_by: Any, name: str) -> str:
+    """What files call the decoder's section, where the class that reads them calls it otherwise (Ovis)."""
+    taken = inspect.signature(made_by.__init__).parameters
+    return "llm_config" if name == "text_config" and "llm_config" in taken and name not in taken else name
 
 
 def _kinds(given: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ __all__ = ["BORROWED", "FIELDS", "VARIANTS", "WITHOUT_CLASS"]
 
 BORROWED = {
     "DeepseekV4ForConditionalGeneration": "deepseek_v4",
-    "HfMoondream": "moondream3",
+    "InklingForCausalLM": "inkling_model",
     "InternS2MobiusForConditionalGeneration": "qwen3_5_moe",
     "MiniCPMOcrForConditionalGeneration": "minicpmv4_6",
 }
@@ -31,7 +31,11 @@ _QWEN2 = {
 _GLM5_NEXT = {"mhc": True, "mla_use_nope": True, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
     "indexer_rope_interleave": True,
 }
-_STEP5 = {"num_attention_heads": 64, "num_attention_groups": 8, "head_dim": 128}
+_STEP5 = {
+    "num_attention_heads": 32, "num_attention_groups": 4, "head_dim": 192, "use_head_wise_attn_gate": True,
+    "sparse_config": {"enabled": True, "topk": 512}, "use_moe_router_bias": True,
+        "need_fp32_gate": True,
+}  # fmt: skip
 _INKLING = {
     "hidden_size": 6144, "intermediate_size": 3072, "dense_intermediate_size": 24_576, "num_hidden_layers": 24,
     "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "v_head_dim": 128,
@@ -68,6 +72,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     },
     "InternS2MobiusForConditionalGeneration": {"text_config": {"num_blocks": 4}},
     "HunYuanVLForConditionalGeneration": {"text_config": {"head_dim": 128}},
+    "InklingForCausalLM": _INKLING,
     "InklingForConditionalGeneration": {
         "text_config": _INKLING,
         "vision_config": {

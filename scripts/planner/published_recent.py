@@ -180,7 +180,8 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Step1ForCausalLM": {"num_attention_groups": 8},
     "Step5ForCausalLM": {
         "head_dim": 192, "use_head_wise_attn_gate": True, "num_attention_heads": 32, "num_attention_groups": 4,
-        "sparse_config": {"enabled": True, "topk": 512},
+        "sparse_config": {"enabled": True, "topk": 512}, "use_moe_router_bias": True,
+        "need_fp32_gate": True,
     },
 }  # fmt: skip
 """Added to the class's own."""

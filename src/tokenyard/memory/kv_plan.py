@@ -18,6 +18,7 @@ from tokenyard.models.layers import (
     LatentAttention,
     Mamba1,
     Mamba2,
+    PagedConvolution,
     SoftmaxAttention,
     StateSpace,
     dtype_bytes,
@@ -185,6 +186,8 @@ def _caches(
     dtype = settings.cache_dtype(model)
     if isinstance(mixer, StateSpace):
         yield _state_cache(mixer, settings, settings.mamba_cache_mode(model), block_size, attention_page)
+    elif isinstance(mixer, PagedConvolution):
+        yield _paged_convolution(mixer, settings.tensor_parallel_size)
     elif isinstance(mixer, LatentAttention):
         yield from _latent_caches(mixer, dtype, block_size, settings)
     elif isinstance(mixer, CompressedAttention):
@@ -213,6 +216,16 @@ def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int,
             return SPARSE_FP8_BYTES
         return int(mixer.latent_size * kv_element_bytes(dtype))
     return int(mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_element_bytes(dtype))
+
+
+def _paged_convolution(mixer: PagedConvolution, tp: int) -> LayerCache:
+    return LayerCache(
+        kind=GroupKind.SLIDING_WINDOW,
+        block_size=mixer.conv_kernel,
+        page_bytes=mixer.kept_bytes(tp),
+        shape=("convolution", mixer.num_heads // tp, mixer.row_size),
+        window=mixer.conv_kernel,
+    )
 
 
 def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, settings: CacheSettings) -> LayerCache:

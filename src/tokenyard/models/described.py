@@ -27,7 +27,7 @@ _KINDS: dict[str, type] = {
     for each in (
         kinds.WeightFormat, kinds.SoftmaxAttention, kinds.LatentAttention, kinds.CompressedAttention, kinds.Indexer,
         kinds.Mamba1, kinds.Mamba2, kinds.GatedDeltaNet, kinds.ShortConvolution,
-        kinds.LinearAttention, kinds.DenseMLP, kinds.MoE, EncoderSpec,
+        kinds.LinearAttention, kinds.PagedConvolution, kinds.DenseMLP, kinds.MoE, EncoderSpec,
         kinds.LayerSpec,
     )
 }  # fmt: skip

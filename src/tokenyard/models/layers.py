@@ -69,6 +69,7 @@ def plain_format(dtype: str) -> WeightFormat:
     return WeightFormat(name=dtype, bits=8 * dtype_bytes(dtype), compute=dtype)
 
 
+BFLOAT16_BYTES = 2
 BFLOAT16 = plain_format("bfloat16")
 
 
@@ -425,6 +426,34 @@ class LinearAttention(StateSpace):
         return (self.state_dtype,)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagedConvolution:
+    """Short convolutions of keys, values and outputs, whose last inputs lie in blocks as those of a window (Inkling)."""
+
+    hidden_size: int
+    num_heads: int
+    """Heads of keys, over which the model is shared out."""
+    head_size: int
+    conv_kernel: int
+    """Tokens that it looks at, the present one included: a block holds as many."""
+    extra_parameters: int = 0
+    weights: WeightFormat = BFLOAT16
+
+    @property
+    def row_size(self) -> int:
+        """Elements of one token and head: key, value and a share of two outputs, up to a power of two."""
+        row = 2 * self.head_size + 2 * (self.hidden_size // self.num_heads)
+        return 1 << (row - 1).bit_length()
+
+    def num_parameters(self, tp: int = 1) -> int:
+        """It has no large matrix."""
+        return 0 * tp
+
+    def kept_bytes(self, tp: int = 1) -> int:
+        """Bytes of one block in one layer: the state of a request, kept in bfloat16."""
+        return self.conv_kernel * self.num_heads // tp * self.row_size * BFLOAT16_BYTES
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # What a token goes through between attention layers: one MLP, or a choice among experts.
 
@@ -524,7 +553,7 @@ class MoE:
 # ---------------------------------------------------------------------------------------------------------------------
 # One layer of a decoder: what mixes tokens, and the MLP.
 
-Mixer = SoftmaxAttention | LatentAttention | CompressedAttention | StateSpace
+Mixer = SoftmaxAttention | LatentAttention | CompressedAttention | StateSpace | PagedConvolution
 """What lets a token know of others."""
 
 

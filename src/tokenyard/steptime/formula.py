@@ -16,6 +16,7 @@ from tokenyard.models.layers import (
     LatentAttention,
     Mixer,
     MoE,
+    PagedConvolution,
     SoftmaxAttention,
     StateSpace,
     WeightFormat,
@@ -130,6 +131,8 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
             if isinstance(mixer, StateSpace):
                 state_bytes += count * 2.0 * mixer.state_bytes(tp)
                 state_flops += count * 3.0 * mixer.state_bytes(tp) / dtype_bytes(mixer.state_dtype)
+            elif isinstance(mixer, PagedConvolution):
+                state_bytes += count * 2.0 * mixer.kept_bytes(tp)
             else:
                 attention[_attention(mixer, tp, kv_bytes)] += count
         mlp = layer.mlp

@@ -1,7 +1,7 @@
 """The pieces that a model is made of, and the row of the table that says which fields fill them.
 
 mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution,
-         Linear
+         PagedConvolutions, Linear
 MLPs     Dense, Experts
 a row    which of them stands in which layer, what lies around the layers, and how the fields are called
 
@@ -30,6 +30,7 @@ from tokenyard.models.layers import (
     Mamba2,
     Mixer,
     MoE,
+    PagedConvolution,
     ShortConvolution,
     SoftmaxAttention,
 )
@@ -411,6 +412,29 @@ class Convolution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PagedConvolutions:
+    """Short convolutions beside attention, whose last inputs lie in blocks."""
+
+    heads: Fill = "kv_heads"
+    head_dim: Fill = "head_dim"
+    kernel: Fill = "conv_kernel_size=4"
+    module: str = "sconv"
+
+    def build(self, reader: Reader, module: str, i: int) -> PagedConvolution:
+        """The convolutions of layer ``i``."""
+        count, hidden = reader.values.count, reader.values.name("hidden")
+        heads, size, kernel = count(self.heads), count(self.head_dim), count(self.kernel)
+        return PagedConvolution(
+            hidden_size=hidden,
+            num_heads=heads,
+            head_size=size,
+            conv_kernel=kernel,
+            extra_parameters=(2 * heads * size + 2 * hidden) * kernel,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Linear:
     """Linear attention with decays that are fixed per head."""
 
@@ -587,7 +611,7 @@ _TOWER_NAMES = {
 # ---------------------------------------------------------------------------------------------------------------------
 # A row: an architecture.
 
-AnyMixer = Grouped | Latent | Compressed | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution | Linear
+AnyMixer = Grouped | Latent | Compressed | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution | PagedConvolutions | Linear
 
 
 @dataclass(frozen=True, kw_only=True)

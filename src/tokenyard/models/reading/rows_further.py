@@ -13,10 +13,11 @@ from tokenyard.models.reading.pieces import (
     HeadState,
     KimiDelta,
     Latent,
+    PagedConvolutions,
     Tower,
     varied,
 )
-from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN, LLAMA, QWEN2, QWEN3
+from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN, LLAMA, PANGU, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK4
 from tokenyard.models.reading.rows_recent import BAILING_2_5
 from tokenyard.models.reading.rows_states import QWEN3_NEXT
@@ -310,8 +311,107 @@ ZAMBA2 = ArchitectureRow(
     names={"inner": "attention_hidden_size=2 * hidden", "expand": "mamba_expand=2"},
     harmless=("num_query_groups", "use_mem_rope", "use_conv_bias", "add_bias_linear", "kv_channels"),
 )  # fmt: skip
+OPENPANGU_VL = varied(
+    PANGU,
+    towers=(
+        Tower(
+            block="4 * h * h + 2 * h * w + 7 * h + w",
+            shared="joins * (joined * joined + joined * out)",
+            replicated="pixels * frames * h + 2 * h + joins * (joined + out) + out * text + text",
+            tokens=16_384,
+            names={"joined": "h * merge * merge", "joins": "len(mm_unit_vision_select_layer)"},
+        ),
+    ),
+)
+_BACKBONE = "backbone_config"
+OVIS_1 = ArchitectureRow(
+    decoders=DECODERS,
+    harmless_around=("hidden_size", "multimodal_max_length", "llm_attn_implementation"),
+    towers=(
+        Tower(
+            section="visual_tokenizer_config",
+            block=f"4 * h * h + 3 * h * w + 2 * h if {_BACKBONE}.model_type == 'aimv2_vision_model' or {_BACKBONE}.model_type == 'aimv2' else {VIT}",
+            replicated="pixels * h + 2 * h + grid * grid * h"
+            " + (vocab_size - 5) * (h * hidden_stride * hidden_stride + 2) + vocab_size * wide",
+            tokens="(grid // hidden_stride) * (grid // hidden_stride)",
+            names={
+                "h": f"{_BACKBONE}.hidden_size", "w": f"{_BACKBONE}.intermediate_size",
+                "n": f"{_BACKBONE}.num_hidden_layers", "patch": f"{_BACKBONE}.patch_size",
+                "image": f"{_BACKBONE}.image_size",
+            },
+            outer={"wide": "hidden_size"},
+        ),
+    ),
+)  # fmt: skip
+_INKLING_SIZES = {
+    "full_attention": ("heads", "kv_heads", "head_dim", "rel_extent"),
+    "sliding_attention": ("swa_num_attention_heads=heads", "swa_num_key_value_heads=kv_heads", "swa_head_dim=head_dim",
+                          "window"),
+}
+
+
+def _inkling(kind: str) -> tuple[PagedConvolutions, Grouped]:
+    heads, kv_heads, size, reach = (each.partition("=")[0] for each in _INKLING_SIZES[kind])
+    return (
+        PagedConvolutions(heads=kv_heads, head_dim=size, kernel="sconv_kernel_size=4"),
+        Grouped(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=size,
+            window="window" if kind == "sliding_attention" else 0,
+            # queries, keys, values, output, and what distances are weighed with
+            parted=f"hidden * (2 * {heads} * {size} + 2 * {kv_heads} * {size} + {heads} * d_rel)",
+            head_norms=True,
+            extra=f"d_rel * {reach}",
+            module="attn",
+        ),
+    )
+
+
+INKLING = ArchitectureRow(
+    mixers={kind: _inkling(kind) for kind in _INKLING_SIZES},
+    types="",
+    order=(("sliding_attention", "i in local_layer_ids"), ("full_attention", "1")),
+    mlps={"": Dense(width="dense_intermediate_size")},
+    experts=Experts(
+        width="width", shared_width="n_shared_experts * width", extra="hidden * (8 - experts % 8) + 2 * experts",
+        shared="mlp.sink_experts",
+    ),
+    sparse="i >= dense_mlp_idx",
+    names={"window": "sliding_window_size", "vocab": "padded_vocab_size|vocab_size", "experts": "n_routed_experts"},
+    other="hidden + hidden * use_embed_norm",
+    replicated_embedding=True,
+    tied=False,
+    context="max_position_embeddings|model_max_length=2048",
+    harmless=(
+        "unpadded_vocab_size", "num_experts", "num_shared_experts", "v_head_dim", "swa_v_head_dim",
+        "shared_experts_size", "shared_expert_sink", "inference_moe_w13_interleaved",
+    ),
+    refused=(
+        ("use_sconv", "not use_sconv", "Inkling without its short convolutions"),
+        ("q_bias", "q_bias or o_bias", "attention of Inkling with biases"),
+    ),
+)  # fmt: skip
+INKLING_MM = varied(
+    INKLING,
+    towers=(
+        Tower(
+            blocks=0,
+            replicated="9600 + 163_840 + pixels * 5120 + decoder_dmodel * pixels * frames + 2 * decoder_dmodel",
+            tokens=1,
+        ),
+        Tower(
+            kind="audio", section="audio_config", blocks=0,
+            replicated="(n_mel_bins * mel_vocab_size + 1) * decoder_dmodel",
+        ),
+    ),
+)  # fmt: skip
 
 ROWS = {
+    "InklingForCausalLM": INKLING,
+    "InklingForConditionalGeneration": INKLING_MM,
+    "OpenPanguVLForConditionalGeneration": OPENPANGU_VL,
+    "Ovis": OVIS_1,
     "DoryForCausalLM": DORY,
     "FireRedASR2ForConditionalGeneration": FIRE_RED_ASR,
     "InternS2MobiusForConditionalGeneration": MOBIUS,

@@ -122,6 +122,8 @@ def pretend_tokenizer() -> None:
         context.get_tokenizer = lambda _context: tokenizer
         tokenizers: Any = import_module("vllm.tokenizers")
         tokenizers.cached_tokenizer_from_config = lambda *_args, **_options: tokenizer
+        registry: Any = import_module("vllm.multimodal.registry")  # has it by a name of its own
+        registry.cached_tokenizer_from_config = tokenizers.cached_tokenizer_from_config
         _pretend_processors()
 
 
@@ -133,7 +135,7 @@ def _pretend_processors() -> None:
         def found(*args: Any, **options: Any) -> Any:
             try:
                 return get(*args, **options)
-            except OSError:
+            except (OSError, RuntimeError):
                 return MagicMock(name="processor")
 
         return found
@@ -253,6 +255,13 @@ def _pretend_operators() -> None:
     namespace.__getattr__ = operator
     for name in ("Stream", "Event", "current_stream", "default_stream"):
         setattr(torch.cuda, name, MagicMock(name=name))
+    torch.cuda.get_device_capability = lambda *_device: _Device.capability
+    torch.cuda.get_device_properties = lambda *_device: MagicMock(
+        total_memory=_Device.memory_bytes, major=_Device.capability[0], minor=_Device.capability[1],
+        multi_processor_count=132, shared_memory_per_block_optin=227 << 10, warp_size=32,
+    )  # fmt: skip
+    if hasattr(torch, "accelerator"):
+        torch.accelerator.current_device_index = lambda: 0
 
 
 def pretend_groups(tensor_parallel_size: int, num_stages: int = 1, stage: int = 0) -> None:
