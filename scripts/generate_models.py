@@ -23,6 +23,7 @@ from tokenyard.models.layers import (  # noqa: E402
     LayerSpec,
     Mixer,
     MoE,
+    PagedConvolution,
     SoftmaxAttention,
     StateSpace,
 )
@@ -145,6 +146,8 @@ def _mixer(mixer: Mixer) -> str:
         return "latent attention" + " with an indexer" * (mixer.indexer is not None)
     if isinstance(mixer, CompressedAttention):
         return "a window" + " and compressed vectors" * bool(mixer.ratio) + " with an indexer" * bool(mixer.indexer)
+    if isinstance(mixer, PagedConvolution):
+        return "short convolutions beside attention"
     assert isinstance(mixer, SoftmaxAttention)
     picks = " with an indexer" * (mixer.indexer is not None)
     where = {Attends.FULL: "", Attends.SLIDING_WINDOW: " in a window", Attends.CHUNKED: " in chunks"}

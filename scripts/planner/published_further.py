@@ -28,7 +28,11 @@ _QWEN2 = {
     **_SIZES, "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18_944, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152_064, "max_position_embeddings": 32_768,
 }  # fmt: skip
-_GLM5_NEXT = {"mhc": True, "mla_use_nope": True, "topk_method": "noaux_tc", "scoring_func": "sigmoid",
+_GLM5_NEXT = {
+    "mhc": True,
+    "mla_use_nope": True,
+    "topk_method": "noaux_tc",
+    "scoring_func": "sigmoid",
     "indexer_rope_interleave": True,
 }
 _STEP5 = {

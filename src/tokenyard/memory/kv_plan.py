@@ -173,11 +173,7 @@ def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
     mixers = [mixer for layer in model.layers for mixer in layer.mixers]
     if model.attention_first:
         mixers.sort(key=lambda mixer: isinstance(mixer, StateSpace))
-    return [
-        cache
-        for mixer in mixers
-        for cache in _caches(model, mixer, settings, block_size, attention_page)
-    ]
+    return [cache for mixer in mixers for cache in _caches(model, mixer, settings, block_size, attention_page)]
 
 
 def _caches(

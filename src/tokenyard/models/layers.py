@@ -428,7 +428,7 @@ class LinearAttention(StateSpace):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagedConvolution:
-    """Short convolutions of keys, values and outputs, whose last inputs lie in blocks as those of a window (Inkling)."""
+    """Short convolutions of keys, values and outputs, whose last inputs lie in blocks like a window's (Inkling)."""
 
     hidden_size: int
     num_heads: int

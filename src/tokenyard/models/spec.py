@@ -205,6 +205,8 @@ class ModelSpec(MeanLayer):
     """Every GPU of a tensor-parallel group holds the whole embedding (Whisper)."""
     embedding_on_every_stage: bool = False
     """Every stage of a pipeline holds the embedding, not only those that read it."""
+    encoders_on_every_stage: bool = False
+    """The same of the encoders."""
     head_on_every_stage: bool = False
     """The same of the output head."""
     attention_first: bool = False
@@ -319,18 +321,27 @@ class ModelSpec(MeanLayer):
         counts = Counter(self.layers[i] for i in stages[stage])
         total = sum(layer.num_bytes(self.dtype_bytes, tp, ep) * count for layer, count in counts.items())
         first, last = stage == 0, stage == len(stages) - 1
+        total += self._experts_of_all_stages(stages[stage], tp, ep)
         vocab = -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING * self.hidden_size
         if first or self.embedding_on_every_stage or (last and self.tie_word_embeddings):
             total += vocab * self.dtype_bytes // (1 if self.replicated_embedding else tp)
         if first or self.embedding_on_every_stage:
             total += self.embedding_parameters * self.dtype_bytes // tp
-        if first:
+        if first or self.encoders_on_every_stage:
             total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
         if last:
             total += self.other_parameters * self.dtype_bytes
         if (last or self.head_on_every_stage) and not self.tie_word_embeddings:
             total += (self.head_weights or plain_format(self.dtype)).num_bytes(vocab) // tp
         return total
+
+    def _experts_of_all_stages(self, stage: range, tp: int, ep: int) -> int:
+        """Bytes of experts that layers of several stages take turns with: every stage has all of them."""
+        experts = [(i, layer.mlp) for i, layer in enumerate(self.layers) if isinstance(layer.mlp, MoE)]
+        if not any(mlp.repeats for _, mlp in experts):
+            return 0
+        left = (mlp for i, mlp in experts if i not in stage)
+        return sum(mlp.weights.num_bytes(mlp.stored_parameters(tp, ep)) for mlp in left)
 
 
 def pipeline_stages(num_layers: int, size: int) -> list[range]:

@@ -89,6 +89,8 @@ class Stack:
     images_attend_both_ways: bool = False
     predicting_layers: tuple[LayerSpec, ...] = ()
     joins_once: bool = False
+    embedding_on_every_stage: bool = False
+    encoders_on_every_stage: bool = False
     attention_first: bool = False
     one_gpu: bool = False
     least_state: int = 0

@@ -611,7 +611,18 @@ _TOWER_NAMES = {
 # ---------------------------------------------------------------------------------------------------------------------
 # A row: an architecture.
 
-AnyMixer = Grouped | Latent | Compressed | DeltaNet | KimiDelta | SelectiveState | HeadState | Convolution | PagedConvolutions | Linear
+AnyMixer = (
+    Grouped
+    | Latent
+    | Compressed
+    | DeltaNet
+    | KimiDelta
+    | SelectiveState
+    | HeadState
+    | Convolution
+    | PagedConvolutions
+    | Linear
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -666,6 +677,9 @@ class ArchitectureRow:
     """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
     encoder_tokens: Fill = 0
     """Embeddings that cross attention keeps per request."""
+    embedding_on_every_stage: bool = False
+    encoders_on_every_stage: bool = False
+    """Every stage of a pipeline holds them."""
     attention_first: bool = False
     """vLLM makes all that attends before the first layer."""
     one_gpu: bool = False
@@ -751,6 +765,8 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
         images_attend_both_ways=bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
         predicting_layers=predicting,
         joins_once=joins_once,
+        embedding_on_every_stage=row.embedding_on_every_stage,
+        encoders_on_every_stage=row.encoders_on_every_stage,
         attention_first=row.attention_first,
         one_gpu=row.one_gpu,
         least_state=values.count(row.least_state),

@@ -156,7 +156,9 @@ def _read(
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,
             images_attend_both_ways=stack.images_attend_both_ways,
-            embedding_on_every_stage=listed("embedding on every stage", reading.architecture),
+            embedding_on_every_stage=stack.embedding_on_every_stage
+            or listed("embedding on every stage", reading.architecture),
+            encoders_on_every_stage=stack.encoders_on_every_stage,
             head_on_every_stage=listed("head on every stage", reading.architecture),
             runs_in_stages=not (stack.max_encoder_tokens or listed("no pipeline", reading.architecture)),
             kv_cache_dtype=reading.quant.kv_cache_dtype,

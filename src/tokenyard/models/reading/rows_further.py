@@ -28,7 +28,10 @@ GPT_BIG_CODE = varied(
     mixers={
         "full_attention": (
             Grouped(
-                kv_heads="1 if multi_query else heads", head_dim="hidden // heads", qkv_bias=1, output_bias=1,
+                kv_heads="1 if multi_query else heads",
+                head_dim="hidden // heads",
+                qkv_bias=1,
+                output_bias=1,
                 # without shared keys it is not shared out either
                 whole="0 if multi_query else 4 * hidden * hidden",
             ),
@@ -91,6 +94,7 @@ COHERE_COMPASS = varied(
 )
 HUNYUAN_VL = varied(
     HUNYUAN,
+    encoders_on_every_stage=True,
     towers=(
         Tower(
             # every GPU holds the tower
@@ -202,18 +206,19 @@ BAILING_3_VL = varied(
         ),
     ),
 )
+_STAGES = " + ".join(f"depths[{i}] * (8 * {4**i} * f * f + 17 * {2**i} * f)" for i in range(7))
+_DOWN = " + ".join(f"downsampling_ratios[{i}] * {4**i}" for i in range(6))
 _VIBE_TOWER = Tower(
     kind="audio",
     blocks=0,
-    # stages of convolutions, each twice as wide as the one before
-    replicated="8 * f * f * (depths[0] + 4 * depths[1] + 16 * depths[2] + 64 * depths[3] + 256 * depths[4] + 1024 * depths[5] + 4096 * depths[6])"
-    " + 17 * f * (depths[0] + 2 * depths[1] + 4 * depths[2] + 8 * depths[3] + 16 * depths[4] + 32 * depths[5] + 64 * depths[6])"
-    " + 4 * f * f * (downsampling_ratios[0] + 4 * downsampling_ratios[1] + 16 * downsampling_ratios[2] + 64 * downsampling_ratios[3] + 256 * downsampling_ratios[4] + 1024 * downsampling_ratios[5])"
-    " + 134 * f + hidden_size * (448 * f + 1) + hidden_size * text + text * text + 3 * text",
+    # seven stages of convolutions, each twice as wide as the one before
+    replicated=f"{_STAGES} + 4 * f * f * ({_DOWN}) + 134 * f + hidden_size * (448 * f + 1)"
+    " + hidden_size * text + text * text + 3 * text",
     names={"f": "num_filters"},
 )
 VIBE_VOICE_ASR = varied(
     QWEN2,
+    encoders_on_every_stage=True,
     towers=(
         replace(_VIBE_TOWER, section="acoustic_tokenizer_encoder_config"),
         replace(_VIBE_TOWER, section="semantic_tokenizer_encoder_config"),
@@ -330,7 +335,7 @@ OVIS_1 = ArchitectureRow(
     towers=(
         Tower(
             section="visual_tokenizer_config",
-            block=f"4 * h * h + 3 * h * w + 2 * h if {_BACKBONE}.model_type == 'aimv2_vision_model' or {_BACKBONE}.model_type == 'aimv2' else {VIT}",
+            block=f"4 * h * h + 3 * h * w + 2 * h if {_BACKBONE}.model_type != 'siglip_vision_model' else {VIT}",
             replicated="pixels * h + 2 * h + grid * grid * h"
             " + (vocab_size - 5) * (h * hidden_stride * hidden_stride + 2) + vocab_size * wide",
             tokens="(grid // hidden_stride) * (grid // hidden_stride)",
@@ -345,8 +350,12 @@ OVIS_1 = ArchitectureRow(
 )  # fmt: skip
 _INKLING_SIZES = {
     "full_attention": ("heads", "kv_heads", "head_dim", "rel_extent"),
-    "sliding_attention": ("swa_num_attention_heads=heads", "swa_num_key_value_heads=kv_heads", "swa_head_dim=head_dim",
-                          "window"),
+    "sliding_attention": (
+        "swa_num_attention_heads=heads",
+        "swa_num_key_value_heads=kv_heads",
+        "swa_head_dim=head_dim",
+        "window",
+    ),
 }
 
 
@@ -381,6 +390,7 @@ INKLING = ArchitectureRow(
     names={"window": "sliding_window_size", "vocab": "padded_vocab_size|vocab_size", "experts": "n_routed_experts"},
     other="hidden + hidden * use_embed_norm",
     replicated_embedding=True,
+    embedding_on_every_stage=True,
     tied=False,
     context="max_position_embeddings|model_max_length=2048",
     harmless=(
@@ -394,6 +404,7 @@ INKLING = ArchitectureRow(
 )  # fmt: skip
 INKLING_MM = varied(
     INKLING,
+    encoders_on_every_stage=True,
     towers=(
         Tower(
             blocks=0,
