@@ -3,8 +3,8 @@
 "num_key_value_heads=heads"      the field; where it is missing, what the expression behind ``=`` comes to
 "n_embd|hidden_size"             the first of these fields that is there, and an error where none is
 "(i + 1) % 4 == 0 and experts"   arithmetic, comparisons, min, max and len as Python writes them, over names that the
-                                 table has for every model (``hidden``, ``heads``, ...), fields (0 where they are missing) and
-                                 what the caller binds (``i``, the number of a layer)
+                                 table has for every model (``hidden``, ``heads``, ...), fields (0 where they are
+                                 missing) and what the caller binds (``i``, the number of a layer)
 """
 
 from __future__ import annotations
