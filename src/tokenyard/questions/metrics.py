@@ -25,7 +25,7 @@ from tokenyard.files import read_input
 from tokenyard.redaction import hidden_users
 from tokenyard.vocabulary import Reason
 from tokenyard.workload.logs.logged import LoggedRequest
-from tokenyard.workload.logs.reading import requests_of
+from tokenyard.workload.logs.reading import HIT_BLOCK, requests_of
 from tokenyard.workload.record import Remark, Workload
 from tokenyard.workload.scrapes import MOST_BYTES, Numbers, Scrapes, read_scrapes
 
@@ -115,6 +115,8 @@ def _read(scrapes: Scrapes, seed: int) -> tuple[Workload, ServedHour]:
 # The workload: arrivals by what finished and what was under way, lengths by their histograms.
 
 _FINISHED = "vllm:request_success_total"
+_ROUNDS = 20
+"""Of a search that comes closer in each."""
 
 
 def _workload(scrapes: Scrapes, seed: int) -> Workload:
@@ -133,11 +135,14 @@ def _workload(scrapes: Scrapes, seed: int) -> Workload:
     tokens = scrapes.histogram("vllm:request_generation_tokens").sums
     paces = np.append(decodes / np.maximum(tokens, 1.0), 0.0)
     begun: list[tuple[float, LoggedRequest]] = []
-    for (begin, end), until, pace in zip(lengths.stretches, [*scrapes.times[1:], inf], paces, strict=True):
+    for (begin, end), since, until, pace in zip(
+        lengths.stretches, [*scrapes.times[:-1], inf], [*scrapes.times[1:], inf], paces, strict=True
+    ):
         mine, theirs = rng.permutation(np.arange(begin, end)), rng.permutation(np.arange(begin, end))
+        ended = np.linspace(since, until, 2 * (end - begin) + 1)[1::2] if until < inf else np.full(end - begin, inf)
         begun += [
-            (until - pace * answers[j], LoggedRequest(None, int(prompts[i]), int(answers[j]), int(cached[i])))
-            for i, j in zip(mine, theirs, strict=True)
+            (when - pace * answers[j], LoggedRequest(None, int(prompts[i]), int(answers[j]), int(cached[i])))
+            for i, j, when in zip(mine, theirs, ended, strict=True)
         ]
     logged = [request for _, request in sorted(begun, key=itemgetter(0))]  # who came first has begun first
     made = f"made of metrics, {len(scrapes.times):,} scrapes in {scrapes.times[-1]:,.0f} s"
@@ -159,14 +164,48 @@ def _arrivals(scrapes: Scrapes, rng: np.random.Generator) -> Numbers:
     under_way, rate = round(float(load[0])), float(counts.sum()) / float(scrapes.times[-1])
     takes = scrapes.mean("vllm:e2e_request_latency_seconds") or 0.0
     before = min(takes, under_way / rate) if rate else 0.0
-    first = np.sort(rng.uniform(-before, 0.0, under_way))
-    spread = [
-        rng.uniform(begin, end, int(count))
-        for begin, end, count in zip(scrapes.times[:-1], scrapes.times[1:], counts, strict=True)
-    ]
-    moments: Numbers = np.concatenate((first, *(np.sort(each) for each in spread)))
+    begins = np.repeat(np.concatenate(([-before], scrapes.times[:-1])), [under_way, *counts])
+    ends = np.repeat(np.concatenate(([0.0], scrapes.times[1:])), [under_way, *counts])
+    moments: Numbers = np.sort(rng.uniform(begins, ends))
+    moments = _with_waits(scrapes, moments, begins, ends)
     moments -= moments.min(initial=0.0)
     return moments
+
+
+def _with_waits(scrapes: Scrapes, moments: Numbers, begins: Numbers, ends: Numbers) -> Numbers:
+    """Moved within their intervals, so that who came first and had the first tokens of an interval waited as it says.
+
+    What their TTFT sums up to says by how much they came before their first tokens. Requests keep their distances
+    where there is room.
+    """
+    name = "vllm:time_to_first_token_seconds"
+    waits, served = scrapes.rise(f"{name}_sum"), np.rint(scrapes.rise(f"{name}_count")).astype(np.int64)
+    load = round(float(scrapes.gauge("vllm:num_requests_running")[0]))
+    came = _first_tokens(scrapes, served) - waits / np.maximum(served, 1)
+    last = np.minimum(np.cumsum(served) + load, len(moments))
+    groups = [
+        (*each, when) for each, when in zip(pairwise([min(load, len(moments)), *last.tolist()]), came, strict=True)
+    ]
+    for _ in range(_ROUNDS):
+        for begin, end, when in groups:
+            if begin < end:
+                mine = slice(begin, end)
+                moments[mine] = np.clip(moments[mine] + when - moments[mine].mean(), begins[mine], ends[mine])
+    return np.sort(moments)
+
+
+def _first_tokens(scrapes: Scrapes, served: npt.NDArray[np.int64]) -> Numbers:
+    """When the first tokens of each interval came on average: who decodes has been decoding for what ITLs sum up to."""
+    begins, ends = scrapes.times[:-1], scrapes.times[1:]
+    middles: Numbers = (begins + ends) / 2
+    decoding = scrapes.rise("vllm:inter_token_latency_seconds_sum")
+    if not decoding.any():
+        return middles
+    all_the_time = scrapes.gauge("vllm:num_requests_running")[:-1] * (ends - begins)
+    ended = scrapes.rise(_FINISHED)
+    began = ends - (decoding - all_the_time + ended * (ends - middles)) / np.maximum(served, 1)
+    sure = served / np.maximum(served + ended, 1)  # of those that ended it is not known when
+    return middles + sure * (np.clip(began, begins, ends) - middles)
 
 
 class _Lengths:
@@ -196,24 +235,27 @@ class _Lengths:
         parts = []
         for i, (begin, end) in enumerate(self.stretches):
             filled, total = (counts[:, i], float(sums[i])) if i < len(sums) and counts[:, i].sum() else every
-            parts.append(_filling(bounds, filled, total, end - begin))
+            parts.append(_filling(bounds, filled, total, end - begin, every[0]))
         return np.concatenate(parts)
 
 
 _HALVINGS = 40
 
 
-def _filling(bounds: Numbers, counts: Numbers, total: float, count: int) -> Numbers:
-    """So many lengths that fill the buckets as counted, with the same mean; ascending."""
+def _filling(bounds: Numbers, counts: Numbers, total: float, count: int, every: Numbers) -> Numbers:
+    """So many lengths that fill the buckets as counted, with the same mean; ascending.
+
+    Within a bucket they lie as ``every``, what all intervals counted, has it: see :func:`_within`.
+    """
     ends = np.cumsum(counts) / counts.sum()
     places = (np.arange(count) + 0.5) / max(count, 1)
     bucket = np.minimum(np.searchsorted(ends, places), len(bounds) - 1)
-    begins, lows = np.concatenate(([0.0], ends[:-1])), np.concatenate(([0.0], bounds[:-1]))
-    highs = np.where(np.isfinite(bounds), bounds, 2 * np.maximum(lows, 1.0))
+    begins, lows, highs = np.concatenate(([0.0], ends[:-1])), *_borders(bounds)
     within = np.clip((places - begins[bucket]) / np.maximum(ends[bucket] - begins[bucket], 1e-12), 0, 1)
+    share = _within(lows, highs, every, bucket, within)
 
     def bent(bend: float) -> Numbers:
-        values: Numbers = np.ceil(lows[bucket] + (highs[bucket] - lows[bucket]) * within**bend)
+        values: Numbers = np.ceil(lows[bucket] + (highs[bucket] - lows[bucket]) * share**bend)
         least: Numbers = np.maximum(lows[bucket] + 1, 1)
         return np.maximum(values, least)
 
@@ -224,11 +266,44 @@ def _filling(bounds: Numbers, counts: Numbers, total: float, count: int) -> Numb
     return bent(sqrt(low * high))
 
 
+def _borders(bounds: Numbers) -> tuple[Numbers, Numbers]:
+    """Lower and upper bounds of the buckets; the last is as wide as all before it."""
+    lows = np.concatenate(([0.0], bounds[:-1]))
+    return lows, np.where(np.isfinite(bounds), bounds, 2 * np.maximum(lows, 1.0))
+
+
+def _within(lows: Numbers, highs: Numbers, counts: Numbers, bucket: npt.NDArray[np.intp], within: Numbers) -> Numbers:
+    """Where in its bucket a length lies, from 0 to 1, whose share of the bucket's lengths is below it.
+
+    Between two bounds the logarithm of a length is linear in the logit of its rank, as lengths that are nearly
+    log-normal have it; in the first and the last bucket that holds any it goes on as in the one beside it.
+    """
+    most = np.cumsum(counts) / counts.sum()
+    least = np.concatenate(([0.0], most[:-1]))
+    inner = (least > 0) & (most < 1) & (most > least)
+    if not inner.any():
+        return within
+    with np.errstate(divide="ignore", invalid="ignore"):
+        at_least, at_most = np.log(least / (1 - least)), np.log(most / (1 - most))
+        slopes = np.log(highs / lows) / (at_most - at_least)
+    nearest = np.flatnonzero(inner)
+    slope = slopes[nearest[np.abs(nearest - bucket[:, None]).argmin(axis=1)]]
+    rank = least[bucket] + within * (most[bucket] - least[bucket])
+    logit = np.log(np.clip(rank, 1e-9, None) / np.clip(1 - rank, 1e-9, None))
+    from_below = np.log(np.maximum(lows[bucket], 1.0)) + slope * (logit - at_least[bucket])
+    from_above = np.log(highs[bucket]) - slope * (at_most[bucket] - logit)
+    value = np.exp(np.where(np.isfinite(at_least[bucket]), from_below, from_above))
+    return np.clip((value - lows[bucket]) / (highs[bucket] - lows[bucket]), 1e-6, 1.0)
+
+
 def _cached(rate: float, prompts: Numbers, computed: Numbers | None) -> Numbers:
     """Tokens of each prompt that the prefix cache had, as far as histograms tell: the rate is that of the counters."""
     cached = prompts * rate if computed is None else np.clip(prompts - computed, 0, None)
-    missing = rate * prompts.sum() / cached.sum() if cached.sum() else 0.0
-    return np.minimum(cached * missing, prompts - 1)
+    for _ in range(_ROUNDS):  # what one prompt has no room for, others have
+        found = cached.sum() - cached.max(initial=0.0)  # who has more of the one prefix than all before computes it
+        cached = np.minimum(cached * (rate * prompts.sum() / found if found > 0 else 1.0), prompts - 1)
+    whole: Numbers = np.minimum(np.rint(cached / HIT_BLOCK) * HIT_BLOCK, prompts - 1)
+    return whole
 
 
 def _hit_rate(scrapes: Scrapes) -> float | None:

@@ -89,6 +89,10 @@ class MetricsObserver(StepObserver):
         """Words of policies -> requests held back, by step; the first ``_MOST_WORDS`` have a series of their own."""
         self._last_token: dict[str, float] = {}
         """Request -> when it last had a token."""
+        self._found: dict[str, tuple[int, int]] = {}
+        """Request without a token -> tokens of its prompt that the caches had: the engine's own, a connector's."""
+        self._ended: list[str] = []
+        """Requests that have ended since the last step was completed; their last token is counted then."""
         self._adapters: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
         """Those of waiting and of running requests."""
         self.sleep_state = "awake"
@@ -191,14 +195,8 @@ class MetricsObserver(StepObserver):
         """Gauges are set at the end of the step."""
 
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
-        numbers, by_source = self._numbers, self._labelled["prompt_tokens_by_source"]
-        numbers["prompt_tokens"] += request.num_prompt_tokens
-        numbers["prompt_tokens_cached"] += local + external
-        by_source["local_cache_hit"] += local
-        by_source["external_kv_transfer"] += external
-        by_source["local_compute"] += request.num_prompt_tokens - local - external
-        self._labelled["prompt_tokens_cached_by_source"]["device"] += local
-        self._labelled["prompt_tokens_cached_by_source"]["external_unspecified"] += external
+        if not request.num_preemptions:
+            self._found[request.request_id] = local, external
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         if output.total_num_scheduled_tokens:
@@ -246,15 +244,34 @@ class MetricsObserver(StepObserver):
         """Time since the token before, for each request that has one now: most have the same."""
         last = self._last_token
         before = Counter(map(last.get, outputs.req_ids))
+        if None in before:
+            for request in outputs.requests:
+                if request.request_id not in last:
+                    self._add_prompt(ts, request)
         last.update(dict.fromkeys(outputs.req_ids, ts))
-        for row in outputs.finish_reasons:
-            last.pop(outputs.req_ids[row], None)
+        for request_id in self._ended:
+            last.pop(request_id, None)
+            self._found.pop(request_id, None)
+        self._ended.clear()
         for moment, times in before.items():
             if moment is not None:
                 self._histograms["inter_token_latency_seconds"].add(ts - moment, times)
 
+    def _add_prompt(self, ts: float, request: Request) -> None:
+        """Its prompt has been computed: it has its first token now."""
+        local, external = self._found.pop(request.request_id, (0, 0))
+        numbers, by_source = self._numbers, self._labelled["prompt_tokens_by_source"]
+        numbers["prompt_tokens"] += request.num_prompt_tokens
+        numbers["prompt_tokens_cached"] += local + external
+        by_source["local_cache_hit"] += local
+        by_source["external_kv_transfer"] += external
+        by_source["local_compute"] += request.num_prompt_tokens - local - external
+        self._labelled["prompt_tokens_cached_by_source"]["device"] += local
+        self._labelled["prompt_tokens_cached_by_source"]["external_unspecified"] += external
+        self._observe("time_to_first_token_seconds", ts - request.arrival_time)
+
     def request_finished(self, ts: float, request: Request) -> None:
-        self._last_token.pop(request.request_id, None)
+        self._ended.append(request.request_id)
         reason = FinishReason.of(request.status)
         self._labelled["request_success"][str(reason)] += 1
         computed = request.num_prompt_tokens - max(request.num_cached_tokens, 0)
@@ -278,7 +295,6 @@ def _durations_of(request: Request) -> dict[str, float]:
     arrived, times = request.arrival_time, request.times
     scheduled, first, end = times.first_scheduled, times.first_token, times.finished
     spans: dict[str, tuple[float | None, float | None]] = {
-        "time_to_first_token_seconds": (arrived, first),
         "e2e_request_latency_seconds": (arrived, end),
         "request_queue_time_seconds": (arrived, scheduled),
         "request_prefill_time_seconds": (scheduled, first),

@@ -99,7 +99,7 @@ def test_hits_come_again(tmp_path: Path) -> None:
     again = ty.run(made, DEPLOYMENT, rows=False).report
     assert told.hit_rate is not None
     assert told.hit_rate > 0.3
-    assert again.prefix_hit_rate.local == pytest.approx(told.hit_rate, abs=0.05)
+    assert again.prefix_hit_rate.local == pytest.approx(told.hit_rate, abs=0.01)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 import tokenyard as ty
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.request import Request, SamplingParams
+from tokenyard.core.sched.observer import SchedulerState
 from tokenyard.core.sched.outputs import ModelOutput
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.policies import AdmissionView, Refused
@@ -49,6 +50,28 @@ def test_counters_add_up(metrics: MetricsObserver) -> None:
     assert value(metrics, "vllm:request_success_total", finished_reason="length") == 4
     assert value(metrics, "vllm:request_success_total", finished_reason="abort") == 0
     assert value(metrics, "vllm:request_generation_tokens_sum") == 16
+    assert value(metrics, "vllm:inter_token_latency_seconds_count") == 16 - 4, "each but the first of a request"
+    assert value(metrics, "vllm:time_to_first_token_seconds_count") == 4
+
+
+def test_first_tokens_are_counted_when_they_come() -> None:
+    """As in vLLM, not at the request's end: a scrape meanwhile shows them."""
+    seen: list[tuple[float, float]] = []
+
+    class Scraped(MetricsObserver):
+        def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+            names = ("time_to_first_token_seconds_count", "prompt_tokens_total")
+            first, tokens = (self.registry.get_sample_value(f"vllm:{name}", LABELS) or 0.0 for name in names)
+            seen.append((first, tokens))
+
+    w = ty.WorkloadBuilder("three", seed=0)
+    for i in range(3):
+        w.request(at=0.0, prompt=100 + i, output=10)
+    observer = Scraped(model_name="toy")
+    run = ty.run(w.build(), ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s"), observer=observer, rows=False)
+    assert (3.0, 303.0) in seen
+    total = observer.registry.get_sample_value("vllm:time_to_first_token_seconds_sum", LABELS)
+    assert total == pytest.approx(3 * (run.report.ttft_ms.mean or 0) / 1e3)
 
 
 def test_gauges_end_at_rest(metrics: MetricsObserver) -> None:

@@ -1,4 +1,4 @@
-"""What is made of an emulated server's metrics serves as the log of the same run does: within 5 %, waits in 15 %."""
+"""What is made of an emulated server's metrics serves as the log of the same run does: within 5 %."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ SPEED = 4.0
 EVERY = 0.5
 """Emulated seconds between two scrapes."""
 WITHIN = 0.05
-WAITS_WITHIN = {"ttft_ms": 0.15, "tpot_ms": WITHIN, "e2e_ms": 0.10}
-"""The queue hangs on when requests came, which scrapes tell as coarsely as they follow each other."""
+REQUESTS = 240
 
 
 class Log(ty.StepObserver):
@@ -82,7 +81,7 @@ async def serve(number: int, log: Log) -> bytes:
             async def ask(place: int, at: float) -> None:
                 await asyncio.sleep(at / SPEED)
                 prompt, output = lengths[place]
-                ids = [(1000 * place + each) % 150_000 for each in range(prompt)]  # no two begin alike
+                ids = [place, *range(prompt - 1)]  # no two begin alike
                 asked = {"model": "toy", "prompt": ids, "max_tokens": output, "ignore_eos": True}
                 answer = await client.post("/v1/completions", json=asked)
                 assert answer.status_code == 200, answer.text
@@ -97,18 +96,18 @@ async def serve(number: int, log: Log) -> bytes:
 @pytest.mark.slow
 def test_the_workload_of_the_metrics_is_served_as_that_of_the_log(tmp_path: Path) -> None:
     log = Log()
-    scrapes = asyncio.run(serve(160, log))
+    scrapes = asyncio.run(serve(REQUESTS, log))
     moments = [float(line.split()[-1]) for line in scrapes.splitlines() if line.startswith(b"# scraped_at")]
-    if max(late - early for early, late in pairwise(moments)) > 6 * EVERY:
+    if max(late - early for early, late in pairwise(moments)) > 4 * EVERY:
         pytest.skip("the machine is too busy to scrape in time")
     (tmp_path / "hour.prom").write_bytes(scrapes)
     of_metrics, told = read_metrics(tmp_path / "hour.prom")
     of_log = log.workload()
-    assert len(of_metrics) == len(of_log) == told.requests == 160
+    assert len(of_metrics) == len(of_log) == told.requests == REQUESTS
     assert of_metrics.num_prompt_tokens == pytest.approx(of_log.num_prompt_tokens, rel=WITHIN)
     assert of_metrics.num_output_tokens == pytest.approx(of_log.num_output_tokens, rel=WITHIN)
     by_metrics, by_log = (ty.run(each, DEPLOYMENT, rows=False).report for each in (of_metrics, of_log))
-    for name, within in WAITS_WITHIN.items():
-        assert getattr(by_metrics, name).mean == pytest.approx(getattr(by_log, name).mean, rel=within), name
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        assert getattr(by_metrics, name).mean == pytest.approx(getattr(by_log, name).mean, rel=WITHIN), name
     reasons = by_log.recorded_reasons
     assert told.findings[0].code == max(reasons, key=lambda reason: reasons[reason].seconds) == "max_num_seqs"
