@@ -7,10 +7,11 @@ vLLM has no name for is marked as ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tokenyard.connectors.secondary import Drive, TieredMemory
 from tokenyard.connectors.tiered import STORE_ON
 from tokenyard.connectors.tiers import (
     CPUTier,
@@ -20,6 +21,7 @@ from tokenyard.connectors.tiers import (
     require_amount,
     require_text,
 )
+from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import ConfigError
 from tokenyard.plugins import is_foreign
 
@@ -31,11 +33,17 @@ _ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
 _ANY_TIER = ("load_async",)
 SETTINGS: dict[str, tuple[str, ...]] = {
-    OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on"),
+    OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on", "spec_name", "secondary_tiers"),
     STORAGE: (*_ANY_TIER, "shared_storage_path", "namespace", "read_gb_per_s", "write_gb_per_s"),
     PREFILL_DECODE: (),
 }
 """Connector -> names that ``kv_connector_extra_config`` may hold."""
+_ONE_TIER, _TIERS = "CPUOffloadingSpec", "TieringOffloadingSpec"
+_OURS = ("bytes_to_use", "read_gb_per_s", "write_gb_per_s")
+_OF_A_DISK = ("type", "root_dir", "n_read_threads", "n_write_threads", *_OURS)
+"""What a secondary tier of files may say."""
+READ_GB_PER_S, WRITE_GB_PER_S = 6.0, 4.0
+"""A good NVMe drive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +92,37 @@ class KVTransferConfig:
         if "namespace" in extra:
             check_namespace(extra["namespace"])
         make_eviction_policy(self.get("eviction_policy", "lru"), 1)
+        self._check_tiers()
         if self.get("store_on", "finish") not in STORE_ON:
             raise ConfigError("store_on", self.get("store_on", None), f"use one of: {', '.join(STORE_ON)}")
         if not isinstance(self.get("load_async", True), bool):
             raise ConfigError("load_async", self.get("load_async", None), "give true or false")
+
+    def _check_tiers(self) -> None:
+        spec, tiers = self.get("spec_name", _ONE_TIER), self.get("secondary_tiers", [])
+        if spec not in (_ONE_TIER, _TIERS):
+            raise ConfigError("spec_name", spec, f"use {_ONE_TIER} or {_TIERS}")
+        if not isinstance(tiers, list) or len(tiers) > 1 or not all(isinstance(each, Mapping) for each in tiers):
+            raise ConfigError("secondary_tiers", tiers, 'give a list of one tier, {"type": "fs", "root_dir": FOLDER}')
+        if tiers and spec != _TIERS:
+            raise ConfigError("secondary_tiers", tiers, f'it needs "spec_name": "{_TIERS}"')
+        for tier in tiers:
+            if tier.get("type") != "fs":
+                raise ConfigError(
+                    "secondary_tiers", tier.get("type"), "a tier of files (fs) is modelled, no other type"
+                )
+            for name in tier:
+                if name not in _OF_A_DISK:
+                    raise ConfigError(f"secondary_tiers.{name}", tier[name], f"fs knows: {', '.join(_OF_A_DISK)}")
+            for name in _OURS:
+                if name in tier:
+                    require_amount(f"secondary_tiers.{name}", tier[name])
+
+    @property
+    def disk(self) -> Mapping[str, Any] | None:
+        """The tier below CPU memory, if there is one."""
+        tiers: list[Mapping[str, Any]] = self.get("secondary_tiers", [])
+        return tiers[0] if tiers else None
 
     @classmethod
     def from_json(cls, text: str) -> KVTransferConfig:
@@ -113,9 +148,15 @@ class KVTransferConfig:
         return require_amount(name, self.get(name, default))
 
 
-def cpu_tier(config: KVTransferConfig, bytes_per_block: int, num_gpus: int = 1) -> CPUTier:
+def cpu_tier(
+    config: KVTransferConfig,
+    bytes_per_block: int,
+    num_gpus: int = 1,
+    drive: Callable[[float, float], Drive] | None = None,
+) -> CPUTier:
     """The tier that ``cpu_bytes_to_use`` pays for, which is for all GPUs that share the model.
 
+    ``drive`` makes what moves blocks between it and a disk, of GB/s to read and to write; None: a disk is refused.
     Raises ConfigError if no setting says how much that is, or if not even one block fits.
     """
     if "cpu_bytes_to_use" not in config.kv_connector_extra_config:
@@ -124,4 +165,15 @@ def cpu_tier(config: KVTransferConfig, bytes_per_block: int, num_gpus: int = 1) 
     num_blocks = int(room / num_gpus) // bytes_per_block
     if not num_blocks:
         raise ConfigError("cpu_bytes_to_use", room, f"a KV block alone has {bytes_per_block:,} bytes")
-    return CPUTier(num_blocks, config.get("eviction_policy", "lru"))
+    order, disk = config.get("eviction_policy", "lru"), config.disk
+    if disk is None:
+        return CPUTier(num_blocks, order)
+    if drive is None:
+        raise ConfigError(
+            "secondary_tiers", dict(disk), "a disk below CPU memory is replayed, and not driven: leave it"
+        )
+    speeds = (float(disk.get("read_gb_per_s", READ_GB_PER_S)), float(disk.get("write_gb_per_s", WRITE_GB_PER_S)))
+    below = min(int(disk.get("bytes_to_use", MAX_COUNT * bytes_per_block) / num_gpus) // bytes_per_block, MAX_COUNT)
+    if not below:
+        raise ConfigError("secondary_tiers.bytes_to_use", disk["bytes_to_use"], f"a KV block has {bytes_per_block:,}")
+    return TieredMemory(num_blocks, below, drive(*speeds), order)

@@ -190,7 +190,7 @@ class ParallelSettings(Settings):
     """API server processes, each of which balances by itself; changes a replay only with --router vllm."""
     router: Annotated[str, Help(metavar="NAME")] = "vllm"
     """Router of requests: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, llm-d, dynamo,
-    cache-aware, ray-serve, session-affinity, or FILE.py:CLASS."""
+    cache-aware, ray-serve, prefixaware, session-affinity, or FILE.py:CLASS."""
     replicas: Annotated[str | None, Help(metavar="N|MIN..MAX", otherwise="one deployment")] = None
     """Identical deployments behind a router: a number (4), or a range to autoscale in (1..8); docs/plan.md."""
     startup: Annotated[str, Help(metavar="TIME")] = "120s"

@@ -293,7 +293,8 @@ def _within(lows: Numbers, highs: Numbers, counts: Numbers, bucket: npt.NDArray[
     from_below = np.log(np.maximum(lows[bucket], 1.0)) + slope * (logit - at_least[bucket])
     from_above = np.log(highs[bucket]) - slope * (at_most[bucket] - logit)
     value = np.exp(np.where(np.isfinite(at_least[bucket]), from_below, from_above))
-    return np.clip((value - lows[bucket]) / (highs[bucket] - lows[bucket]), 1e-6, 1.0)
+    share: Numbers = np.clip((value - lows[bucket]) / (highs[bucket] - lows[bucket]), 1e-6, 1.0)
+    return share
 
 
 def _cached(rate: float, prompts: Numbers, computed: Numbers | None) -> Numbers:

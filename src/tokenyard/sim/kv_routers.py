@@ -14,6 +14,8 @@ metrics that a gateway scrapes are some 50 to 100 ms older.
     ray-serve         while the busiest has less than 10 requests more than the idlest: who holds most of the prompt,
                       if it is 10 % of it, else who was sent the fewest new tokens. Otherwise, and at first, the emptier
                       of two that are drawn (docs.ray.io, PrefixCacheAffinityRouter)
+    prefixaware       one of those who were sent the longest beginning of the prompt before, drawn; nobody forgets, and
+                      no load is looked at (vLLM's production stack, ``prefixaware``: a trie of 128 characters a node)
     session-affinity  every session has its engine, by rendezvous hashing (sessions in the production stack and in Ray
                       Serve, which hash consistently)
 """
@@ -23,6 +25,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from random import Random
+
+import numpy as np
 
 from tokenyard.core.request import Request
 from tokenyard.sim.routers import EngineState, Router, load_of
@@ -115,6 +119,43 @@ class RayServe(Router):
             chosen = min(range(len(engines)), key=lambda i: (self._recorded.get(i, 0), loads[i], i))
         self._recorded[chosen] = self._recorded.get(chosen, 0) + request.num_prompt_tokens - cached[chosen]
         return chosen
+
+
+class PrefixAware(Router):
+    """``prefixaware`` of vLLM's production stack: who was sent the longest beginning before; of several, one is drawn.
+
+    It keeps a record of what it has sent, from which nothing is evicted, and looks at no load: what all requests have
+    in common keeps them together.
+    """
+
+    def __init__(self, chunk: int = 32, seed: int = 0) -> None:
+        """``chunk``: tokens that are compared at a time, in the place of 128 characters; ``seed`` of what is drawn."""
+        self._chunk, self._draw = chunk, Random(seed)
+        self._sent: dict[bytes, set[int]] = {}
+        """Hash of a beginning -> those who were sent one that begins so."""
+
+    def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
+        beginnings = self._beginnings(request)
+        place = {each.rank: i for i, each in enumerate(engines)}
+        among = set(place)
+        for each in beginnings:
+            who = self._sent.get(each, set()) & among
+            if not who:
+                break
+            among = who
+        rank = self._draw.choice(sorted(among))
+        for each in beginnings:
+            self._sent.setdefault(each, set()).add(rank)
+        return place[rank]
+
+    def _beginnings(self, request: Request) -> list[bytes]:
+        """Hashes of the prompt's beginnings, each a chunk longer than the one before."""
+        ids = np.asarray(request.prompt_token_ids, np.int64)
+        hasher, found = blake2b(digest_size=16), []
+        for begin in range(0, len(ids), self._chunk):
+            hasher.update(ids[begin : begin + self._chunk].tobytes())
+            found.append(hasher.digest())
+        return found
 
 
 class SessionAffinity(Router):

@@ -306,6 +306,7 @@ _BY_RULES = {
     "dynamo": "DynamoKV",
     "cache-aware": "CacheAware",
     "ray-serve": "RayServe",
+    "prefixaware": "PrefixAware",
     "session-affinity": "SessionAffinity",
 }
 """Name -> class of :mod:`tokenyard.sim.kv_routers`."""

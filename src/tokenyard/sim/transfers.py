@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from tokenyard.connectors.config import OFFLOADING, SETTINGS, STORAGE, KVTransferConfig, cpu_tier
+from tokenyard.connectors.config import (
+    OFFLOADING,
+    READ_GB_PER_S,
+    SETTINGS,
+    STORAGE,
+    WRITE_GB_PER_S,
+    KVTransferConfig,
+    cpu_tier,
+)
 from tokenyard.connectors.plan import Load, Store, TransferPlan
+from tokenyard.connectors.secondary import TieredMemory
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.connectors.tiers import DiskTier
 from tokenyard.core.config import CacheConfig
@@ -114,13 +124,45 @@ class SimulatedTransfers(TransfersUnderWay):
         return ready - now
 
 
+class TransfersAboveADisk(SimulatedTransfers):
+    """The same for CPU memory that has a disk below it, which the tier moves blocks from and to by itself."""
+
+    def __init__(
+        self, now: Callable[[], float], inwards: Link, outwards: Link, bytes_per_block: int, tier: TieredMemory
+    ) -> None:
+        super().__init__(now, inwards, outwards, bytes_per_block)
+        self._tier = tier
+
+    @property
+    def next_moment(self) -> float | None:
+        moments = (super().next_moment, self._tier.next_moment)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def report(self) -> ConnectorOutput | None:
+        self._tier.advance()
+        return super().report()
+
+
+class SimulatedDrive:
+    """Reads and writes at the same time, each one after the other."""
+
+    def __init__(self, now: Callable[[], float], reads: Link, writes: Link, bytes_per_block: int) -> None:
+        """Bytes are those of all GPUs, which share the drive."""
+        self.now = now
+        self._reads, self._writes, self._bytes = reads, writes, bytes_per_block
+
+    def read(self, num_blocks: int) -> float:
+        return self._reads.send(self.now(), num_blocks * self._bytes)
+
+    def write(self, num_blocks: int) -> float:
+        return self._writes.send(self.now(), num_blocks * self._bytes)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # A connector for a replay: the scheduler half as an engine has it, the worker half as a model of its links.
 
 GIB = 1 << 30
 """Bytes."""
-_READ_GB_PER_S, _WRITE_GB_PER_S = 6.0, 4.0
-"""A good NVMe drive."""
 
 
 class SimulatedConnector(NamedTuple):
@@ -151,22 +193,29 @@ class KVTransfer:
                 raise ConfigError("kv_connector", config.kv_connector, "it has to make a SimulatedConnector")
             return made
         if config.kv_connector == OFFLOADING:
-            tier = cpu_tier(config, self.bytes_per_block, self.num_gpus)
+            tier = cpu_tier(config, self.bytes_per_block, self.num_gpus, partial(self._drive, clock))
             inwards, outwards = _host_links(latency)
             connector = TieredConnector(
                 cache, tier, store_on=config.get("store_on", "finish"), load_async=config.get("load_async", True)
             )
         elif config.kv_connector == STORAGE:
             files: set[bytes] = set()
-            inwards = _wire(config.positive("read_gb_per_s", _READ_GB_PER_S))
-            outwards = _wire(config.positive("write_gb_per_s", _WRITE_GB_PER_S))
+            inwards = _wire(config.positive("read_gb_per_s", READ_GB_PER_S))
+            outwards = _wire(config.positive("write_gb_per_s", WRITE_GB_PER_S))
             connector = TieredConnector(
                 cache, DiskTier(files, on_stored=files.add), load_async=config.get("load_async", True)
             )
         else:
             fix = "it needs two engines: tokenyard split replays prefill and decode"
             raise ConfigError("kv_connector", config.kv_connector, fix)
-        return SimulatedConnector(connector, SimulatedTransfers(clock.now, inwards, outwards, self.bytes_per_block))
+        wires = clock.now, inwards, outwards, self.bytes_per_block
+        if isinstance(connector.tier, TieredMemory):
+            return SimulatedConnector(connector, TransfersAboveADisk(*wires, connector.tier))
+        return SimulatedConnector(connector, SimulatedTransfers(*wires))
+
+    def _drive(self, clock: VirtualClock, read_gb_per_s: float, write_gb_per_s: float) -> SimulatedDrive:
+        reads, writes = _wire(read_gb_per_s), _wire(write_gb_per_s)
+        return SimulatedDrive(clock.now, reads, writes, self.bytes_per_block * self.num_gpus)
 
 
 def _host_links(latency: LatencyModel) -> tuple[Link, Link]:

@@ -9,7 +9,7 @@ import pytest
 
 from tokenyard.core.request import Request, SamplingParams
 from tokenyard.errors import ConfigError
-from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, RayServe, SessionAffinity
+from tokenyard.sim.kv_routers import LLMD, CacheAware, DynamoKV, PrefixAware, RayServe, SessionAffinity
 from tokenyard.sim.routers import (
     ROUTERS,
     DPCoordinator,
@@ -240,3 +240,22 @@ def test_packages_register_routers(monkeypatch: pytest.MonkeyPatch) -> None:
             router_maker(name)
     with pytest.raises(ConfigError, match="mine"):
         router_maker("nothing")
+
+
+def test_the_production_stacks_prefix_router_goes_by_what_it_has_sent_alone() -> None:
+    def prompt(name: str, *ids: int) -> Request:
+        return Request(name, [each for each in ids for _ in range(32)], SamplingParams(max_tokens=1))
+
+    router = PrefixAware()
+    engines = [Engine(0), Engine(1, 90, 90), Engine(2), Engine(3)]
+    first = router.choose(0.0, prompt("a", 1, 2, 3), engines)
+    assert {router.choose(0.0, prompt(f"b{i}", 1, 9 + i), engines) for i in range(9)} == {first}, (
+        "one beginning for all"
+    )
+    others = {router.choose(0.0, prompt(f"c{i}", 100 + i), engines) for i in range(40)}
+    assert others == {0, 1, 2, 3}, "drawn from all where nothing is known, the busiest as well"
+    left = [each for each in engines if each.rank != first]
+    moved = left[router.choose(0.0, prompt("d", 1, 2, 3), left)].rank
+    assert moved != first, "those who have gone are not chosen"
+    both = {engines[router.choose(0.0, prompt(f"e{i}", 1, 2, 3), engines)].rank for i in range(20)}
+    assert both == {first, moved}, "both were sent as much"
