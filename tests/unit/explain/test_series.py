@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,3 +20,26 @@ def test_percentiles_are_those_of_numpy_to_the_last_bit(values: list[float]) -> 
     p50, p90, p99, p95, most = (np.percentile(values, (50, 90, 99, 95, 100)) * 1e3).tolist()
     found = series.latency()
     assert (found.p50, found.p90, found.p99, found.p95, found.max) == (p50, p90, p99, p95, most)
+
+
+MANY = """
+import numpy as np
+from tokenyard.explain.report.figures import WeightedSeries
+random, series = np.random.default_rng(5), WeightedSeries()
+series.add(random.random(300_000), random.integers(1, 9, 300_000))
+print(series.latency())
+"""
+
+
+def test_a_mean_is_the_same_on_a_machine_with_more_processors() -> None:
+    """NumPy's product of two columns adds up in as many parts as there are threads."""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", MANY],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(said) == 1

@@ -134,7 +134,8 @@ class WeightedSeries:
         order = np.argsort(values, kind="stable")
         values, ends = values[order], np.cumsum(weights[order])
         count = int(ends[-1])
-        mean = float(values @ weights[order]) / count
+        # Not ``values @ weights``, whose last digit depends on how many processors there are.
+        mean = float((values * weights[order]).sum()) / count
         return _milliseconds([mean, *(_between(values, ends, percent * (count - 1) / 100) for percent in _PERCENTS)])
 
 
