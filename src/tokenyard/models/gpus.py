@@ -139,11 +139,28 @@ def _begins_as_a_device(text: str) -> bool:
     return bool(_MAKERS.match(text)) or any(pattern.match(text) for pattern, _ in _DEVICES)
 
 
+_SAYS_ITS_GPU = tuple(
+    lazy_pattern(pattern)
+    for pattern in (
+        r"[bv]m\.gpu\.(?P<gpu>[a-z][a-z\d]*)(?:-v\d)?\.(?P<count>\d{1,2})",  # Oracle: BM.GPU.B300.8
+        r"gx\d[a-z]*-\d+x\d+x(?P<count>\d{1,2})(?P<gpu>[a-z]\w*)",  # IBM: gx3d-160x1792x8gaudi3
+        r"gpu_(?P<count>\d{1,2})x_(?P<gpu>[a-z]\w*)",  # Lambda: gpu_8x_h100_sxm5
+        r"gpu-(?P<gpu>[a-z][a-z\d]*?)x(?P<count>\d{1,2})-\d+gb",  # DigitalOcean: gpu-mi300x8-1536gb
+    )
+)
+"""Names of machines that say which GPUs they have, and how many."""
+
+
 def gpu_of_instance(name: str) -> GPU | None:
     """The GPU of a cloud's machine (``a3-highgpu-8g``), which knows how many that has; None for others."""
-    short = name.lower()[:_MOST_TEXT]
-    found = next(((gpu, count) for pattern, gpu, count in INSTANCES if pattern.fullmatch(short)), None)
-    return None if found is None else replace(GPUS[found[0]], gpus_per_machine=found[1])
+    short = name.lower()[:_MOST_TEXT].removeprefix("ml.")  # SageMaker's
+    azure = f"standard_{short}"
+    for pattern, gpu, count in INSTANCES:
+        if pattern.fullmatch(short) or pattern.fullmatch(azure):
+            return replace(GPUS[gpu], gpus_per_machine=count)
+    said = next((found for pattern in _SAYS_ITS_GPU if (found := pattern.fullmatch(short))), None)
+    device = None if said is None else gpu_of_device(said["gpu"].replace("_", " "))
+    return None if said is None or device is None else replace(device, gpus_per_machine=max(1, int(said["count"])))
 
 
 def gpu_of_device(name: str) -> GPU | None:
@@ -155,7 +172,8 @@ def gpu_of_device(name: str) -> GPU | None:
     if "laptop" in words:
         return None
     cut = _SLICE.search(words)
-    found = [(match.end() - match.start(), gpu) for pattern, gpu in _DEVICES if (match := pattern.search(words))]
+    whole = words if cut is None else words[: cut.start()]
+    found = [(match.end() - match.start(), gpu) for pattern, gpu in _DEVICES if (match := pattern.search(whole))]
     longest = max((length for length, _ in found), default=0)
     names = {gpu for length, gpu in found if length == longest}
     if len(names) != 1:

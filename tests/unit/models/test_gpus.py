@@ -33,6 +33,32 @@ from tokenyard.steptime.formula import arithmetic_rate, gpus_together
         ("a3-highgpu-8g", "h100"),
         ("p5en.48xlarge", "h200"),
         ("Standard_ND96isr_MI300X_v5", "mi300x"),
+        # Names that say less, or more, than those above.
+        ("NVIDIA H100 80GB PCIe", "h100-pcie"),
+        ("H100 SXM", "h100"),
+        ("H100_NVLINK_80GB", "h100"),
+        ("nvidia-h100-mega-80gb", "h100"),
+        ("NVIDIA H20-3e", "h20-3e"),
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA H200 NVL", "h200-nvl"),
+        ("NVIDIA GH200 144G HBM3e", "gh200-144gb"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA B300 SXM6 AC", "b300"),
+        ("GB200 NVL72", "gb200"),
+        ("NVIDIA GeForce RTX 5090", "rtx5090"),
+        ("NVIDIA A800-SXM4-80GB", "a800-80gb"),
+        ("NVIDIA L20", "l20"),
+        ("nvidia-tesla-a100", "a100-40gb"),
+        ("nvidia-tesla-v100", "v100-16gb"),
+        ("Tesla V100-SXM3-32GB-H", "v100"),
+        ("AMD Instinct MI300X VF", "mi300x"),
+        ("amd-instinct-mi300x-oam", "mi300x"),
+        ("AMD Instinct MI325 OAM", "mi325x"),
+        ("Intel Gaudi 3", "gaudi3"),
+        ("HL-338", "gaudi3"),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "a100-80gb-3g.40gb"),
+        ("nvidia/a100-sxm4-40gb-mig-1g.5gb", "a100-40gb-1g.5gb"),
+        ("NVIDIA H200 MIG 1g.18gb", "h200-1g.18gb"),
     ],
 )
 def test_drivers_and_clouds_are_understood(said: str, name: str) -> None:
@@ -51,6 +77,33 @@ def test_a_machine_of_a_cloud_says_how_many_it_has() -> None:
     assert gpus_together(named_gpu("g6e.24xlarge")) == 4
     assert gpus_together(named_gpu("a4x-highgpu-4g")) == 72  # by NVLink
     assert {name for _, name, _ in INSTANCES} <= {*GPUS}
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "count"),
+    [
+        ("p5.4xlarge", "h100", 1),
+        ("ml.g5.12xlarge", "a10g", 4),
+        ("g4dn.xlarge", "t4", 1),
+        ("p6-b300.48xlarge", "b300", 8),
+        ("a2-megagpu-16g", "a100-40gb", 16),
+        ("g4-standard-96", "rtxpro6000", 2),
+        ("a4x-maxgpu-4g-metal", "gb300", 4),
+        ("ND96isr_H100_v5", "h100", 8),
+        ("Standard_NC80adis_H100_v5", "h100-nvl", 2),
+        ("BM.GPU.B300.8", "b300", 8),
+        ("BM.GPU.GB200.4", "gb200", 4),
+        ("BM.GPU.MI355X-v1.8", "mi355x", 8),
+        ("gx3d-160x1792x8gaudi3", "gaudi3", 8),
+        ("gx3-48x240x2l40s", "l40s", 2),
+        ("gpu_1x_gh200", "gh200", 1),
+        ("gpu_8x_h100_sxm5", "h100", 8),
+        ("gpu-mi300x8-1536gb", "mi300x", 8),
+    ],
+)
+def test_machines_of_clouds(said: str, name: str, count: int) -> None:
+    gpu = named_gpu(said)
+    assert (gpu.name, gpu.gpus_per_machine) == (name, count)
 
 
 def test_a_slice_has_its_share_and_no_links() -> None:

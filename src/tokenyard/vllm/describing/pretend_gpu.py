@@ -96,6 +96,19 @@ def pretend_torchvision() -> None:
     """What reads images is there. Call it before vLLM's models are imported."""
     import_module("transformers.utils.import_utils")  # looks what is installed, and is told the truth
     COMPILED.append("torchvision")
+    transformers = import_module("transformers")
+    for name in ("AutoImageProcessor", "AutoVideoProcessor"):
+        # Where there is no torchvision these refuse everything, and models of earlier versions register theirs.
+        if "_backends" in vars(getattr(transformers, name, object)):
+            setattr(transformers, name, type(name, (), {"register": _no_class, "from_pretrained": _no_files}))
+
+
+def _no_class(*_args: Any, **_options: Any) -> None:
+    """Nothing asks for it again."""
+
+
+def _no_files(*_args: Any, **_options: Any) -> Any:
+    raise OSError("there are no files of a processor here")
 
 
 def pretend_flashinfer() -> None:
