@@ -14,6 +14,7 @@ from tokenyard.models.layers import (
     CompressedAttention,
     DenseMLP,
     LatentAttention,
+    LayerSpec,
     Mixer,
     MoE,
     PagedConvolution,
@@ -144,6 +145,7 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
             linear[plain] += count * mlp.extra_parameters
             experts[mlp, tp] += count
             width += count * 3 * (mlp.num_experts_per_tok * mlp.width / tp + mlp.shared_width / tp)
+        linear[plain] += count * _held_whole(layer, spec.hidden_size)
         width += count * 4 * spec.hidden_size
     head = spec.head_weights or plain
     return WorkCounts(
@@ -169,6 +171,16 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
         all_reduces=int(2 * spec.num_layers * share) if tp > 1 else 0,
         hidden_bytes=spec.hidden_size * spec.dtype_bytes,
     )
+
+
+_MOST_NORMS = 64
+"""Norms and biases of a layer are fewer vectors of the hidden size."""
+
+
+def _held_whole(layer: LayerSpec, hidden_size: int) -> int:
+    """Parameters of a layer's matrices that every GPU holds whole: more than norms come to (``describe``)."""
+    beside = layer.norm_parameters + (layer.mlp.extra_parameters if isinstance(layer.mlp, DenseMLP) else 0)
+    return beside if beside > _MOST_NORMS * hidden_size else 0
 
 
 def kv_element_bytes(dtype: str) -> float:

@@ -127,6 +127,27 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: bytes, message: str) 
         model_spec(str(file))
 
 
+def test_numbers_that_python_writes_and_json_lacks_are_read(tmp_path: Path) -> None:
+    """Nemotron's files have ``"time_step_limit": [0.0, Infinity]``."""
+    file = write(tmp_path, {**LLAMA, "time_step_limit": [0.0, float("inf")], "time_step_min": float("nan")})
+    assert b"Infinity" in file.read_bytes()
+    assert read_model_file(file).num_layers == LLAMA["num_hidden_layers"]
+    file.write_bytes(b'{"Infinity": ')
+    with pytest.raises(ConfigError, match="is not JSON"):
+        read_model_file(file)
+
+
+def test_modelopt_is_known_by_its_producer_where_no_method_is_named(tmp_path: Path) -> None:
+    """As vLLM knows it; without a section of its own vLLM knows no method, and neither do we."""
+    section = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    model = read_model_file(write(tmp_path, {**LLAMA, "quantization_config": section}))
+    assert model.quantization == "modelopt"
+    assert model.weight_format.bits == 8
+    flat = {"producer": {"name": "modelopt"}, "quant_algo": "FP8"}
+    with pytest.raises(ConfigError, match="quant_method"):
+        read_model_file(write(tmp_path, {**LLAMA, "quantization_config": flat}))
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         model_spec(str(tmp_path / "none.json"))

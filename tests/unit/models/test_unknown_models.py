@@ -10,6 +10,7 @@ import pytest
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.described import described_model, model_in_words
+from tokenyard.models.layers import MoE
 from tokenyard.models.named import MODELS, config_of, model_spec
 from tokenyard.models.reading.read import model_from_config
 
@@ -108,3 +109,27 @@ def test_the_cache_of_the_hub_is_looked_into(tmp_path: Path, monkeypatch: pytest
     for name in ("acme/Bar-8B", "../acme/Foo-8B", "acme/..", "acme/Foo-8B/x"):
         with pytest.raises(ConfigError, match="is not known by name"):
             model_spec(name)
+
+
+def test_an_unknown_decoder_may_list_its_layers_with_experts_and_call_the_shared_ones_by_another_name() -> None:
+    """``moe_layer_freq`` as DeepSeek's later files have it, ``share_expert_dim`` as StepFun's."""
+    config = _unknown("qwen3-30b-a3b", model_type="unheard_of", share_expert_dim=768, use_moe_router_bias=True)
+    config["moe_layer_freq"] = [0, 0, *[1] * (config["num_hidden_layers"] - 2)]
+    config["first_k_dense_replace"] = 9  # the list counts
+    model = model_from_config(config, name="x", where="config.json")
+    kinds = [type(layer.mlp).__name__ for layer in model.layers]
+    assert kinds == ["DenseMLP"] * 2 + ["MoE"] * (len(kinds) - 2)
+    assert {layer.mlp.shared_width for layer in model.layers if isinstance(layer.mlp, MoE)} == {768}
+
+
+def test_an_unknown_name_of_a_known_type_has_the_harmless_fields_of_that_type() -> None:
+    """Fields that vLLM's code for MiniMax M2 was seen not to read do not matter under another name either."""
+    config = _unknown("minimax-m2", attn_type_list=[1] * 62)
+    model = model_from_config(config, name="x", where="config.json")
+    assert model.weight_bytes() == MODELS["minimax-m2"].weight_bytes()
+
+
+@pytest.mark.parametrize("name", ["MllamaForConditionalGeneration", "Phi3SmallForCausalLM"])
+def test_what_no_version_here_serves_is_refused_with_the_last_that_did(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"vLLM 0\.(9|10)\.2 was the last to serve"):
+        model_from_config(_unknown("llama-3.1-8b", architectures=[name]), name="x", where="config.json")

@@ -54,6 +54,15 @@ def test_more_work_takes_longer() -> None:
     assert seconds(LLAMA, step(prompt=4000)) < seconds(LLAMA, step(prompt=4000, before=20_000))
 
 
+def test_matrices_that_every_gpu_holds_whole_are_read_as_well() -> None:
+    """As ``tokenyard describe`` finds them in models that vLLM runs by the code of transformers."""
+    matrices = 3 * LLAMA.hidden_size * 14_336
+    layers = tuple(replace(layer, mlp=None, norm_parameters=matrices) for layer in LLAMA.layers)
+    whole = replace(LLAMA, layers=layers)
+    assert seconds(whole, step(8)) == pytest.approx(seconds(LLAMA, step(8)), rel=0.03)
+    assert seconds(whole, step(8), tensor=2) > 1.2 * seconds(LLAMA, step(8), tensor=2)
+
+
 def test_memory_bound_decodes_read_all_weights_once() -> None:
     """8 decodes of a dense model: the weights over the memory's bandwidth, with something on top."""
     least = LLAMA.weight_bytes() / H100.memory_bandwidth

@@ -31,7 +31,7 @@ _HARMLESS_RULES = re.compile(
     r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
     r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|rope_interleaved?$|^no_rope_layers$"
-    r"|(^|_)(mtp|nextn)_"  # draft heads, which are no part of the model
+    r"|(^|_)(mtp|nextn)_|router_bias$"  # draft heads, which are no part of the model
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 
@@ -83,20 +83,22 @@ def _may_be_read(name: str, architecture: str) -> bool:
     return architecture not in modules or any(name in words[module] for module in modules[architecture])
 
 
-def check_unread(reading: ConfigReader) -> None:
+def check_unread(reading: ConfigReader, architecture: str) -> None:
     """Raise the error for the first field of the file that may matter and that was not read, or note them all.
+
+    ``architecture`` is the one whose row has read it.
 
     Of a ``params.json`` any may matter: it holds what its format names, in words of its own that no code reads.
     """
     is_params = bool(reading.outer.get(PARAMS))
-    proved = _proved().get(reading.architecture, ())
+    proved = _proved().get(architecture, ())
     sections = [reading.fields] if reading.outer is reading.fields else [reading.fields, reading.outer]
     for section in sections:
         for name, value in section.unread().items():
             if is_params:
                 matters = name not in KNOWN and not harmless_by_rule(name)
             else:
-                matters = may_matter(name) and name not in proved and _may_be_read(name, reading.architecture)
+                matters = may_matter(name) and name not in proved and _may_be_read(name, architecture)
             if matters and _says_something(value):
                 _report(reading, section, name)
 

@@ -32,10 +32,12 @@ ORDINARY = ArchitectureRow(
     experts=Experts(
         per_token="per_token",
         width="expert_width",
-        shared_width="shared_expert_intermediate_size or shared_experts * expert_width",
+        shared_width="shared_expert_intermediate_size or share_expert_dim or shared_experts * expert_width",
         shared="mlp.shared_experts",
     ),
-    sparse="experts and i >= first_k_dense_replace and (i + 1) % step == 0",
+    sparse=(
+        "experts and (moe_layer_freq[i] if 1 in moe_layer_freq else i >= first_k_dense_replace and (i + 1) % step == 0)"
+    ),
     names={
         "experts": "num_experts|num_local_experts|n_routed_experts|moe_num_experts=0",
         "per_token": "num_experts_per_tok|num_experts_per_token|moe_topk|moe_top_k",
@@ -52,7 +54,8 @@ TYPES = {
     "ernie4_5": "Ernie4_5ForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM", "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM",
-    "internlm2": "InternLM2ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
+    "internlm2": "InternLM2ForCausalLM", "llama": "LlamaForCausalLM", "minimax_m2": "MiniMaxM2ForCausalLM",
+    "minimax_m3": "MiniMaxM3SparseForCausalLM", "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM", "nemotron_h": "NemotronHForCausalLM", "olmo2": "Olmo2ForCausalLM",
     "phi3": "Phi3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3": "Qwen3ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM",

@@ -59,10 +59,17 @@ def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
     plain = plain_format(dtype)
     if fields is None:
         return Quantization(method=None, plain=plain, linear=plain, experts=plain)
-    method = fields.text("quant_method").lower().replace("_", "-")
+    method = fields.text("quant_method").lower().replace("_", "-") or _by_producer(fields)
     if method in METHODS:
         return METHODS[method](fields, plain)
     raise fields.error("quant_method", f"is not known: use one of {', '.join(sorted(METHODS))}")
+
+
+def _by_producer(fields: Fields) -> str:
+    """The method of a file that names none: ModelOpt writes its own section, and its name beside it."""
+    producer, inner = fields.section("producer"), fields.section("quantization")
+    is_its_own = inner is not None and (producer is not None and producer.text("name") == "modelopt")
+    return "modelopt" if is_its_own and inner is not None and inner.text("quant_algo") else ""
 
 
 # ---- modules that are left alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import replace
@@ -52,14 +53,24 @@ def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
         text = read_input(file, _MOST_BYTES).removeprefix(BOM_UTF8)
         if is_nested_deeper(text, Bounds.from_env().nesting):
             raise RecursionError("it is nested too deeply")
-        raw = msgspec.json.decode(text)
+        raw = _decoded(text)
     except FileError as error:
         raise ConfigError("model", str(file), error.problem) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ConfigError("model", str(file), f"is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError("model", str(file), "must hold a JSON object")
     return file, config_of_params(raw, str(file)) if is_params(raw) else raw
+
+
+def _decoded(text: bytes) -> Any:
+    """What the file holds. Python writes numbers into it that JSON does not have: ``Infinity``, ``NaN``."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        if not any(word in text for word in (b"Infinity", b"NaN")):
+            raise
+        return json.loads(text)
 
 
 def read_model_file(path: Path | str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
@@ -168,7 +179,7 @@ def _read(
             one_gpu=stack.one_gpu,
             least_state_bytes=stack.least_state * dtype_bytes(reading.dtype),
         )
-        check_unread(reading)
+        check_unread(reading, _read_as(reading.architecture, fields))
         spec = replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec
         if reading.architecture in ROWS:
             return spec
@@ -181,7 +192,12 @@ def _read(
 
 def _row(architecture: str, fields: Fields) -> ArchitectureRow:
     """The architecture's row; that of its decoder's ``model_type``, or of ordinary decoders, where it has none."""
-    return ROWS.get(architecture) or ROWS.get(TYPES.get(fields.text("model_type"), ""), ORDINARY)
+    return ROWS.get(_read_as(architecture, fields), ORDINARY)
+
+
+def _read_as(architecture: str, fields: Fields) -> str:
+    """The architecture whose row it is."""
+    return architecture if architecture in ROWS else TYPES.get(fields.text("model_type"), architecture)
 
 
 def _inner(raw: Mapping[str, Any]) -> str | None:
@@ -197,6 +213,9 @@ def _reading(
     if not names:
         raise outer.missing("architectures", f"name one of the {len(ROWS)} of docs/models.md, as LlamaForCausalLM")
     architecture = next((name for name in names if name in ROWS), str(names[0]))
+    if architecture in _GONE:
+        fix = f"is an architecture that vLLM {_GONE[architecture]} was the last to serve"
+        raise outer.error("architectures", f"{fix}: no version that is replayed here does")
     if architecture not in ROWS and not _is_decoder(raw):
         near = near_names(architecture, ROWS, n=3)
         instead = f"; near it are {', '.join(near)}" if near else ""
@@ -219,6 +238,12 @@ def _reading(
     quant = read_quantization(outer.section("quantization_config") or within, chosen)
     return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
+
+_GONE = {
+    "DonutForConditionalGeneration": "0.10.2", "MllamaForConditionalGeneration": "0.10.2", "MotifForCausalLM": "0.10.2",
+    "Phi3SmallForCausalLM": "0.9.2", "Phi4FlashForCausalLM": "0.10.2", "Phi4MultimodalForCausalLM": "0.12.0",
+}  # fmt: skip
+"""Architectures of which vLLM's registry says which version was the last to serve them, before the first one here."""
 
 _ORDINARY = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 

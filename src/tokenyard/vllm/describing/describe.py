@@ -42,6 +42,7 @@ _LAYER = re.compile(r"^(?P<prefix>(?:.*?\.)?)(?P<number>\d+)\.")
 _TOWERS = re.compile(
     r"vis(ion|ual)|image|audio|sound|speech|whisper|encoder|projector|connector|merger|aligner|resampl|mm_"
 )
+_EMBEDS = re.compile(r"(embed\w*|wte)\.weight$")
 _COLUMNS = 32
 """Widths are multiples of it."""
 _LARGEST_DIFFERENCE = 0.012
@@ -145,7 +146,24 @@ class _Reader:
 
     @property
     def hidden(self) -> int:
-        return int(self.text.hidden_size)
+        """How wide the model is; where its configuration says nothing, as wide as the largest table of embeddings."""
+        said = getattr(self.text, "hidden_size", None)
+        if isinstance(said, int):
+            return said
+        return self._largest_table()[1]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it knows, likewise."""
+        said = getattr(self.text, "vocab_size", None)
+        return said if isinstance(said, int) else self._largest_table()[0]
+
+    def _largest_table(self) -> tuple[int, int]:
+        tables = [shape for name, (shape, _) in self.one.items() if len(shape) == 2 and _EMBEDS.search(name)]
+        if not tables:
+            raise CannotDescribeError(f"{self.name}: its configuration says neither hidden_size nor vocab_size")
+        rows, width = max(tables)
+        return rows, width
 
     def model(self, raw: Mapping[str, Any], length: int, notes: tuple[str, ...]) -> ModelSpec:
         """The whole model."""
@@ -176,7 +194,7 @@ class _Reader:
             model_type=str(getattr(self.text, "model_type", "")),
             layers=(*first, *again),
             hidden_size=self.hidden,
-            vocab_size=int(self.text.vocab_size),
+            vocab_size=self.vocabulary,
             max_model_len=length,
             dtype=self.dtype,
             quantization=self.quant.method,
@@ -198,7 +216,7 @@ class _Reader:
 
     def _is_embedding(self, name: str) -> bool:
         shape = self.one[name][0]
-        return len(shape) == 2 and shape[1] == self.hidden and 0 <= shape[0] - int(self.text.vocab_size) < 256
+        return len(shape) == 2 and shape[1] == self.hidden and 0 <= shape[0] - self.vocabulary < 256
 
     def _sum(self, names: list[str]) -> _Weights:
         found, size = _Weights(), 4 if self.dtype == "float32" else 2

@@ -138,6 +138,8 @@ def pretend_tokenizer() -> None:
         registry: Any = import_module("vllm.multimodal.registry")  # has it by a name of its own
         registry.cached_tokenizer_from_config = tokenizers.cached_tokenizer_from_config
         _pretend_processors()
+    with suppress(ImportError, AttributeError):  # asks for one when it is made, since 0.33
+        import_module("vllm.multimodal.processing.processor").BaseMultiModalProcessor.requires_tokenizer = False
 
 
 def _pretend_processors() -> None:

@@ -34,7 +34,7 @@ def stand_in(content: Mapping[str, Any]) -> Any:
         attribute_map = {"num_hidden_layers": "num_layers"} if "num_layers" in content else {}
 
         def __init__(self, **fields: Any) -> None:
-            given = {**content, **fields}
+            given = {"tie_word_embeddings": False, **content, **fields}
             super().__init__(**{name: _section(name, value) for name, value in given.items()})
 
     AutoConfig.register(StandIn.model_type, StandIn, exist_ok=True)
