@@ -40,7 +40,7 @@ def test_a_description_is_what_the_table_says(name: str, tmp_path: Path) -> None
     assert "described by the classes of vLLM" in " ".join(said.split())
 
 
-_OTHERWISE = {
+_OTHERWISE: dict[str, dict[str, Any]] = {
     # One transformer block that three layers pass, each time with keys and values of its own.
     "Zamba2ForCausalLM": {
         "model_type": "zamba2", "num_hidden_layers": 8, "hidden_size": 512, "intermediate_size": 1024,

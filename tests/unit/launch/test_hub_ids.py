@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tokenyard.deploy.vllm_serve.models import HUB_IDS, KnownModel, hub_id, known_as
@@ -33,7 +35,7 @@ def test_what_is_no_name_of_ours_has_none() -> None:
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", ("nemotron-3-nano-30b-a3b", None)),
         ("CohereLabs/c4ai-command-r-08-2024", None),
         ("CohereLabs/c4ai-command-r-plus-08-2024", ("command-r-plus", None)),
-        ("openai/whisper-large-v3-turbo", None),
+        ("openai/whisper-large-v3-turbo", ("whisper-large-v3-turbo", None)),
         ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int8", None),
         ("acme/Meta-Llama-3.1-8B-Instruct-GPTQ-Int4", ("llama-3.1-8b-gptq", None)),
         ("THUDM/glm-4-9b-chat-hf", ("glm-4-9b", 131_072)),
@@ -58,3 +60,21 @@ def test_other_weights_and_lengths_are_not_taken_for_the_known_ones(
     name: str, stands_for: tuple[str, int | None, str] | tuple[str, int | None] | None
 ) -> None:
     assert known_as(name, MODELS) == (stands_for and KnownModel(*stands_for))
+
+
+def _served() -> list[tuple[str, KnownModel]]:
+    lines = (Path(__file__).parent / "served.txt").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return [
+        (name, KnownModel(known, None if length == "-" else int(length), None if method == "-" else method))
+        for name, known, length, method in words
+    ]
+
+
+@pytest.mark.parametrize(("name", "stands_for"), _served())
+def test_what_is_often_served_is_known_without_network(name: str, stands_for: KnownModel) -> None:
+    assert known_as(name, MODELS) == stands_for
+
+
+def test_they_are_more_than_150() -> None:
+    assert len(_served()) > 200
