@@ -185,11 +185,11 @@ def main() -> None:
     print(f"nothing left out: {_line(fit, fit.predict(logs), everything)}")
     data = _with_held(fit, left, _data(fit, logs, left))
     if args.write:
-        TARGET.write_text(_written(data))
+        TARGET.write_text(written(data | {"published": json.loads(TARGET.read_text()).get("published", {})}))
         print(f"\nwrote {TARGET}")
 
 
-def _written(data: Mapping[str, Any]) -> str:
+def written(data: Mapping[str, Any]) -> str:
     """As JSON; what holds nothing but values stands on one line."""
     text = json.dumps(data, indent=1)
     return re.sub(r"[\[{][^{}\[\]]*[\]}]", lambda found: " ".join(found.group().split()), text) + "\n"

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from machines import section
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import MOST_CAPTURED, activation_bytes, sizes_up_to, step_memory
@@ -117,6 +118,7 @@ def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str,
         "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(_line(row, answer) for row, answer in zip(rows, answers, strict=True)),
         "",
+        *section(),
         "## Against logs",
         "",
         "What people saw, with the memory that their log names. A log rounds that memory to 0.01 GiB.",

@@ -2,6 +2,8 @@
 
     constant of a deployment = common x GPU's factor x model's factor on that generation x version's factor
 
+Generations of GPUs that no point was measured on have factors of what their vendor publishes (``scripts/fit_gpu.py``).
+
 Factors belong to groups of constants that stand for one thing (:data:`GROUPS`). What was never measured has the factor
 1. ``constants.json`` is written by ``scripts/fit_latency.py``, which says what it was fitted to.
 """
@@ -139,6 +141,7 @@ class Constants:
         newest = max(versions, key=_order, default="")
         for factors in (
             self.data["gpus"].get(gpu.name, {}),
+            self.data.get("published", {}).get(generation(gpu), {}),
             self.data["models"].get(model, {}),
             versions.get(version or "", versions.get(newest, {})),
         ):

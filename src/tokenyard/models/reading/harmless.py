@@ -27,7 +27,7 @@ _HARMLESS_RULES = re.compile(
     r"|dropout|_pdrop$|layerdrop|jitter|_loss|_coeff?$|_penalty$"  # training
     r"|^(initializer|gradient|mask_feature|mask_time)_"
     r"|_init(ializer)?(_\w+)?$"
-    r"|_eps$|epsilon$|_multipliers?$|(?<!rope)_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # numbers that activations are scaled by
+    r"|_eps$|epsilon$|_multipliers?$|(?<!rope)_scal(e|ing)(_factor)?$|_softcap(ping)?$"  # activations are scaled by it
     r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
     r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|rope_interleaved?$|^no_rope_layers$"
