@@ -35,6 +35,8 @@ def stand_in(content: Mapping[str, Any]) -> Any:
 
         def __init__(self, **fields: Any) -> None:
             given = {"tie_word_embeddings": False, **content, **fields}
+            if isinstance(given.get("max_position_embeddings"), int):  # asked for as rotary scaling is read
+                self.max_position_embeddings = given["max_position_embeddings"]
             super().__init__(**{name: _section(name, value) for name, value in given.items()})
 
     AutoConfig.register(StandIn.model_type, StandIn, exist_ok=True)
