@@ -47,7 +47,7 @@ def seconds(text: str) -> float:
 def begins(said: Locator) -> Iterator[float]:
     """The times that the verdict names."""
     text = said.inner_text()
-    for found in re.finditer(r"(?:From|since) ([\d:.]+(?: s)?)", text):
+    for found in re.finditer(r"(?:From|Since) ([\d:.]+(?: s)?)", text):
         yield seconds(found[1])
 
 
@@ -65,7 +65,8 @@ def test_few_long_prompts_that_take_the_token_budget(open_files: Open, tmp_path:
     expect(said).to_contain_text(
         re.compile(r"the \d requests of nightly- \(20,00\d prompt tokens each\) took \d\d\.\d % of its tokens")
     )
-    expect(said).to_contain_text("let them wait instead: scheduling_policy priority (now fcfs)")
+    expect(said).to_contain_text("limit requests named nightly-")
+    expect(said).to_contain_text("set scheduling_policy to priority, with a later priority for them (now fcfs)")
     assert BEGIN <= min(begins(said)) < BEGIN + 0.5
     said.get_by_role("button", name=re.compile("requests of nightly-")).click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('req:"nightly-"')

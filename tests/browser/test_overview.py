@@ -39,7 +39,9 @@ def tile(page: Page, name: str) -> str:
 def test_the_page_opens_on_the_verdict(open_files: Opener, small_trace: Path) -> None:
     page = overview(open_files, small_trace)
     verdict = page.get_by_role("status", name="Verdict")
-    expect(verdict).to_contain_text(re.compile(r"From [\d.]+ s to [\d.]+ s .* held back up to \d+ requests"))
+    expect(verdict).to_contain_text(
+        re.compile(r"(From|worst from) [\d.]+ s to [\d.]+ s.* held back up to \d+ requests")
+    )
     expect(page.get_by_role("img", name=re.compile("The run over time. Time lost: "))).to_be_visible()
     expect(page.locator(".minimap")).to_have_count(0)
     page.get_by_role("tab", name="Timeline").click()

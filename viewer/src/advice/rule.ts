@@ -1,6 +1,6 @@
 /** A rule of advice, as src/tokenyard/explain/advice/rules.toml holds it and says how to read it. */
 
-export type Direction = "up" | "down" | "on" | "off" | "set" | "choose";
+export type Direction = "up" | "down" | "on" | "off" | "set" | "choose" | "limit";
 
 /** One value against a number, another value, or true and false. */
 export interface Comparison {
@@ -41,6 +41,8 @@ export interface Rule {
 export interface RuleBook {
   symptoms: { large_prefill: number; settings: Record<string, readonly string[]> };
   ratios: Record<string, readonly string[]>;
+  /** Conditions that are of the engine: of a part of a run they are what they are of the whole. */
+  engine: readonly string[];
   /** Any of the lists, all that is in it. */
   conditions: Record<string, readonly (readonly Condition[])[]>;
   frame: { before: Sentence; after: Sentence };

@@ -20,6 +20,8 @@ export class RuleReader {
     private readonly book: RuleBook,
     private readonly rule: Rule,
     private readonly symptoms: Symptoms,
+    /** Of the whole run, if these are of a part of it. */
+    private readonly whole?: Symptoms,
   ) {
     for (const name of rule.reasons) {
       const held = Object.hasOwn(symptoms.reasons, name) ? symptoms.reasons[name] : null;
@@ -74,6 +76,9 @@ export class RuleReader {
   private holds(condition: Condition): boolean {
     if (typeof condition !== "string") return this.compare(condition);
     const name = condition.replace(/^not /, "");
+    if (this.whole && this.book.engine.includes(name)) {
+      return new RuleReader(this.book, this.rule, this.whole).holds(condition);
+    }
     return this.book.conditions[name].some((each) => this.all(each)) === (name === condition);
   }
 

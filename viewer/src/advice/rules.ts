@@ -20,6 +20,8 @@ export interface Finding {
   steps: string;
   /** The setting's value in this run; null if the trace does not tell. */
   now: unknown;
+  /** What to set it to; null if the trace does not tell. */
+  to?: string | null | undefined;
   /** What in this trace shows it. */
   evidence: string;
   /** Request-seconds lost to it; null if that is not what it costs. */
@@ -33,15 +35,28 @@ export const LEAST_STEPS = Math.max(
     .map((each) => (typeof each !== "string" && each.value === "reason.steps" ? (each.at_least ?? 1) : 1)),
 );
 
-/** What the rules advise, most time lost first; last what vLLM has not. */
-export function advise(symptoms: Symptoms): Finding[] {
-  return [...found(symptoms, true), ...found(symptoms, false)];
+/** The run of which the symptoms are a part, and what is advised for it. */
+export interface Whole {
+  symptoms: Symptoms;
+  advice: readonly Finding[];
 }
 
-function found(symptoms: Symptoms, vllm: boolean): Finding[] {
+/**
+ * What the rules advise, most time lost first; last what vLLM has not. For a part of a run nothing that turns the advice for
+ * the whole around.
+ */
+export function advise(symptoms: Symptoms, whole: Whole | null = null): Finding[] {
+  const turned = ({ setting, direction }: Finding) =>
+    whole?.advice.some((other) => other.setting === setting && OPPOSITE[other.direction] === direction);
+  return [...found(symptoms, true, whole), ...found(symptoms, false, whole)].filter((finding) => !turned(finding));
+}
+
+const OPPOSITE: Partial<Record<Direction, Direction>> = { up: "down", down: "up", on: "off", off: "on" };
+
+function found(symptoms: Symptoms, vllm: boolean, whole: Whole | null): Finding[] {
   const findings = RULE_BOOK.rules.flatMap((rule): Finding[] => {
     if (rule.vllm !== vllm) return [];
-    const reader = new RuleReader(RULE_BOOK, rule, symptoms);
+    const reader = new RuleReader(RULE_BOOK, rule, symptoms, whole?.symptoms);
     if (!reader.applies()) return [];
     const { symptom, diagnosis, setting, price, steps, reasons } = rule;
     const direction = rule.direction as Direction;

@@ -60,7 +60,7 @@ function pairOf(kv: KVNumbers | null): string {
 
 /** Who took most of the tokens, if it was much: ` (j0087, t4 took 2,031, 99 %)`. */
 function takerOf(store: TraceStore, row: Row, reason: string): string {
-  const [most] = isOfTokens(reason) ? tokenTakers(store, row) : [];
+  const [most] = isOfTokens(reason) ? tokenTakers(store, row).by : [];
   if (!most || most.share < WORTH_NAMING) return "";
   const job = store.requests.job[most.request];
   const { job: name, turn } = jobAndTurn(most.name, job < 0 ? null : store.jobs.ids[job]);

@@ -34,7 +34,7 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     },
     signal,
   );
-  const { sums, totals } = counter;
+  const { sums, totals, unnamed } = counter;
   const culprits: Culprit[] = [];
   for (const had of HAD) {
     sums[had].forEach((seconds, request) => {
@@ -51,7 +51,7 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     },
     signal,
   );
-  return { range, totals, culprits, groups: groupsOf(store, culprits, everywhere) };
+  return { range, totals, unnamed, culprits, groups: groupsOf(store, culprits, everywhere) };
 }
 
 /** What those had for whom a reason was missing; null: nobody in this engine. */
@@ -69,6 +69,7 @@ const each = <T>(make: () => T) => Object.fromEntries(HAD.map((had) => [had, mak
 
 class Counter {
   readonly totals = each(() => 0);
+  readonly unnamed = each(() => 0);
   readonly sums: Record<Had, Float64Array>;
   /** Tokens of each request whose KV is there, as far as the steps tell. */
   private readonly computed: Float64Array;
@@ -111,9 +112,15 @@ class Counter {
       if (had === "blocks") return this.computed[list.ids[i]];
       return adapters ? 1 / (adapters.get(adapterOf(this.store, list.ids[i])) ?? Number.POSITIVE_INFINITY) : 1;
     };
-    let total = 0;
-    for (let i = start; i < end; i++) total += weight(i);
-    if (total > 0) for (let i = start; i < end; i++) this.add(had, list.ids[i], (lost * weight(i)) / total);
+    let named = 0;
+    for (let i = start; i < end; i++) named += weight(i);
+    // A bounded trace names the first of many who ran: what the others had is nobody's.
+    const total = Math.max(named, had === "tokens" ? steps.tokenSum[row] : had === "seat" ? steps.numRunning[row] : 0);
+    if (!(total > 0)) return;
+    for (let i = start; i < end; i++) this.add(had, list.ids[i], (lost * weight(i)) / total);
+    const rest = (lost * (total - named)) / total;
+    this.totals[had] += rest;
+    this.unnamed[had] += rest;
   }
 
   /** Adapter -> requests of it that run. */
@@ -146,7 +153,8 @@ function groupsOf(
       if (had === "slot" && key !== "lora") continue;
       const part = (everywhere.get(`${trait}`) ?? 0) / store.requests.count;
       const id = `${had},${trait}`;
-      const sum = found.get(id) ?? { key, name, had, part, seconds: 0, share: 0, requests: 0, promptTokens: 0 };
+      const all = everywhere.get(`${trait}`) ?? 0;
+      const sum = found.get(id) ?? { key, name, had, part, all, seconds: 0, share: 0, requests: 0, promptTokens: 0 };
       found.set(id, {
         ...sum,
         ...{ seconds: sum.seconds + seconds, share: sum.share + share, requests: sum.requests + 1 },

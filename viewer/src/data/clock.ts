@@ -1,5 +1,6 @@
 /** From which moment times are counted, and what the clock on the wall said. */
 
+import { moment } from "../format";
 import { endOfRow } from "./lives";
 import type { Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";
@@ -58,4 +59,9 @@ export function hasWallClock({ steps, rows }: TraceStore): boolean {
 /** `14:03:07` of a time of the trace, in the zone of whoever looks. */
 export function wallClock(ts: number): string {
   return new Date(ts * 1e3).toLocaleTimeString("en-GB");
+}
+
+/** `7:32`, or `14:03:07` where the trace has the wall's clock. */
+export function momentText(store: TraceStore, ts: number): string {
+  return hasWallClock(store) ? wallClock(ts) : moment(ts - originOf(store));
 }

@@ -127,7 +127,7 @@ export async function takersOverTime(
 }
 
 /** Index into `shown`, and how many requests: as recorded, else as the classifier concludes. */
-function heldBack(store: TraceStore, row: Row): [number, number][] {
+export function heldBack(store: TraceStore, row: Row): [number, number][] {
   const { shown, unadmitted } = store.steps;
   const found: [number, number][] = [];
   const offset = store.shown.length - Math.min(store.reasonNames.length, store.shown.length);
@@ -141,10 +141,8 @@ function heldBack(store: TraceStore, row: Row): [number, number][] {
 
 /** Stretches whose slices hold back at least this share of what the worst does belong together. */
 const HALF = 0.5;
-/** Of the peak: less is no beginning. */
-const BEGUN = 0.01;
 /** Slices between two that are still one. */
-const GAP = 2;
+export const GAP = 2;
 
 /** Where most time was lost: the worst first. */
 export function stretches(found: Pressure, most: number): Stretch[] {
@@ -174,11 +172,7 @@ function stretchOf(found: Pressure, total: Float64Array, first: number, last: nu
     lost: held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
   }));
   const [main, next] = parts.sort((a, b) => b.lost - a.lost);
-  const peak = total.reduce((one, other) => Math.max(one, other), 0);
-  let since = first;
-  while (since > 0 && total.subarray(Math.max(since - GAP, 0), since).some((held) => held > BEGUN * peak)) since -= 1;
   return {
-    since: found.from + since * found.width,
     ...{ first, last, lost, most, shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
     second: next?.lost > 0 ? { shown: next.shown, share: next.lost / lost } : null,
     begin: found.from + first * found.width,

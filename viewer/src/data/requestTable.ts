@@ -1,7 +1,8 @@
 /** Every request in figures: how long it waited and for what, how fast it was served, whom it held up. */
 
+import { blame } from "./blame";
 import { originOf } from "./clock";
-import { MISSING, type RequestIndex, type Row } from "./model/columns";
+import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
 import type { RequestFigures } from "./model/requestFigures";
 import type { TraceStore } from "./model/trace";
 import { endRowOf, timesOf } from "./requestTimes";
@@ -46,7 +47,6 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     reason: new Array<string>(count).fill(""),
     lost: new Map(),
   };
-  const heldUp = new Float64Array(requests.count);
   await inSlices(
     0,
     count - 1,
@@ -70,13 +70,26 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
         found.lost.set(reason, lost);
         lost[index] += us / 1e6;
       }
-      for (const span of split.spans) if (span.head !== null) heldUp[span.head] += (span.endUs - span.startUs) / 1e6;
     },
     signal,
   );
+  const heldUp = new Float64Array(requests.count);
+  const { culprits } = await blame(store, { first: 0, last: store.rows - 1 }, signal);
+  for (const { request, seconds } of culprits) heldUp[request] += seconds;
   for (let index = 0; index < count; index++) found.heldUp[index] = heldUp[seen[index]];
   kept.set(store, found);
   return found;
+}
+
+/** 1 for each request that was there at some step of a range: from its arrival to its end. */
+export function thereIn({ requests }: TraceStore, { first, last }: Range): Uint8Array {
+  const { firstRow, lastRow, arrivedRow, finishedRow, count } = requests;
+  return Uint8Array.from({ length: count }, (_, request) => {
+    const [seen, arrived] = [firstRow[request], arrivedRow[request]];
+    const begin = seen >= 0 && arrived >= 0 ? Math.min(seen, arrived) : Math.max(seen, arrived);
+    const end = Math.max(lastRow[request], finishedRow[request], begin);
+    return Number(begin >= 0 && begin <= last && end >= first);
+  });
 }
 
 /** Share of its prompt that its first lookup found, locally and externally; NaN without one. */

@@ -28,8 +28,8 @@ const store = {
 
 test("what cost the waiting most time stands first, beside its share of the clock and its steps", () => {
   expect(shares(store, { first: 0, last: 4 })).toEqual([
-    { index: 0, rows: 3, seconds: 3, lost: 22, since: 0, first: 0, last: 3 },
-    { index: 1, rows: 1, seconds: 10, lost: 20, since: 3, first: 3, last: 3 },
-    { index: 2, rows: 1, seconds: 1, lost: 0, since: -1, first: 4, last: 4 },
+    { index: 0, rows: 3, seconds: 3, lost: 22, first: 0, last: 3 },
+    { index: 1, rows: 1, seconds: 10, lost: 20, first: 3, last: 3 },
+    { index: 2, rows: 1, seconds: 1, lost: 0, first: 4, last: 4 },
   ]);
 });

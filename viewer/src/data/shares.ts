@@ -17,9 +17,7 @@ export function eachHeld(store: TraceStore, row: Row, take: (reason: number, req
 /** Trouble first, most time lost first: what cost most stands in front. */
 export function shares(store: TraceStore, range: Range): Share[] {
   const { shown, unadmitted } = store.steps;
-  const found = store.shown.map(
-    (_, index): Share => ({ index, rows: 0, seconds: 0, lost: 0, since: -1, first: -1, last: -1 }),
-  );
+  const found = store.shown.map((_, index): Share => ({ index, rows: 0, seconds: 0, lost: 0, first: -1, last: -1 }));
   const byReason = store.reasonNames.map((name) =>
     found.find(({ index }) => store.shown[index].recorded && store.shown[index].name === name),
   );
@@ -38,42 +36,10 @@ export function shares(store: TraceStore, range: Range): Share[] {
     const { blocked, recorded } = store.shown[share.index];
     if (blocked && !recorded && unadmitted[row] !== MISSING) share.lost += seconds * unadmitted[row];
   }
-  since(store, range, found, byReason);
   const blocked = (share: Share) => Number(store.shown[share.index].blocked);
   return found
     .filter((share) => share.rows > 0)
     .sort((a, b) => blocked(b) - blocked(a) || b.lost - a.lost || b.seconds - a.seconds || b.rows - a.rows);
-}
-
-/** Of its loss: what came before is no beginning, but chance. */
-const BEGUN = 0.01;
-
-/** The row in which a hundredth of each reason's loss is reached. */
-function since(
-  store: TraceStore,
-  range: Range,
-  found: readonly Share[],
-  byReason: readonly (Share | undefined)[],
-): void {
-  const { shown, unadmitted } = store.steps;
-  const lost = new Float64Array(found.length);
-  let open = found.filter((share) => share.lost > 0).length;
-  const add = (share: Share, row: Row, by: number) => {
-    if (share.since >= 0 || !(by > 0)) return;
-    lost[share.index] += by;
-    if (lost[share.index] < BEGUN * share.lost) return;
-    share.since = row;
-    open -= 1;
-  };
-  for (let row = range.first; row <= range.last && open > 0; row++) {
-    const seconds = secondsOf(store, row);
-    eachHeld(store, row, (reason, requests) => {
-      const held = byReason[reason];
-      if (held) add(held, row, seconds * requests);
-    });
-    const { blocked, recorded } = store.shown[shown[row]];
-    if (blocked && !recorded && unadmitted[row] !== MISSING) add(found[shown[row]], row, seconds * unadmitted[row]);
-  }
 }
 
 function see(share: Share, row: Row): void {

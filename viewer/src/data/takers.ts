@@ -25,6 +25,8 @@ export interface Takers {
   steps: number;
   /** Tokens, or seconds, in all. */
   total: number;
+  /** Of it what went to requests that the trace, with its bound on ids, does not name. */
+  unnamed: number;
   /** Most first. */
   by: Taker[];
 }
@@ -50,16 +52,18 @@ export function isOfSlots(reason: string): boolean {
 }
 
 /** Who got how many tokens in a step, most first. */
-export function tokenTakers(store: TraceStore, row: Row): Taker[] {
+export function tokenTakers(store: TraceStore, row: Row): Pick<Takers, "total" | "unnamed" | "by"> {
   const { scheduled } = store.lists;
   const [start, size] = [scheduled.starts[row], Math.max(scheduled.counts[row], 0)];
-  let total = 0;
-  for (let at = start; at < start + size; at++) total += scheduled.tokens[at];
-  return Array.from({ length: size }, (_, at): Taker => {
+  let named = 0;
+  for (let at = start; at < start + size; at++) named += scheduled.tokens[at];
+  const total = Math.max(named, store.steps.tokenSum[row]);
+  const by = Array.from({ length: size }, (_, at): Taker => {
     const request = scheduled.ids[start + at];
     const amount = scheduled.tokens[start + at];
     return { request, name: store.requests.ids[request], amount, share: total > 0 ? amount / total : 0 };
   }).sort((a, b) => b.amount - a.amount);
+  return { total, unnamed: total - named, by };
 }
 
 /** The adapter of a request; "" without one. */
@@ -108,15 +112,19 @@ function eachRow(split: WaitingSplit, test: (reason: string) => boolean, visit: 
 function ofTokens(store: TraceStore, split: WaitingSplit): Takers {
   const { scheduled } = store.lists;
   const sums = new Map<RequestIndex, number>();
-  let total = 0;
+  let [total, unnamed] = [0, 0];
   const steps = eachRow(split, isOfTokens, (row) => {
+    let named = 0;
     for (let at = scheduled.starts[row]; at < scheduled.starts[row] + scheduled.counts[row]; at++) {
       const request = scheduled.ids[at];
       sums.set(request, (sums.get(request) ?? 0) + scheduled.tokens[at]);
-      total += scheduled.tokens[at];
+      named += scheduled.tokens[at];
     }
+    const all = Math.max(named, store.steps.tokenSum[row]);
+    total += all;
+    unnamed += all - named;
   });
-  return { what: "tokens", steps, total, by: ranked(store, sums, total) };
+  return { what: "tokens", steps, total, unnamed, by: ranked(store, sums, total) };
 }
 
 function ofSeats(store: TraceStore, split: WaitingSplit): Takers {
@@ -131,7 +139,7 @@ function ofSeats(store: TraceStore, split: WaitingSplit): Takers {
     }
   });
   sums.delete(split.request);
-  return { what: "seats", steps, total, by: ranked(store, sums, total) };
+  return { what: "seats", steps, total, unnamed: 0, by: ranked(store, sums, total) };
 }
 
 function ofSlots(store: TraceStore, split: WaitingSplit): Takers {
@@ -149,7 +157,7 @@ function ofSlots(store: TraceStore, split: WaitingSplit): Takers {
     for (const adapter of here) sums.set(adapter, (sums.get(adapter) ?? 0) + seconds);
   });
   const by = [...sums].map(([name, amount]) => ({ name, request: -1, amount, share: total > 0 ? amount / total : 0 }));
-  return { what: "adapters", steps, total, by: by.sort((a, b) => b.amount - a.amount) };
+  return { what: "adapters", steps, total, unnamed: 0, by: by.sort((a, b) => b.amount - a.amount) };
 }
 
 /** Requests that arrived after it and were admitted while it stood in the queue: the amount is the tokens of their prompts. */
@@ -170,7 +178,7 @@ function overtakers(store: TraceStore, split: WaitingSplit): Takers {
     }
   }
   const steps = rows ? rows.last - rows.first + 1 : 0;
-  return { what: "overtook", steps, total, by: ranked(store, sums, total) };
+  return { what: "overtook", steps, total, unnamed: 0, by: ranked(store, sums, total) };
 }
 
 function ranked(store: TraceStore, sums: ReadonlyMap<RequestIndex, number>, total: number): Taker[] {

@@ -3,6 +3,9 @@
 import type { RuleBook } from "../advice/rule";
 
 export const RULE_BOOK: RuleBook = {
+  "engine": [
+    "mixed_is_slow"
+  ],
   "symptoms": {
     "large_prefill": 0.25,
     "settings": {
@@ -554,6 +557,10 @@ export const RULE_BOOK: RuleBook = {
           "value": "mixed_steps",
           "at_least": 0.01,
           "times": "steps"
+        },
+        {
+          "value": "decode_ms",
+          "above": 0.0
         },
         {
           "value": "tpot_p50_ms",

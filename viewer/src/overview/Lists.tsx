@@ -1,14 +1,14 @@
 import { Swatch } from "../charts/Swatch";
 import { meaningOf } from "../data";
-import type { Had } from "../data/model/pressure";
+import { HAD, type Had } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, milliseconds, percent } from "../format";
+import { duration, milliseconds, percent } from "../format";
 import { focus, goToReason } from "../state/moves";
 import { selection } from "../state/store";
 import { middle } from "../text";
-import { type Found, rowsOf } from "./OverviewView";
+import type { Found } from "./OverviewView";
 import { Link, showRequests } from "./Sentence";
-import { clockText, culpritOf, requestWords } from "./words";
+import { clockText, culpritOf, requestWords, rowsOf } from "./words";
 
 const SHOWN = 5;
 
@@ -100,7 +100,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
     const { who, group } = guilty;
     lines.push({
       key: who.filter,
-      words: `${who.short} (${count(group.requests)})`,
+      words: who.short,
       seconds: group.seconds,
       had: group.had,
       show: () => showRequests(who.filter),
@@ -108,6 +108,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
   }
   if (lines.length === 0) return null;
   lines.sort((a, b) => b.seconds - a.seconds);
+  const rest = HAD.filter((had) => (blame?.unnamed[had] ?? 0) > 0);
   return (
     <section aria-labelledby="overview-culprits">
       <h2
@@ -119,9 +120,16 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
       <ol class="overview-list">
         {lines.slice(0, SHOWN).map((line) => (
           <li key={line.key} title={line.words}>
-            <Link onClick={line.show}>{middle(line.words, 26)}</Link>
+            <Link onClick={line.show}>{middle(line.words, 30)}</Link>
             <span class="number">{line.seconds < 100 ? milliseconds(line.seconds) : duration(line.seconds)}</span>
             <span class="number quiet">{WORDS[line.had]}</span>
+          </li>
+        ))}
+        {rest.map((had) => (
+          <li key={had} title="The trace, with its bound on ids, names only the first of many who run">
+            <span class="spring quiet">not named in the trace</span>
+            <span class="number">{duration(blame?.unnamed[had] ?? 0)}</span>
+            <span class="number quiet">{WORDS[had]}</span>
           </li>
         ))}
       </ol>

@@ -9,8 +9,8 @@ import type { Blame, Pressure, Stretch } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { pressure as pressureOf, stretches as stretchesOf } from "../data/pressure";
-import { rowAtTime } from "../data/store";
+import { stretches as stretchesOf } from "../data/pressure";
+import { pressureOfRange, pressureOfRun, SLICES } from "../data/since";
 import { codeOf } from "../data/wording";
 import { useLaneKeys } from "../requests/RequestsView";
 import { panLanes, windowOf, ZOOM_KEY, zoomLanes } from "../requests/window";
@@ -19,6 +19,7 @@ import { bounds } from "../state/bounds";
 import {
   extra,
   LAST_KEY,
+  loading,
   other,
   revision,
   scope,
@@ -30,18 +31,17 @@ import {
   wholeRange,
 } from "../state/store";
 import { added, useComputed, useStatistics } from "../statistics/useStatistics";
+import { causesOf, WORST, withCauses } from "./causes";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
 import { Tiles } from "./Tiles";
 import { type Navigation, Tracks } from "./Tracks";
-import { isQuiet } from "./words";
+import { isQuiet, rowsOf } from "./words";
 import "./overview.css";
 
-/** Slices of the clock in the picture, and in a tile. */
-const SLICES = 300;
+/** Slices of the clock in a tile. */
 const SPARKS = 40;
-const WORST = 3;
 
 export function OverviewView() {
   const store = trace.value;
@@ -55,6 +55,8 @@ export interface Found {
   statistics: Statistics | null;
   advice: Finding[] | null;
   pressure: Pressure | null;
+  /** Of the whole run, whatever is selected or in view. */
+  run: Pressure | null;
   stretches: Stretch[];
   blame: Blame | null;
   sparks: OverTime | null;
@@ -66,19 +68,20 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy } = useStatistics(store, changed, range);
   const shown = visible(store, range);
   const picture = usePicture(store, changed, shown, { slices: SLICES })?.pressure ?? null;
-  const whole = useComputed<Pressure | null>(
-    (signal) => pressureOf(store, range, SLICES, signal),
-    [store, changed, range.first, range.last],
-    120,
-  ).value;
+  const pressed = useOf(store, changed, range, () => pressureOfRange(store, range));
+  const whole = pressed.found;
+  const ofRun = useOf(store, changed, range, () => pressureOfRun(store, range));
   const stretches = whole ? stretchesOf(whole, WORST) : [];
   const worst = stretches[0];
   const blamed = worst ? rowsOf(store, worst) : range;
-  const blame = useComputed<Blame | null>(
+  const accused = useOf<Blame | null>(
+    store,
+    changed,
+    blamed,
     (signal) => (whole ? blameOf(store, blamed, signal) : Promise.resolve(null)),
-    [store, changed, whole === null, blamed.first, blamed.last],
-    120,
-  ).value;
+    whole === null,
+  );
+  const blame = accused.found;
   // What costs little of the whole run may be all that a bad minute suffered from.
   const about = (finding: Finding) => finding.reasons.includes(codeOf(store.shown[worst?.shown]?.name ?? ""));
   const unanswered = value && !isQuiet(stretches, value.found) && !value.advice.some(about);
@@ -87,7 +90,9 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     [store, changed, unanswered, blamed.first, blamed.last],
     120,
   ).value;
-  const ideas = value && [...(ofWorst ?? []), ...value.advice].sort((a, b) => Number(about(b)) - Number(about(a)));
+  const rules = value && [...(ofWorst ?? []), ...value.advice].sort((a, b) => Number(about(b)) - Number(about(a)));
+  const quiet = isQuiet(stretches, value?.found ?? null);
+  const ideas = rules && withCauses(quiet || !accused.fresh ? [] : causesOf(store, ofRun.found, worst, blame), rules);
   const { ttft, tpot, e2e } = bounds.value;
   const sparks = useComputed<OverTime | null>(
     (signal) => overTime(store, range, Math.min(SPARKS, range.last - range.first + 1), { ttft, tpot, e2e }, signal),
@@ -111,14 +116,25 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   };
   const found: Found = {
     ...{ statistics: value?.found ?? null, advice: unanswered && !ofWorst ? null : ideas },
-    ...{ pressure: picture, stretches, sparks, requests },
+    ...{ pressure: picture, run: ofRun.found, stretches, sparks, requests },
     // Of another stretch, as while a trace is read, it would name the wrong ones.
-    blame: blame?.range.first === blamed.first && blame.range.last === blamed.last ? blame : null,
+    blame: accused.fresh ? blame : null,
   };
+  // While a trace is followed there is always something newer.
+  const following = store.stage === "following";
+  const settled = value?.version === store.version && !busy && pressed.fresh && ofRun.fresh && accused.fresh;
+  const reading = loading.value?.target === "trace" ? loading.value : null;
+  const provisional = reading !== null || !(settled || following);
   return (
-    <div class="overview" data-picture="whole" aria-busy={busy || store.stage === "reading"}>
+    <div class={`overview${provisional ? " provisional" : ""}`} data-picture="whole" aria-busy={provisional}>
       <Guarded what="the verdict">
-        <Sentence store={store} range={range} found={found} settled={whole !== null || !busy} />
+        <Sentence
+          store={store}
+          range={range}
+          found={found}
+          settled={pressed.known && !(whole && busy && !value)}
+          {...{ reading, provisional }}
+        />
       </Guarded>
       <Guarded what="the figures">
         <Tiles store={store} found={found} against={against} theme={themeName.value} />
@@ -141,12 +157,28 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   );
 }
 
+/** Something computed of a range; `fresh`: of the trace as it is, and of this range. */
+function useOf<T>(
+  store: TraceStore,
+  changed: number,
+  { first, last }: Range,
+  work: (signal: AbortSignal) => Promise<T>,
+  also: unknown = null,
+): { found: T | null; fresh: boolean; known: boolean } {
+  const { value } = useComputed(
+    async (signal) => {
+      const { version } = store;
+      return { version, first, last, also, found: await work(signal) };
+    },
+    [store, changed, first, last, also],
+    120,
+  );
+  const fresh = value?.version === store.version && value.first === first && value.last === last && value.also === also;
+  return { found: value?.found ?? null, fresh, known: value !== null };
+}
+
 /** What is in the picture: the whole run or its last seconds, or what was zoomed to. */
 function visible(store: TraceStore, { first, last }: Range): View {
   if (!extra.value[ZOOM_KEY] && extra.value[LAST_KEY] && !selection.value) return { first, last: last + 1 };
   return windowOf(extra.value[ZOOM_KEY], store.rows);
-}
-
-export function rowsOf(store: TraceStore, { begin, end }: Pick<Stretch, "begin" | "end">): Range {
-  return { first: rowAtTime(store, begin), last: Math.max(rowAtTime(store, end - 1e-9), rowAtTime(store, begin)) };
 }

@@ -1,16 +1,17 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { isAtStepLimit } from "../data";
-import { shortId } from "../data/labels";
 import type { Range } from "../data/model/columns";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
+import { sinceOf } from "../data/since";
 import { count, duration, milliseconds, percent, plural } from "../format";
+import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
-import { extra, filterText, focusRequest, LAST_KEY, selection, setExtra } from "../state/store";
-import { DIRECTIONS } from "../statistics/AdviceSection";
-import { type Found, rowsOf } from "./OverviewView";
+import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, setExtra } from "../state/store";
+import { change, showAdvice } from "../statistics/AdviceSection";
+import type { Found } from "./OverviewView";
 import {
   clockText,
   culpritOf,
@@ -20,7 +21,9 @@ import {
   isQuiet,
   type Named,
   reasonWords,
+  rowsOf,
   sharedBy,
+  unnamedWords,
 } from "./words";
 
 interface SentenceProps {
@@ -28,17 +31,21 @@ interface SentenceProps {
   range: Range;
   found: Found;
   settled: boolean;
+  /** The trace is still read. */
+  reading: LoadState | null;
+  /** What is said may still change: it is not said as a verdict then, and nothing is advised. */
+  provisional: boolean;
 }
 
-/** Of its length: what began earlier than that before the worst is said. */
-const MOST_EARLIER = 0.05;
 /** Of the time lost in a stretch: less for a second reason is left out. */
 const WORTH_SAYING = 0.1;
 
 /** The verdict: what was wrong, when, which check, who, and what would help. */
-export function Sentence({ store, range, found, settled }: SentenceProps) {
+export function Sentence({ store, range, found, settled, reading, provisional }: SentenceProps) {
   const { statistics, pressure, stretches } = found;
-  if (!settled || (!pressure && !statistics)) return <p class="verdict-line quiet">Looking at the run …</p>;
+  if (!settled || (!pressure && !statistics)) {
+    return <p class="verdict-line quiet">{reading ? `${readingWords(reading)} …` : "Looking at the run …"}</p>;
+  }
   const [worst] = stretches;
   const aborted = statistics ? cutShort(statistics.ends) : 0;
   const quiet = isQuiet(stretches, statistics);
@@ -46,6 +53,7 @@ export function Sentence({ store, range, found, settled }: SentenceProps) {
   return (
     <div class="verdict-line" role="status" aria-label="Verdict">
       <p>
+        {provisional && <span class="reading">{reading ? readingWords(reading) : "Adding up"}; so far: </span>}
         {selection.value ? <span class="quiet">Of the selection: </span> : <LastSeconds />}
         {quiet ? (
           <strong>
@@ -69,11 +77,22 @@ export function Sentence({ store, range, found, settled }: SentenceProps) {
         )}
       </p>
       <p class="verdict-next">
-        <Ideas store={store} found={found} guilty={quiet ? null : guilty} />
+        {provisional ? (
+          <span class="quiet">What to change is said when all of it is read.</span>
+        ) : (
+          <Ideas found={found} guilty={quiet ? null : guilty} />
+        )}
         <Whole store={store} range={range} />
       </p>
     </div>
   );
+}
+
+/** `Reading, 25 %`. */
+function readingWords(reading: LoadState): string {
+  const share = shareRead(reading);
+  const what = reading.progress?.file === "requests" ? "Reading the request records" : "Reading";
+  return share === null ? what : `${what}, ${percent(share)}`;
 }
 
 /** Of a run that is watched, only its end counts. */
@@ -112,30 +131,29 @@ interface Blamed extends Pick<SentenceProps, "store" | "found"> {
 }
 
 /** What to change first. */
-function Ideas({ store, found: { advice }, guilty }: Blamed) {
+function Ideas({ found: { advice }, guilty }: Pick<Blamed, "found" | "guilty">) {
   if (!advice) return null;
-  const [first, ...others] = advice;
+  const [first] = advice;
+  if (!first) return <span class="quiet">Nothing stands out that another setting would help.</span>;
+  // Where somebody could be limited, to let them wait is as good.
+  const said = advice.slice(0, guilty?.couldWait ? 2 : 1);
+  const others = advice.length - said.length;
   return (
     <>
-      {(first || guilty?.couldWait) && <span class="quiet">What to change: </span>}
-      {guilty?.couldWait && (
+      <span class="quiet">What to change: </span>
+      {said.map((finding, at) => (
         <>
-          let them wait instead: scheduling_policy priority
-          {store.policy === "priority" ? "" : ` (now ${shortId(store.policy, 40)})`} and a later priority for them
-          {first ? "; or " : "."}
+          {at > 0 && "; or "}
+          <Link onClick={showAdvice}>{change(finding)}</Link>
+        </>
+      ))}
+      <span class="quiet">. Why: {first.symptom}</span>
+      {others > 0 && (
+        <>
+          <span class="quiet"> · </span>
+          <Link onClick={showAdvice}>{plural(others, "other idea")}</Link>
         </>
       )}
-      {first && (
-        <>
-          <Link onClick={() => showTab("statistics")}>
-            {DIRECTIONS[first.direction]} {first.setting}
-            {first.now === null || first.now === undefined ? "" : ` (now ${String(first.now).slice(0, 40)})`}
-          </Link>
-          <span class="quiet">. Why: {first.symptom}</span>
-          {others.length > 0 && <span class="quiet"> · {plural(others.length, "other idea")} under Statistics</span>}
-        </>
-      )}
-      {!first && !guilty?.couldWait && <span class="quiet">Nothing stands out that another setting would help.</span>}
     </>
   );
 }
@@ -145,6 +163,11 @@ function Trouble({ store, found, guilty }: Blamed) {
   const { second } = worst;
   const origin = found.pressure?.origin ?? 0;
   const name = store.shown[worst.shown].name;
+  const since = found.run ? sinceOf(store, found.run, worst.shown, worst) : -1;
+  const [begin, end] = [clockText(store, origin, worst.begin), clockText(store, origin, worst.end)];
+  const begun =
+    since < 0 || store.steps.ts[since] >= worst.begin ? begin : clockText(store, origin, store.steps.ts[since]);
+  const rest = found.blame && guilty ? unnamedWords(store, worst, found.blame) : null;
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
   const select = () => {
     selection.value = rowsOf(store, worst);
@@ -152,22 +175,22 @@ function Trouble({ store, found, guilty }: Blamed) {
   return (
     <>
       <strong>
-        From{" "}
+        {begun === begin ? "From " : `Since ${begun}, worst from `}
         <Link onClick={select} title="Select this stretch">
-          {clockText(store, origin, worst.begin)} to {clockText(store, origin, worst.end)}
-        </Link>{" "}
+          {begin} to {end}
+        </Link>
+        {begun === begin ? " " : ", "}
         {reasonWords(store, name)} held back up to {plural(Math.round(worst.most), "request")}
       </strong>{" "}
-      ({duration(worst.lost)} of waiting
+      ({duration(worst.lost)} of waiting{begun === begin ? "" : " in the worst"}
       {second &&
         second.share >= WORTH_SAYING &&
         `, ${percent(worst.share)} of it for this and ${percent(second.share)} for ${reasonWords(store, store.shown[second.shown].name)}`}
-      {worst.begin - worst.since > MOST_EARLIER * (worst.end - worst.begin) &&
-        `, building up since ${clockText(store, origin, worst.since)}`}
       )
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who)}>{guilty.who.words}</Link> {guilty.had}
+          {rest && <span class="quiet"> ({rest})</span>}
         </>
       )}
       {shared && `: ${shared}`}.

@@ -9,7 +9,7 @@ import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { endRowOf } from "../data/requestTimes";
 import { isCutShort } from "../data/status";
-import type { StoreInside } from "../data/store";
+import { rowAtTime, type StoreInside } from "../data/store";
 import { isOfSeats } from "../data/takers";
 import { familyOf, refusedWith } from "../data/wording";
 import { count, milliseconds, moment, percent, plural } from "../format";
@@ -164,13 +164,20 @@ const IN_COMMON: Record<BlamedGroup["key"], (name: string) => string> = {
   prompt: (name) => `with prompts of ${count(Number(name))} tokens or more`,
 };
 
-/** `the 41 requests of tenant 30a1277d36acea06`; with what their prompts are on average, where tokens were short. */
-function namedGroup({ key, name, requests, promptTokens, had }: BlamedGroup): Named {
+/** `24 of the 41 requests of tenant 30a1277d36acea06`; with what their prompts are on average, where tokens were short. */
+function namedGroup({ key, name, requests, all, promptTokens, had }: BlamedGroup): Named {
   const common = IN_COMMON[key](shortId(name, 30));
   const each = had === "tokens" && promptTokens > 0 ? ` (${count(promptTokens / requests)} prompt tokens each)` : "";
-  const words = `the ${count(requests)} ${key === "job" ? "turns" : "requests"} ${common}${each}`;
+  const number = requests < all ? `${count(requests)} of the ${count(all)}` : `the ${count(all)}`;
+  const words = `${number} ${key === "job" ? "turns" : "requests"} ${common}${each}`;
   const filter = key === "prompt" ? `prompt:${name}..` : key === "priority" ? `priority:${name}` : `${key}:"${name}"`;
-  return { words, short: common.replace(/^(of|with) /, ""), request: -1, filter };
+  const short = IN_COMMON[key](shortId(name, 12)).replace(/^(of|with) /, "");
+  return {
+    words,
+    short: `${short}, ${requests < all ? `${count(requests)} of ${count(all)}` : count(all)}`,
+    request: -1,
+    filter,
+  };
 }
 
 function adaptersOf(names: readonly string[]): Guilty | null {
@@ -192,6 +199,16 @@ export function sharedBy(store: TraceStore, stretch: Stretch, found: Blame): str
   return `no one stands out: ${plural(all.length, "request")} shared it, the largest part is ${percent(all[0].share)}`;
 }
 
+/** Of less nothing is said. */
+const WORTH_A_REST = 0.005;
+
+/** What somebody had whom the trace does not name. */
+export function unnamedWords(store: TraceStore, stretch: Stretch, found: Blame): string | null {
+  const had = hadIn(store, stretch, found);
+  const share = had ? found.unnamed[had] / found.totals[had] : 0;
+  return share >= WORTH_A_REST ? `${percent(share)} went to requests that the trace does not name` : null;
+}
+
 /** How long those waited who were cut short, and how many never got a token: clients that hang up do it after one time. */
 export function cutShortWords(store: TraceStore, { first, last }: Range): string {
   const { arrivalTime, finishedTime, firstTokenTime, count: all } = store.requests;
@@ -211,4 +228,8 @@ export function cutShortWords(store: TraceStore, { first, last }: Range): string
 /** `aborted`: the requests that did not get what they asked for. */
 export function cutShort(ends: readonly { reason: string; requests: number }[]): number {
   return ends.reduce((sum, { reason, requests }) => sum + (reason === "abort" || reason === "error" ? requests : 0), 0);
+}
+
+export function rowsOf(store: TraceStore, { begin, end }: Pick<Stretch, "begin" | "end">): Range {
+  return { first: rowAtTime(store, begin), last: Math.max(rowAtTime(store, end - 1e-9), rowAtTime(store, begin)) };
 }

@@ -1,10 +1,13 @@
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { familyOf, meaningOf, requestFigures } from "../data";
+import { clockOf } from "../data/clock";
 import { GROUP_KEYS, type Group, type GroupKey, groupsOf } from "../data/groups";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
+import { thereIn } from "../data/requestTable";
 import { count, duration, milliseconds, percent, plural } from "../format";
 import { engineName, engines, readEngines } from "../state/engines";
 import { toggleTerm } from "../state/filter";
@@ -12,6 +15,7 @@ import { showEngine } from "../state/loader";
 import { meantMask } from "../state/matching";
 import { extra, filter, filterText, setExtra } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
+import { both } from "./table";
 import { SHOWN_KEY } from "./window";
 
 /** In the address: `group=tenant`, and by which column groups are sorted. */
@@ -68,13 +72,17 @@ interface Props {
   lines: Int32Array;
   /** Of another engine's figures those that count. */
   linesOf(figures: RequestFigures, mask: Uint8Array | null): Int32Array;
+  /** Of the clock, what is selected; null: all. */
+  span: { begin: number; end: number } | null;
+  /** Behind the count. */
+  children?: ComponentChildren;
 }
 
 /** All requests of an engine. */
 const rankKey = (name: string): GroupKey => ({ key: "rank", text: () => name });
 
 /** Counts, percentiles and time lost of the requests that the filter means, by what they have in common. */
-export function GroupTable({ store, found, lines, linesOf }: Props) {
+export function GroupTable({ store, found, lines, linesOf, span, children }: Props) {
   const asked = extra.value[BY_KEY];
   const others = engines.value;
   const name = engineName.value;
@@ -88,12 +96,14 @@ export function GroupTable({ store, found, lines, linesOf }: Props) {
       for (const { name: other, store: each } of byRank ? others : []) {
         if (!each) continue;
         const figures = await requestFigures(each, signal);
-        const counted = linesOf(figures, await meantMask(each, wanted, signal));
+        const { rowAt } = clockOf(each);
+        const there = span && thereIn(each, { first: rowAt(span.begin), last: rowAt(span.end) });
+        const counted = linesOf(figures, both(await meantMask(each, wanted, signal), there));
         groups.push(...groupsOf(each, figures, counted, rankKey(other)));
       }
       return groups;
     },
-    [others, byRank, wanted, linesOf],
+    [others, byRank, wanted, linesOf, span?.begin, span?.end],
     0,
   ).value;
   const [, minus, title] = /^(-?)(.*)$/.exec(extra.value[SORT_KEY] ?? "-waited") ?? [];
@@ -117,7 +127,7 @@ export function GroupTable({ store, found, lines, linesOf }: Props) {
             ))}
           </select>
         </label>
-        {plural(groups.length, "group")} of {plural(byRank ? total(groups) : lines.length, "request")}
+        {plural(groups.length, "group")} of {plural(byRank ? total(groups) : lines.length, "request")} {children}
         {groups.length > SHOWN && `; ${SHOWN} are shown`}
         {byRank && others.some((each) => !each.store) && (
           <button type="button" onClick={() => void readEngines()}>

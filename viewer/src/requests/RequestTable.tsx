@@ -4,19 +4,21 @@ import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
 import { touches } from "../charts/touches";
 import { useSize } from "../charts/useSize";
 import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
+import { clockOf } from "../data/clock";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
+import { thereIn } from "../data/requestTable";
 import { STATUSES, type Status } from "../data/status";
 import { download } from "../export/download";
 import { duration, plural } from "../format";
 import { bounds, boundsText, OUTCOME_KEY } from "../state/bounds";
 import { focus } from "../state/moves";
-import { extra, focusRequest, revision, setExtra } from "../state/store";
+import { extra, focusRequest, revision, scope, selection, setExtra, wholeRange } from "../state/store";
 import { takeWish } from "../state/wish";
 import { useComputed } from "../statistics/useStatistics";
 import { GroupTable } from "./GroupTable";
-import { columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
+import { both, columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
 import { useMeant } from "./useMeant";
 
 /** As tall as a finger needs on a touch screen. */
@@ -40,7 +42,14 @@ const COLUMNS_KEY = "columns";
 
 function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFigures; grouped: boolean }) {
   const sorting = sortingOf(extra.value["sort"]);
-  const meant = useMeant(store);
+  const filtered = useMeant(store);
+  const whole = wholeRange(store);
+  const range = scope.value ?? whole;
+  const part = range && (range.first > 0 || range.last !== whole?.last) ? range : null;
+  const meant = useMemo(
+    () => both(filtered, part && thereIn(store, part)),
+    [filtered, store, found, part?.first, part?.last],
+  );
   const all = useMemo(() => columnsOf(store, found), [store, found]);
   const asked = extra.value[COLUMNS_KEY];
   const columns = useMemo(() => {
@@ -65,16 +74,24 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
       ),
     [found, all, sorting.key, sorting.down, meant, bounded, outcome],
   );
-  if (grouped) return <GroupTable store={store} found={found} lines={lines} linesOf={linesOf} />;
-  const part = lines.length < found.request.length ? ".filtered" : "";
+  if (grouped) {
+    const clock = clockOf(store);
+    const span = part && clock.timed ? { begin: clock.at(part.first), end: clock.at(part.last + 1) } : null;
+    return (
+      <GroupTable {...{ store, found, lines, linesOf, span }}>
+        <OfPart part={part !== null} />
+      </GroupTable>
+    );
+  }
+  const ending = lines.length < found.request.length ? ".filtered" : "";
   return (
     <>
       <div class="table-sum">
-        {plural(lines.length, "request")}, {duration(sum(found, lines))} waited in all{" "}
+        {plural(lines.length, "request")}, {duration(sum(found, lines))} waited in all <OfPart part={part !== null} />
         <button
           type="button"
           disabled={lines.length === 0}
-          onClick={() => download(tableCsv(store, found, lines), `${store.name}${part}.requests.csv`)}
+          onClick={() => download(tableCsv(store, found, lines), `${store.name}${ending}.requests.csv`)}
         >
           save as CSV
         </button>
@@ -83,6 +100,25 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
       </div>
       <Grid store={store} found={found} columns={columns} lines={lines} sorting={sorting} />
     </>
+  );
+}
+
+/** The table is of those that were there in the selection, or in the last seconds. */
+function OfPart({ part }: { part: boolean }) {
+  if (!part) return null;
+  if (!selection.value) return <span class="quiet">(of the last seconds)</span>;
+  return (
+    <span class="quiet">
+      (there in the selection){" "}
+      <button
+        type="button"
+        onClick={() => {
+          selection.value = null;
+        }}
+      >
+        whole run
+      </button>
+    </span>
   );
 }
 

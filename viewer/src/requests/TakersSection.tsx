@@ -25,7 +25,10 @@ export function TakersSection({ store, split }: { store: TraceStore; split: Wait
         <section key={takers.what} aria-label={HEADS[takers.what]}>
           <h4>{HEADS[takers.what]}</h4>
           <p class="quiet">{summary(store, takers, split)}</p>
-          <TakerList store={store} by={takers.by} text={(taker) => amountOf(store, takers, taker)} row={rowOf(split)} />
+          <TakerList
+            {...{ store, by: takers.by, unnamed: takers.unnamed > 0 ? restOf(takers) : null, row: rowOf(split) }}
+            text={(taker) => amountOf(store, takers, taker)}
+          />
         </section>
       ))}
     </>
@@ -58,14 +61,21 @@ function amountOf(store: TraceStore, { what }: Takers, { request, amount, share 
   return [`${count(amount)} tokens`, priority > -1e9 && priority !== 0 ? `priority ${count(priority)}` : ""];
 }
 
+const restOf = ({ unnamed, total }: Pick<Takers, "unnamed" | "total">): [string, string] => [
+  `${count(unnamed)} tokens`,
+  percent(unnamed / total),
+];
+
 interface TakerListProps {
   store: TraceStore;
   by: readonly Taker[];
+  /** What others had whom the trace does not name. */
+  unnamed: [string, string] | null;
   text(taker: Taker): [string, string];
   row: Row;
 }
 
-export function TakerList({ store, by, text, row }: TakerListProps) {
+export function TakerList({ store, by, unnamed, text, row }: TakerListProps) {
   const rest = by.length - SHOWN;
   return (
     <ol class="stood-before">
@@ -91,18 +101,31 @@ export function TakerList({ store, by, text, row }: TakerListProps) {
         </li>
       ))}
       {rest > 0 && <li class="quiet">and {plural(rest, "other")}</li>}
+      {unnamed && (
+        <li class="quiet" title="The trace, with its bound on ids, names only the first of many who run">
+          <span class="id">not named in the trace</span>
+          {unnamed.map((figure) => (
+            <span key={figure} class="number">
+              {figure}
+            </span>
+          ))}
+        </li>
+      )}
     </ol>
   );
 }
 
 /** Who got the tokens of one step. */
 export function StepTakers({ store, row }: { store: TraceStore; row: Row }) {
-  const by = tokenTakers(store, row);
-  if (by.length === 0) return null;
+  const { by, total, unnamed } = tokenTakers(store, row);
+  if (by.length === 0 && unnamed === 0) return null;
   return (
     <section aria-label="Who got the tokens">
       <h3>Who got the tokens</h3>
-      <TakerList store={store} by={by} row={row} text={({ amount, share }) => [count(amount), percent(share)]} />
+      <TakerList
+        {...{ store, by, row, unnamed: unnamed > 0 ? restOf({ unnamed, total }) : null }}
+        text={({ amount, share }) => [count(amount), percent(share)]}
+      />
     </section>
   );
 }

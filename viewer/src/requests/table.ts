@@ -85,8 +85,7 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     seconds(
       "heldUp",
       "held others",
-      "request-seconds that others waited behind it while it stood refused at the head of the queue, for want of blocks " +
-        "say; nobody is refused while max_num_seqs are running, so such waits count for no one",
+      "request-seconds that others lost in all steps, its part of them: as who held others back on the Overview",
     ),
     ...[
       words("job", "the job of which it is a turn", (request) => jobs.ids[requests.job[request]] ?? ""),
@@ -180,4 +179,9 @@ export function tableCsv(store: TraceStore, found: RequestFigures, lines: Int32A
     rows.push(csvLine([...columns.map(({ value }) => value(index)), found.placeOf[index]]));
   }
   return new Blob(rows, { type: "text/csv" });
+}
+
+/** 1 where both have it; null means all. */
+export function both(one: Uint8Array | null, other: Uint8Array | null): Uint8Array | null {
+  return one && other ? one.map((has, at) => has & other[at]) : (one ?? other);
 }

@@ -5,14 +5,17 @@ import type { ComponentChildren } from "preact";
 import { AxisSwitch } from "../charts/AxisSwitch";
 import { Swatch } from "../charts/Swatch";
 import { shares } from "../data";
-import { originOf } from "../data/clock";
+import { momentText } from "../data/clock";
 import type { Row } from "../data/model/columns";
+import type { Pressure } from "../data/model/pressure";
 import type { Share } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
+import { pressureOfRun, sinceOf } from "../data/since";
 import { count, duration, percent, plural } from "../format";
 import { axisKind } from "../state/axis";
 import { goToReason } from "../state/moves";
 import { revision, scope, selection } from "../state/store";
+import { useComputed as useWork } from "../statistics/useStatistics";
 import { middle } from "../text";
 
 /** More come when asked for. */
@@ -26,6 +29,12 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
   });
   const whole = useSignal(false);
   const all = totals.value;
+  const range = scope.value;
+  const pressed = useWork<Pressure | null>(
+    () => (range ? pressureOfRun(store, range) : Promise.resolve(null)),
+    [store, revision.value, range?.first, range?.last],
+    0,
+  ).value;
   const listed = whole.value ? all : all.slice(0, MOST);
   // Recorded reasons first, then what is reconstructed: the first of each kind says which it is.
   const kinds = [true, false].map((recorded) => listed.filter(({ index }) => store.shown[index].recorded === recorded));
@@ -41,7 +50,13 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
         {all.some(({ lost }) => lost > 0) && "; time lost"}
       </li>
       {kinds.map((found) =>
-        found.map((share, at) => <Item key={share.index} store={store} share={share} all={all} first={at === 0} />),
+        found.map((share, at) => (
+          <Item
+            key={share.index}
+            {...{ store, share, all, first: at === 0 }}
+            since={pressed ? sinceOf(store, pressed, share.index) : -1}
+          />
+        )),
       )}
       {all.length > MOST && (
         <li>
@@ -72,13 +87,15 @@ interface ItemProps {
   all: readonly Share[];
   /** Of its kind. */
   first: boolean;
+  /** The row since which it held requests back, up to where it was worst; -1: not, or not known yet. */
+  since: Row;
 }
 
-function Item({ store, share, all, first }: ItemProps) {
+function Item({ store, share, all, first, since }: ItemProps) {
   const { name, family, meaning, recorded, blocked } = store.shown[share.index];
   const sum = (of: (one: Share) => number) => all.reduce((total, one) => total + of(one), 0);
   const { number, ts } = store.steps;
-  const at = (row: Row) => duration(ts[row] - originOf(store));
+  const at = (row: Row) => momentText(store, ts[row]);
   const byTime = axisKind.value === "time";
   const part = byTime ? share.seconds / sum((one) => one.seconds) : share.rows / sum((one) => one.rows);
   const title = [
@@ -88,8 +105,8 @@ function Item({ store, share, all, first }: ItemProps) {
       ? [`requests lost ${duration(share.lost)} to it, summed: each step's length times whom it held back`]
       : []),
     `first in step ${count(number[share.first])} at ${at(share.first)}, last in step ${count(number[share.last])} at ${at(share.last)}`,
-    ...(share.since >= 0
-      ? [`a hundredth of that was lost at ${at(share.since)}, in step ${count(number[share.since])}`]
+    ...(since >= 0
+      ? [`held requests back since ${at(since)}, step ${count(number[since])}, without a pause, to where it was worst`]
       : []),
     "Click: go there, and then to the next such step",
   ];
@@ -107,14 +124,12 @@ function Item({ store, share, all, first }: ItemProps) {
         type="button"
         class={`plain legend-item${blocked ? " blocked-item" : ""}`}
         title={title.join("\n")}
-        onClick={() => goToReason(share.index, share.since)}
+        onClick={() => goToReason(share.index, since)}
       >
         <Swatch family={family} /> <span>{middle(name, 40)}</span>{" "}
         <span class="number quiet">
           {percent(part)}
-          {blocked &&
-            share.lost > 0 &&
-            `, ${duration(share.lost)} lost, since ${at(share.since >= 0 ? share.since : share.first)}`}
+          {blocked && share.lost > 0 && `, ${duration(share.lost)} lost${since >= 0 ? `, since ${at(since)}` : ""}`}
         </span>
       </button>
     </li>

@@ -8,10 +8,15 @@ const WHAT = { steps: "steps", requests: "request records" } as const;
 function words({ progress, name, waiting }: LoadState): { sentence: string; share: number | null } {
   if (waiting) return { sentence: "the file holds no step yet: waiting for the first one", share: null };
   if (!progress) return { sentence: `opening ${name}`, share: null };
-  const { bytesRead, bytesTotal, file, records } = progress;
-  const share = bytesTotal ? Math.min(bytesRead / bytesTotal, 1) : null;
+  const { bytesRead, file, records } = progress;
+  const share = shareRead({ progress });
   const read = share === null ? bytes(bytesRead) : `${Math.floor(100 * share)} %`;
   return { sentence: `${file} file: ${read}, ${count(records)} ${WHAT[file]}`, share };
+}
+
+/** Of the file that is read now; null if its length is not known. */
+export function shareRead({ progress }: Pick<LoadState, "progress">): number | null {
+  return progress?.bytesTotal ? Math.min(progress.bytesRead / progress.bytesTotal, 1) : null;
 }
 
 /** In the header, while the trace is already drawn. */

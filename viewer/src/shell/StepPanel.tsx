@@ -3,17 +3,22 @@
 import { useEffect, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { outcome as outcomeOf, rawStep, recorded as recordedOf, verdict as verdictOf } from "../data";
+import { momentText } from "../data/clock";
 import { endOfRow } from "../data/lives";
 import { MISSING, type RequestIndex, type Row } from "../data/model/columns";
 import type { RecordedReason, Verdict } from "../data/model/moment";
 import type { KVNumbers, Outcome } from "../data/model/outcomes";
+import type { Pressure } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
+import { pressureOfRun, sinceOf } from "../data/since";
 import { CopyButton } from "../export/CopyButton";
 import { count, milliseconds, plural } from "../format";
+import { StepLink } from "../requests/StepLink";
 import { StepTakers } from "../requests/TakersSection";
 import { toggleTerm } from "../state/filter";
 import { episodeOf, sameEpisode, sameReason } from "../state/moves";
-import { filterText, focusRequest } from "../state/store";
+import { filterText, focusRequest, revision, scope } from "../state/store";
+import { useComputed } from "../statistics/useStatistics";
 import { cut, middle, plainJson } from "../text";
 import { times } from "../timeline/content";
 
@@ -30,7 +35,8 @@ export function StepPanel({ store, row }: Props) {
     <section aria-label="Step">
       <h2>Step {count(store.steps.number[row])}</h2>
       <p class="quiet number left">
-        {elapsed} {delta && `(${delta})`}
+        {momentText(store, store.steps.ts[row])}{" "}
+        <span class="quiet">{[elapsed, delta].filter(Boolean).join(", ")}</span>
       </p>
       <p class={`reason-name${shown.blocked ? " blocked-item" : ""}`}>
         <Swatch family={shown.family} /> <strong>{middle(shown.name, 60)}</strong>{" "}
@@ -67,19 +73,42 @@ export function StepPanel({ store, row }: Props) {
   );
 }
 
-/** Since when it has been so, and until when. */
+/** Since when requests are held back for it, as the verdict has it, and the steps on end that are the same. */
 function Episode({ store, row }: Props) {
   const { first, last } = episodeOf(store, row);
-  if (first === last) return null;
-  const { number } = store.steps;
-  const seconds = endOfRow(store, last) - store.steps.ts[first];
+  const since = useSince(store, row);
+  const { number, ts } = store.steps;
+  const seconds = endOfRow(store, last) - ts[first];
   return (
-    <p class="quiet">
-      So since step {count(number[first])} ({times(store, first).elapsed}), until step {count(number[last])}:{" "}
-      {plural(last - first + 1, "step")}
-      {Number.isFinite(seconds) && `, ${milliseconds(seconds)}`}.
-    </p>
+    <>
+      {since >= 0 && (
+        <p>
+          Requests are held back for it since {momentText(store, ts[since])}, step{" "}
+          <StepLink store={store} first={since} last={since} />.
+        </p>
+      )}
+      {first < last && (
+        <p class="quiet">
+          The same in {plural(last - first + 1, "step")} on end, {count(number[first])} to {count(number[last])}
+          {Number.isFinite(seconds) && `: ${milliseconds(seconds)}`}.
+        </p>
+      )}
+    </>
   );
+}
+
+/** -1 where the step holds nobody back, or little, or until it is known. */
+function useSince(store: TraceStore, row: Row): Row {
+  const range = scope.value;
+  const { shown, ts } = store.steps;
+  const wanted = range && row >= range.first && row <= range.last && store.shown[shown[row]].blocked;
+  const pressed = useComputed<Pressure | null>(
+    () => (wanted ? pressureOfRun(store, range) : Promise.resolve(null)),
+    [store, revision.value, wanted, range?.first, range?.last],
+    0,
+  ).value;
+  const since = pressed && wanted ? sinceOf(store, pressed, shown[row], { begin: ts[row] }) : -1;
+  return since <= row ? since : -1;
 }
 
 interface RecordedProps {

@@ -1,26 +1,39 @@
+import { useEffect, useRef } from "preact/hooks";
 import type { Direction } from "../advice/rule";
 import { type Finding, LEAST_STEPS } from "../advice/rules";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { count, duration, plural } from "../format";
+import { showTab } from "../state/moves";
+import { takeWish, wishFocus } from "../state/wish";
 import { within } from "./filters";
 
 interface AdviceProps {
   store: TraceStore;
   range: Range;
   advice: Finding[];
+  settled: boolean;
   onFilter(text: string): void;
 }
 
-export const DIRECTIONS: Record<Direction, string> = {
+const DIRECTIONS: Record<Direction, string> = {
   up: "raise",
   down: "lower",
   on: "turn on",
   off: "turn off",
   set: "set",
   choose: "choose another",
+  limit: "limit",
 };
+
+const ADVICE = "advice";
+
+/** The advice, in the Statistics. */
+export function showAdvice(): void {
+  wishFocus(ADVICE);
+  showTab("statistics");
+}
 
 /** Why nothing is advised of so few steps; null if they are enough. */
 function tooFew({ first, last }: Range): string | null {
@@ -46,10 +59,18 @@ export function AdviceLine({ advice, range }: { advice: Finding[]; range: Range 
 }
 
 /** What to change and why, each with its evidence in this trace; nothing where nothing is wrong. */
-export function AdviceSection({ store, range, advice, onFilter }: AdviceProps) {
+export function AdviceSection({ store, range, advice, settled, onFilter }: AdviceProps) {
+  const head = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    // Before all is there, what stands above may still grow.
+    if (settled && takeWish(ADVICE)) {
+      head.current?.scrollIntoView({ block: "start" });
+      head.current?.focus({ preventScroll: true });
+    }
+  }, [settled]);
   return (
     <section class="advice" aria-labelledby="advice-title">
-      <h3 id="advice-title">
+      <h3 id="advice-title" ref={head} tabIndex={-1}>
         What to change{" "}
         {advice.length > 0 && (
           <CopyButton text={() => advice.map(adviceText).join("\n")} label="Copy the advice" words="copy" />
@@ -95,9 +116,9 @@ export function AdviceSection({ store, range, advice, onFilter }: AdviceProps) {
 const LONGEST_VALUE = 40;
 
 /** `raise max_num_seqs (now 100)`, as the terminal says it. */
-function change({ direction, setting, now }: Finding): string {
+export function change({ direction, setting, now, to }: Finding): string {
   const value = now === null || now === undefined ? "" : ` (now ${String(now).slice(0, LONGEST_VALUE)})`;
-  return `${DIRECTIONS[direction]} ${setting}${value}`;
+  return `${DIRECTIONS[direction]} ${setting}${to ? ` to ${to}` : ""}${value}`;
 }
 
 function adviceText(finding: Finding): string {

@@ -1,7 +1,14 @@
+import type { Finding } from "../advice/rules";
+import { blame } from "../data/blame";
 import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
+import type { Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
+import { stretches } from "../data/pressure";
+import { pressureOfRange, pressureOfRun } from "../data/since";
 import { count, duration } from "../format";
+import { causesOf, WORST, withCauses } from "../overview/causes";
+import { isQuiet, rowsOf } from "../overview/words";
 import { Guarded } from "../shell/Guarded";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
@@ -13,7 +20,7 @@ import { LimitsSection } from "./LimitsSection";
 import { OccupancyChart } from "./OccupancyChart";
 import { LatencySection, OverTimeSection } from "./OverTimeSection";
 import { SqlSection } from "./SqlSection";
-import { useLevels, useStatistics } from "./useStatistics";
+import { useComputed, useLevels, useStatistics } from "./useStatistics";
 import "./statistics.css";
 
 /** The Statistics tab: everything added up, over the selection if there is one. */
@@ -28,6 +35,20 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy, failure } = useStatistics(store, revision.value, range);
   const found = value?.found;
   const settled = !busy && value?.version === store.version && store.stage !== "requests" && store.stage !== "reading";
+  const trouble = useComputed<{ stretches: Stretch[]; causes: Finding[] }>(
+    async (signal) => {
+      const pressure = await pressureOfRange(store, range);
+      const found = pressure ? stretches(pressure, WORST) : [];
+      const [worst] = found;
+      const run = await pressureOfRun(store, range);
+      const guilt = worst ? await blame(store, rowsOf(store, worst), signal) : null;
+      return { stretches: found, causes: causesOf(store, run, worst, guilt) };
+    },
+    [store, revision.value, range.first, range.last],
+    120,
+  ).value;
+  const quiet = !value || !trouble || isQuiet(trouble.stretches, value.found);
+  const advice = value && trouble && withCauses(quiet ? [] : trouble.causes, value.advice);
   const levels = useLevels(store, revision.value);
   const chart = {
     store,
@@ -41,7 +62,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     <div class="statistics" data-picture="whole" aria-busy={!settled}>
       <h2 class="hidden-text">Statistics</h2>
       <Scope store={store} range={range} busy={busy} />
-      {value && <AdviceLine advice={value.advice} range={value.found.range} />}
+      {value && advice && <AdviceLine advice={advice} range={value.found.range} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
       {found && (
         <Guarded what="what limited admission">
@@ -73,7 +94,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
             scope={`${store.name}, ${steps(store, range)}`}
             onFilter={showSteps}
           />
-          <AdviceSection store={store} range={value.found.range} advice={value.advice} onFilter={showSteps} />
+          {advice && <AdviceSection {...{ store, range: value.found.range, advice, settled }} onFilter={showSteps} />}
         </Guarded>
       )}
       <SqlSection store={store} />

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { advise, type Finding } from "../advice/rules";
+import { advise, type Finding, type Whole } from "../advice/rules";
 import { symptomsOf } from "../advice/symptoms";
 import { levelsOfDetail, statistics } from "../data";
 import type { Range } from "../data/model/columns";
@@ -34,10 +34,33 @@ export function useStatistics(store: TraceStore, revision: number, range: Range)
   );
 }
 
-export async function added(store: TraceStore, range: Range, signal: AbortSignal): Promise<Added> {
+export async function added(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Added> {
   const { version } = store;
   const found = await statistics(store, range, signal);
-  return { version, found, advice: advise(await symptomsOf(store, found, signal)) };
+  const symptoms = await symptomsOf(store, found, signal);
+  const isWhole = range.first === 0 && range.last === store.rows - 1;
+  const advice = advise(symptoms, isWhole ? null : await wholeOf(store));
+  return { version, found, advice };
+}
+
+/** Of its rows: a trace that is followed has to grow by so much until what is known of the whole is of no use. */
+const GROWN = 1.1;
+const wholes = new WeakMap<TraceStore, { version: number; rows: number; found: Promise<Whole> }>();
+
+/** What a part of the run is seen against; kept. */
+function wholeOf(store: TraceStore): Promise<Whole> {
+  const { version, rows } = store;
+  const known = wholes.get(store);
+  if (known && (known.version === version || (store.stage === "following" && rows < GROWN * known.rows))) {
+    return known.found;
+  }
+  const compute = async (): Promise<Whole> => {
+    const symptoms = await symptomsOf(store, await statistics(store, { first: 0, last: rows - 1 }));
+    return { symptoms, advice: advise(symptoms) };
+  };
+  const found = compute();
+  wholes.set(store, { version, rows, found });
+  return found;
 }
 
 /** Levels of detail for the charts; null until they are there. */

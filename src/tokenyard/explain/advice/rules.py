@@ -164,6 +164,8 @@ class SymptomRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RuleBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in ``rules.toml``."""
 
+    engine: list[str]
+    """Conditions that are of the engine: a part of a run has them as the whole has; only the viewer asks for parts."""
     symptoms: SymptomRules
     ratios: dict[str, tuple[str, str]]
     conditions: dict[str, list[list[Condition]]]

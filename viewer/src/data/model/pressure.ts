@@ -34,8 +34,6 @@ export interface Stretch {
   last: number;
   begin: number;
   end: number;
-  /** Since when requests were held back without a pause; at most `begin`. */
-  since: number;
   /** Request-seconds. */
   lost: number;
   most: number;
@@ -63,6 +61,8 @@ export interface Blame {
   range: Range;
   /** Request-seconds that could be put down to somebody. */
   totals: Record<Had, number>;
+  /** Of these what somebody had whom the trace, with its bound on ids, does not name. */
+  unnamed: Record<Had, number>;
   /** Most first. */
   culprits: Culprit[];
   /** Most first. A request is in several: one for each thing that it has in common with others. */
@@ -77,6 +77,8 @@ export interface BlamedGroup {
   seconds: number;
   share: number;
   requests: number;
+  /** Requests of the whole trace that have it in common. */
+  all: number;
   /** Tokens of their prompts together, as far as they are known. */
   promptTokens: number;
   /** Of all requests of the trace. */

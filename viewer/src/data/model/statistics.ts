@@ -42,8 +42,6 @@ export interface Share {
   seconds: number;
   /** Request-seconds lost to this reason: each step's length times whom it held back, in other steps included. */
   lost: number;
-  /** The row in which a hundredth of that loss is reached; -1 where none is lost. */
-  since: Row;
   /** The first and the last row that are shown as it, or that held somebody back for it. */
   first: Row;
   last: Row;

@@ -1,0 +1,144 @@
+/** What would help where few requests took most of the tokens: to limit those, to let them wait, to take them in small pieces. */
+
+import type { Finding } from "../advice/rules";
+import { traits } from "../data/blame";
+import { shortId } from "../data/labels";
+import { MISSING, type RequestIndex } from "../data/model/columns";
+import type { Blame, BlamedGroup, Pressure, Stretch } from "../data/model/pressure";
+import type { TraceStore } from "../data/model/trace";
+import { incidentOf } from "../data/since";
+import { count, plural } from "../format";
+import { culpritOf, type Guilty } from "./words";
+
+/** Stretches that are looked at. */
+export const WORST = 3;
+
+/** Of a step's tokens one long prompt may get: so many of them at once leave nothing to others. */
+const PIECES = 8;
+/** Of what is left beside the others: an engine that has nothing to spare is behind at the next chance. */
+const SPENT = 0.9;
+/** Of the slices: fewer outside the trouble tell nothing about what is usual. */
+const USUAL = 0.1;
+/** Of a group's requests: it comes with the trouble, and is not there otherwise. */
+const MOSTLY = 0.9;
+
+/** First what costs least; nothing if nobody stands out, or if those who do are no few. */
+export function causesOf(store: TraceStore, run: Pressure | null, worst?: Stretch, blame?: Blame | null): Finding[] {
+  const guilty = worst && blame ? culpritOf(store, worst, blame) : null;
+  if (!run || !worst || !guilty?.couldWait) return [];
+  const { group, who } = guilty;
+  const row = Math.max(store.rows - 1, 0);
+  const budget = store.steps.tokenBudget[row];
+  const each = group ? group.promptTokens / group.requests : store.requests.promptTokens[who.request];
+  const long = budget > 0 && each > budget;
+  const name = store.shown[worst.shown].name;
+  const common = {
+    symptom: long ? "many requests wait behind few long prompts" : "many requests wait behind few others",
+    diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} while it was worst`,
+    ...{ reasons: [name], steps: `reason:${name}` },
+  };
+  const findings: Finding[] = [];
+  if (group) {
+    const { to, now, evidence } = ratesOf(store, run, worst, group);
+    findings.push({
+      ...{ ...common, rule: "limit-them", setting: groupName(group), direction: "limit", to, now, evidence },
+      price: "theirs are refused or kept outside; vLLM has no such limit, a gateway or the client has",
+      lostSeconds: group.seconds,
+    });
+  }
+  findings.push(later(store, guilty, common));
+  const threshold = 16 * Math.max(Math.floor(budget / PIECES / 16), 1);
+  const set = thresholdOf(store);
+  if (long && !(set > 0 && set <= threshold)) {
+    findings.push({
+      ...{ ...common, rule: "small-pieces", setting: "long_prefill_token_threshold", direction: "set" },
+      ...{ to: count(threshold), now: Number.isNaN(set) ? null : set, lostSeconds: null },
+      evidence: `One of their prompts takes up to ${count(budget)} tokens of a step now, and at most ${count(threshold)} then.`,
+      price: `theirs take more steps to their first token; ${PIECES} of them at once leave nothing to others, as now`,
+    });
+  }
+  return findings;
+}
+
+/** These before the rules, and each setting once. */
+export function withCauses(causes: readonly Finding[], rules: readonly Finding[]): Finding[] {
+  return [...causes, ...rules.filter(({ setting }) => !causes.some((cause) => cause.setting === setting))];
+}
+
+type Common = Pick<Finding, "symptom" | "diagnosis" | "reasons" | "steps">;
+
+function later({ policy }: TraceStore, { group }: Guilty, common: Common): Finding {
+  const them = group && group.requests > 1 ? "them" : "it";
+  return {
+    ...{ ...common, rule: "let-them-wait", setting: "scheduling_policy", direction: "set", lostSeconds: null },
+    ...{ to: `priority, with a later priority for ${them}`, now: shortId(policy, 40) },
+    evidence: "Whoever comes with a smaller number in the field priority is admitted before them then.",
+    price: `${them === "it" ? "it waits" : "they wait"} as long as others come`,
+  };
+}
+
+function groupName({ key, name }: BlamedGroup): string {
+  const short = shortId(name, 30);
+  if (key === "prompt") return `prompts of ${count(Number(name))} tokens or more`;
+  return key === "req" ? `requests named ${short}` : `${key === "lora" ? "adapter" : key} ${short}`;
+}
+
+/** What they brought, and what the engine had left beside what else comes. */
+function ratesOf(
+  store: TraceStore,
+  run: Pressure,
+  worst: Stretch,
+  group: BlamedGroup,
+): Pick<Finding, "to" | "now" | "evidence"> {
+  const { first, last } = incidentOf(run, worst.shown, worst) ?? worst;
+  const [begin, end] = [run.from + first * run.width, run.from + (last + 1) * run.width];
+  const { requests } = store;
+  const members: RequestIndex[] = [];
+  for (let request = 0; request < requests.count; request++) {
+    const has = traits(store, request).some(([key, name]) => key === group.key && name === group.name);
+    if (has && !Number.isNaN(requests.arrivalTime[request]) && requests.promptTokens[request] !== MISSING) {
+      members.push(request);
+    }
+  }
+  const arrivals = members.map((request) => requests.arrivalTime[request]).sort((a, b) => a - b);
+  const within = arrivals.filter((at) => at >= begin - run.width && at <= end).length;
+  const seconds = arrivals[arrivals.length - 1] - arrivals[0];
+  const brought = members.reduce((sum, request) => sum + requests.promptTokens[request], 0) / seconds;
+  const rates = [...run.tokensPerSecond];
+  const mean = (some: number[]) => some.reduce((sum, rate) => sum + rate, 0) / some.length;
+  const could = mean(rates.slice(first, last + 1));
+  const outside = rates.filter((_, slice) => slice < first || slice > last);
+  const usual =
+    outside.length >= USUAL * rates.length && within >= MOSTLY * arrivals.length ? mean(outside) : Number.NaN;
+  const left = rounded(SPENT * (could - usual));
+  const evidence = [
+    members.length > 1 && Number.isFinite(brought)
+      ? `${plural(members.length, "request")} of theirs brought ${count(rounded(brought))} prompt tokens a second`
+      : `${plural(group.requests, "request")} of theirs took part`,
+    ...(left > 0
+      ? [
+          `the engine computed ${count(rounded(could))} tokens a second then, and the others need ${count(rounded(usual))}`,
+        ]
+      : []),
+  ];
+  const known = left > 0 && left < brought;
+  return {
+    evidence: `${evidence.join("; ")}.`,
+    to: known ? `about ${count(left)} prompt tokens a second` : null,
+    now: known ? count(rounded(brought)) : null,
+  };
+}
+
+/** To two digits, downwards. */
+function rounded(value: number): number {
+  if (!(value > 0)) return 0;
+  const unit = 10 ** Math.max(Math.floor(Math.log10(value)) - 1, 0);
+  return Math.floor(value / unit) * unit;
+}
+
+/** NaN if the trace does not tell. */
+function thresholdOf({ start }: TraceStore): number {
+  const config = start?.config as { scheduler?: Record<string, unknown> } | null | undefined;
+  const value = config?.scheduler?.["long_prefill_token_threshold"];
+  return typeof value === "number" ? value : Number.NaN;
+}
