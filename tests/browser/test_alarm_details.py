@@ -70,8 +70,8 @@ def test_nothing_looks_like_a_verdict_while_the_trace_is_read(
         for step in range(400_000):
             waiting = 2 if step % 1000 < 200 else 0
             out.write(
-                f'{{"event":"step_snapshot","step":{step},"ts":{step * 0.01:.2f},"num_running":3,"num_waiting":{waiting},'
-                f'"free_blocks":{step % 500},"total_blocks":1000,"max_num_running_reqs":3}}\n'
+                f'{{"event":"step_snapshot","step":{step},"ts":{step * 0.01:.2f},"num_running":3,'
+                f'"num_waiting":{waiting},"free_blocks":{step % 500},"total_blocks":1000,"max_num_running_reqs":3}}\n'
             )
     page = new_page()
     page.goto(viewer_html.as_uri())
@@ -133,7 +133,8 @@ def test_prefill_chunks_of_running_requests_count(open_files: Open, flood: Path)
             first.setdefault(request, tokens)
             took[request] += tokens
     request, tokens = took.most_common(1)[0]
-    assert first[request] < 1_100 < 9_000 <= tokens
+    assert first[request] < 1_100
+    assert tokens >= 9_000
     tenant = crawler(flood)
     said, _ = opened(open_files, flood)
     named = re.search(
@@ -163,7 +164,7 @@ def test_one_since_in_every_view(open_files: Open, flood: Path) -> None:
 
 def test_advice_is_the_same_in_a_selection(open_files: Open, flood: Path) -> None:
     tenant = crawler(flood)
-    said, page = opened(open_files, flood)
+    said, _ = opened(open_files, flood)
     advised = said.locator(".verdict-next").inner_text()
     limited = re.search(rf"limit tenant {tenant} to about ([\d,]+) prompt tokens a second \(now ([\d,]+)\)", advised)
     assert limited
@@ -221,7 +222,7 @@ def test_counts_of_a_group_agree_between_views_and_follow_the_selection(open_fil
 
 def test_the_table_tells_who_held_others_back(open_files: Open, flood: Path) -> None:
     page = open_files(flood, state="tab=requests&show=table&sort=-heldUp")
-    first = page.locator(".request-table [role=row]").nth(1)
+    first = page.locator(".request-table tbody tr").first
     first.wait_for()
     long = {r["req_id"] for r in records(flood) if r["event"] == "request_arrived" and r["num_prompt_tokens"] >= 9_000}
     text = first.inner_text()

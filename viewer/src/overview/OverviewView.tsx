@@ -31,7 +31,7 @@ import {
   wholeRange,
 } from "../state/store";
 import { added, useComputed, useStatistics } from "../statistics/useStatistics";
-import { causesOf, WORST, withCauses } from "./causes";
+import { causesIn, WORST, withCauses } from "./causes";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
@@ -92,7 +92,14 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   ).value;
   const rules = value && [...(ofWorst ?? []), ...value.advice].sort((a, b) => Number(about(b)) - Number(about(a)));
   const quiet = isQuiet(stretches, value?.found ?? null);
-  const ideas = rules && withCauses(quiet || !accused.fresh ? [] : causesOf(store, ofRun.found, worst, blame), rules);
+  const causes = useOf<Finding[]>(
+    store,
+    changed,
+    blamed,
+    (signal) => (worst && !quiet ? causesIn(store, range, worst, signal) : Promise.resolve([])),
+    quiet,
+  );
+  const ideas = rules && causes.found && withCauses(causes.found, rules);
   const { ttft, tpot, e2e } = bounds.value;
   const sparks = useComputed<OverTime | null>(
     (signal) => overTime(store, range, Math.min(SPARKS, range.last - range.first + 1), { ttft, tpot, e2e }, signal),
@@ -122,7 +129,8 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   };
   // While a trace is followed there is always something newer.
   const following = store.stage === "following";
-  const settled = value?.version === store.version && !busy && pressed.fresh && ofRun.fresh && accused.fresh;
+  const settled =
+    value?.version === store.version && !busy && pressed.fresh && ofRun.fresh && accused.fresh && causes.fresh;
   const reading = loading.value?.target === "trace" ? loading.value : null;
   const provisional = reading !== null || !(settled || following);
   return (

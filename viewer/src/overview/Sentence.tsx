@@ -11,6 +11,7 @@ import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, setExtra } from "../state/store";
 import { change, showAdvice } from "../statistics/AdviceSection";
+import { isCause } from "./causes";
 import type { Found } from "./OverviewView";
 import {
   clockText,
@@ -80,7 +81,7 @@ export function Sentence({ store, range, found, settled, reading, provisional }:
         {provisional ? (
           <span class="quiet">What to change is said when all of it is read.</span>
         ) : (
-          <Ideas found={found} guilty={quiet ? null : guilty} />
+          <Ideas found={found} />
         )}
         <Whole store={store} range={range} />
       </p>
@@ -131,12 +132,12 @@ interface Blamed extends Pick<SentenceProps, "store" | "found"> {
 }
 
 /** What to change first. */
-function Ideas({ found: { advice }, guilty }: Pick<Blamed, "found" | "guilty">) {
+function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   if (!advice) return null;
   const [first] = advice;
   if (!first) return <span class="quiet">Nothing stands out that another setting would help.</span>;
   // Where somebody could be limited, to let them wait is as good.
-  const said = advice.slice(0, guilty?.couldWait ? 2 : 1);
+  const said = advice.slice(0, advice.slice(0, 2).every(isCause) ? 2 : 1);
   const others = advice.length - said.length;
   return (
     <>

@@ -1,14 +1,15 @@
 /** What would help where few requests took most of the tokens: to limit those, to let them wait, to take them in small pieces. */
 
 import type { Finding } from "../advice/rules";
-import { traits } from "../data/blame";
+import { blame, traits } from "../data/blame";
+import { momentText } from "../data/clock";
 import { shortId } from "../data/labels";
-import { MISSING, type RequestIndex } from "../data/model/columns";
+import { MISSING, type Range, type RequestIndex } from "../data/model/columns";
 import type { Blame, BlamedGroup, Pressure, Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
-import { incidentOf } from "../data/since";
+import { incidentOf, pressureOfRun } from "../data/since";
 import { count, plural } from "../format";
-import { culpritOf, type Guilty } from "./words";
+import { culpritOf, type Guilty, rowsOf } from "./words";
 
 /** Stretches that are looked at. */
 export const WORST = 3;
@@ -22,10 +23,27 @@ const USUAL = 0.1;
 /** Of a group's requests: it comes with the trouble, and is not there otherwise. */
 const MOSTLY = 0.9;
 
-/** First what costs least; nothing if nobody stands out, or if those who do are no few. */
-export function causesOf(store: TraceStore, run: Pressure | null, worst?: Stretch, blame?: Blame | null): Finding[] {
-  const guilty = worst && blame ? culpritOf(store, worst, blame) : null;
-  if (!run || !worst || !guilty?.couldWait) return [];
+/**
+ * Of the whole incident about a stretch, so that they are the same wherever in it one looks. First what costs least; nothing if
+ * nobody stands out, or if those who do are no few.
+ */
+export async function causesIn(
+  store: TraceStore,
+  range: Range,
+  worst: Stretch,
+  signal: AbortSignal,
+): Promise<Finding[]> {
+  const run = await pressureOfRun(store, range);
+  const incident = run && incidentOf(run, worst.shown, worst);
+  if (!run || !incident) return [];
+  const [begin, end] = [run.from + incident.first * run.width, run.from + (incident.last + 1) * run.width];
+  const blamed = await blame(store, rowsOf(store, { begin, end }), signal);
+  return causesOf(store, run, { ...worst, ...incident, begin, end }, blamed);
+}
+
+function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blame): Finding[] {
+  const guilty = culpritOf(store, worst, blamed);
+  if (!guilty?.couldWait) return [];
   const { group, who } = guilty;
   const row = Math.max(store.rows - 1, 0);
   const budget = store.steps.tokenBudget[row];
@@ -34,7 +52,7 @@ export function causesOf(store: TraceStore, run: Pressure | null, worst?: Stretc
   const name = store.shown[worst.shown].name;
   const common = {
     symptom: long ? "many requests wait behind few long prompts" : "many requests wait behind few others",
-    diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} while it was worst`,
+    diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} from ${momentText(store, worst.begin)} to ${momentText(store, worst.end)}`,
     ...{ reasons: [name], steps: `reason:${name}` },
   };
   const findings: Finding[] = [];
@@ -58,6 +76,13 @@ export function causesOf(store: TraceStore, run: Pressure | null, worst?: Stretc
     });
   }
   return findings;
+}
+
+const CAUSES: ReadonlySet<string> = new Set(["limit-them", "let-them-wait", "small-pieces"]);
+
+/** It is about those who held others back, not about a limit. */
+export function isCause({ rule }: Finding): boolean {
+  return CAUSES.has(rule);
 }
 
 /** These before the rules, and each setting once. */
@@ -90,8 +115,7 @@ function ratesOf(
   worst: Stretch,
   group: BlamedGroup,
 ): Pick<Finding, "to" | "now" | "evidence"> {
-  const { first, last } = incidentOf(run, worst.shown, worst) ?? worst;
-  const [begin, end] = [run.from + first * run.width, run.from + (last + 1) * run.width];
+  const { first, last, begin, end } = worst;
   const { requests } = store;
   const members: RequestIndex[] = [];
   for (let request = 0; request < requests.count; request++) {

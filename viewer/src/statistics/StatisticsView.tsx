@@ -1,14 +1,13 @@
 import type { Finding } from "../advice/rules";
-import { blame } from "../data/blame";
 import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
 import type { Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { stretches } from "../data/pressure";
-import { pressureOfRange, pressureOfRun } from "../data/since";
+import { pressureOfRange } from "../data/since";
 import { count, duration } from "../format";
-import { causesOf, WORST, withCauses } from "../overview/causes";
-import { isQuiet, rowsOf } from "../overview/words";
+import { causesIn, WORST, withCauses } from "../overview/causes";
+import { isQuiet } from "../overview/words";
 import { Guarded } from "../shell/Guarded";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
@@ -40,9 +39,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
       const pressure = await pressureOfRange(store, range);
       const found = pressure ? stretches(pressure, WORST) : [];
       const [worst] = found;
-      const run = await pressureOfRun(store, range);
-      const guilt = worst ? await blame(store, rowsOf(store, worst), signal) : null;
-      return { stretches: found, causes: causesOf(store, run, worst, guilt) };
+      return { stretches: found, causes: worst ? await causesIn(store, range, worst, signal) : [] };
     },
     [store, revision.value, range.first, range.last],
     120,
