@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -62,6 +63,12 @@ times. vLLM passes over them unless `--speculative-config` asks for `mtp`, and s
 files of DeepSeek V4 Flash weigh 3.4 GiB more than it says. Where they draft, all of them count, weights and KV, with
 the model's own embedding and head. `scripts/record_drafts.py` has asked vLLM {vllm} about {predicting}.
 
+## Models that pool
+
+Embeddings, scores and labels (`--runner pooling`): names that are also decoders' (`LlamaForCausalLM`,
+`Qwen2ForCausalLM`) have the decoder's row, and vLLM leaves their output head out; the others are counted as pooling.
+What sees a prompt both ways keeps nothing of it: its KV cache has no group and one block.
+
 ## Models that are not here
 
 A decoder that the table does not have is read by the fields that most files have; a field beyond them that may matter
@@ -90,7 +97,10 @@ description with vLLM's planner for one and two GPUs, and ends with 1 where some
 | --- | --- | --- |
 {left}
 """
-_KINDS = {"text": "text generation", "multimodal": "multimodal", "transformers": "by transformers' own code"}
+_KINDS = {
+    "text": "text generation", "multimodal": "multimodal", "transformers": "by transformers' own code",
+    "pooling": "pooling",
+}  # fmt: skip
 
 
 def page() -> str:
@@ -100,7 +110,7 @@ def page() -> str:
     exact = [entry for entry in entries if entry["architecture"] in ROWS]
     left = [entry for entry in entries if entry["architecture"] not in ROWS]
     total, done = Counter(entry["kind"] for entry in entries), Counter(entry["kind"] for entry in exact)
-    counts = [f"{done[kind]} of {total[kind]} ({what})" for kind, what in _KINDS.items()]
+    counts = [f"{done[kind]} of {total[kind]} ({what})" for kind, what in _KINDS.items() if total[kind]]
     named = {name for name in ROWS if name not in {entry["architecture"] for entry in entries}}
     return _TEXT.format(
         predicting=", ".join(f"`{name}`" for name in _asked_for_drafts()),
@@ -150,7 +160,12 @@ def _mixer(mixer: Mixer) -> str:
         return "short convolutions beside attention"
     assert isinstance(mixer, SoftmaxAttention)
     picks = " with an indexer" * (mixer.indexer is not None)
-    where = {Attends.FULL: "", Attends.SLIDING_WINDOW: " in a window", Attends.CHUNKED: " in chunks"}
+    where = {
+        Attends.FULL: "",
+        Attends.BOTH_WAYS: " both ways",
+        Attends.SLIDING_WINDOW: " in a window",
+        Attends.CHUNKED: " in chunks",
+    }
     return "attention" + where.get(mixer.attends, " over an encoder") + " with shared KV" * mixer.shares_kv + picks
 
 
@@ -167,6 +182,8 @@ def _left(entry: dict[str, Any], around: dict[str, Any]) -> str:
 def _why(entry: dict[str, Any]) -> str:
     """What is missing: a class, a model that vLLM can build here, or a row."""
     error = re.sub(r"/tmp/\w+", "the folder", entry.get("error") or "").partition(" [type=")[0]
+    if "CircularBufferSpec" in json.dumps(entry["cases"]):
+        return "no row: layers keep a ring of a request's last tokens, a kind of group that is not modelled"
     if is_proof(entry):
         return "no row yet: vLLM's answers are recorded"
     if entry["cases"]:

@@ -44,7 +44,7 @@ def main() -> int:
     """Ask about every architecture that there is no answer for, and put all answers together."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--kind", choices=("text", "multimodal", "transformers"), nargs="*")
+    parser.add_argument("--kind", choices=("text", "multimodal", "transformers", "pooling"), nargs="*")
     parser.add_argument("--work", type=Path, default=Path("build/registry"))
     parser.add_argument("--again", action="store_true", help="ask again where there is an answer")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -136,7 +136,7 @@ def _ask(name: str, variants: tuple[str, ...], sizes: tuple[int, ...], answers: 
     import logging
 
     logging.disable(logging.CRITICAL)
-    from planner.draw import config_class, drawn
+    from planner.draw import config_class, drawn, registry
     from planner.published import OPTIONS
     from planner.watch import Watch
 
@@ -148,11 +148,14 @@ def _ask(name: str, variants: tuple[str, ...], sizes: tuple[int, ...], answers: 
     if made_by is None:
         answers.send("neither transformers nor vLLM has a configuration class for it")
         return
+    options = OPTIONS.get(name, {})
+    if registry()[name] == "pooling":
+        options = {"runner": "pooling", **options}
     watch = Watch()
     last: str | None = None
     for variant in variants:
         for config in _guarded(drawn(name, made_by, variant), answers):
-            said = [_case(config, size, watch, OPTIONS.get(name, {})) for size in sizes]
+            said = [_case(config, size, watch, options) for size in sizes]
             built = [each for each in said if "error" not in each]
             if built:
                 answers.send({"variant": variant, "config": config, "tensor_parallel": said})

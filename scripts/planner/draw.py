@@ -10,6 +10,7 @@ from typing import Any
 
 from planner.published import BORROWED, FIELDS, WITHOUT_CLASS
 from planner.published_further import VARIANTS as SIZES
+from planner.published_pooling import TABLES
 from tokenyard.vllm.describing.stand_in import stand_in
 
 __all__ = ["VARIANTS", "config_class", "drawn", "registry"]
@@ -34,7 +35,7 @@ _FLAGS = (
 
 
 def registry() -> dict[str, str]:
-    """Architecture -> text, multimodal or transformers: what vLLM's registry calls a decoder."""
+    """Architecture -> text, multimodal or transformers, as vLLM's registry has it, or pooling where it only pools."""
     from vllm.model_executor.models import registry as theirs
 
     tables = {
@@ -42,7 +43,8 @@ def registry() -> dict[str, str]:
         "multimodal": theirs._MULTIMODAL_MODELS,  # noqa: SLF001
         "transformers": getattr(theirs, "_TRANSFORMERS_SUPPORTED_MODELS", {}),
     }
-    return {name: kind for kind, table in reversed(tables.items()) for name in table}
+    pooling = {name: "pooling" for table in TABLES for name in getattr(theirs, table, {})}
+    return pooling | {name: kind for kind, table in reversed(tables.items()) for name in table}
 
 
 def config_class(architecture: str) -> Any:
@@ -81,7 +83,7 @@ def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> I
         yield {**_content(made_by(**deepcopy(given)), architecture), **known_as}
         return
     if architecture in SIZES:
-        yield {**_content(made_by(**given, **SIZES[architecture][variant]), architecture), **known_as}
+        yield {**_content(made_by(**{**given, **SIZES[architecture][variant]}), architecture), **known_as}
         return
     for attempt in range(attempts):
         random = Random(f"{architecture} {variant} {attempt}")

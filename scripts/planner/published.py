@@ -12,6 +12,9 @@ from planner.published_decoders import DECODERS
 from planner.published_further import BORROWED as _FURTHER_BORROWED
 from planner.published_further import FIELDS as _FURTHER_FIELDS
 from planner.published_further import WITHOUT_CLASS as _FURTHER
+from planner.published_pooling import BORROWED as _POOLING_BORROWED
+from planner.published_pooling import FIELDS as _POOLING_FIELDS
+from planner.published_pooling import WITHOUT_CLASS as _POOLING
 from planner.published_recent import FIELDS as _RECENT_FIELDS
 from planner.published_recent import OPTIONS, RECENT
 from planner.published_towers import TOWERS
@@ -20,6 +23,7 @@ __all__ = ["BORROWED", "FIELDS", "OPTIONS", "WITHOUT_CLASS"]
 
 BORROWED = {
     **_FURTHER_BORROWED,
+    **_POOLING_BORROWED,
     "BeeForConditionalGeneration": "llava_onevision",
     "InternS1ForConditionalGeneration": "internvl",
     "InternS2PreviewForConditionalGeneration": "qwen3_5_moe",
@@ -93,6 +97,7 @@ _QWEN4 = {"output_gate_type": "sigmoid"}
 FIELDS: dict[str, dict[str, Any]] = {
     **_RECENT_FIELDS,
     **_FURTHER_FIELDS,
+    **_POOLING_FIELDS,
     "QianfanOCRForConditionalGeneration": {
         "ps_version": "v2", "select_layer": -1, "force_image_size": 448, "use_thumbnail": True,
         "dynamic_image_size": True, "min_dynamic_patch": 1, "max_dynamic_patch": 12, "template": "internvl2_5",
@@ -239,6 +244,7 @@ WITHOUT_CLASS: dict[str, dict[str, Any]] = {
     **TOWERS,
     **RECENT,
     **_FURTHER,
+    **_POOLING,
     "Phi4MMForCausalLM": {
         "model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
         "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200_064, "hidden_act": "silu",
@@ -398,3 +404,7 @@ WITHOUT_CLASS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """All fields of an architecture without a class, as its published files have them."""
+
+for _name in ("Lfm2BidirectionalModel", "ColBERTLfm2Model"):
+    FIELDS[_name] = {**FIELDS["Lfm2ForCausalLM"], **FIELDS[_name]}
+WITHOUT_CLASS["InternLM2ForRewardModel"] = WITHOUT_CLASS["InternLM2ForCausalLM"]

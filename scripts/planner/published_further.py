@@ -116,6 +116,16 @@ FIELDS: dict[str, dict[str, Any]] = {
 """What the classes leave out, where vLLM cannot build a model without it."""
 _ZAMBA_SMALL, _ZAMBA_LARGE = [5, 11, 17, 23, 29, 35], [6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77]
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "NomicBertModel": {
+        "small": {
+            "n_embd": 384, "n_head": 6, "n_inner": 1536, "n_layer": 6, "hidden_size": 384, "num_attention_heads": 6,
+            "intermediate_size": 1536, "num_hidden_layers": 6, "vocab_size": 20_000,
+        },
+        "large": {
+            "n_embd": 1024, "n_head": 16, "n_inner": 4096, "n_layer": 24, "hidden_size": 1024,
+            "num_attention_heads": 16, "intermediate_size": 4096, "num_hidden_layers": 24,
+        },
+    },
     "Zamba2ForCausalLM": {
         "small": {
             "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 38, "num_attention_heads": 32,

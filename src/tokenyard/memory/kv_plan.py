@@ -185,10 +185,11 @@ def _caches(
     elif isinstance(mixer, PagedConvolution):
         yield _paged_convolution(mixer, settings.tensor_parallel_size)
     elif isinstance(mixer, LatentAttention):
-        yield from _latent_caches(mixer, dtype, block_size, settings)
+        if not mixer.both_ways:
+            yield from _latent_caches(mixer, dtype, block_size, settings)
     elif isinstance(mixer, CompressedAttention):
         yield from _compressed_caches(mixer)
-    elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv:
+    elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv and mixer.attends is not Attends.BOTH_WAYS:
         yield _softmax_cache(mixer, dtype, block_size, settings)
         if mixer.indexer is not None:
             keys = mixer.indexer.head_size
@@ -515,7 +516,13 @@ class KVCachePlan:
         )
 
     def cache_config(self, **settings: Any) -> CacheConfig:
-        """A CacheConfig of these groups and blocks; ``settings`` are its other fields."""
+        """A CacheConfig of these groups and blocks; ``settings`` are its other fields.
+
+        Raises ConfigError for a model that keeps nothing of a prompt: it generates no text that could be replayed.
+        """
+        if not self.groups:
+            fix = "keeps no KV cache: it makes vectors or scores of prompts, and a replay generates text"
+            raise ConfigError("model", "a model that pools", fix)
         own = {
             "num_gpu_blocks": self.num_blocks,
             "block_size": self.block_size,

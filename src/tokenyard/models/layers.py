@@ -94,6 +94,8 @@ class Attends(StrEnum):
     """Tokens of its own chunk of ``window`` tokens."""
     CROSS = "cross"
     """An encoder's output."""
+    BOTH_WAYS = "both_ways"
+    """All of its prompt: nothing is kept, and no token can follow (models that pool)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +188,8 @@ class LatentAttention:
     indexer: Indexer | None = None
     output_gate: bool = False
     """A gate as wide as the heads' values, with a projection of its own (Hunyuan 4)."""
+    both_ways: bool = False
+    """Over all of a prompt: nothing is kept (models that pool)."""
     extra_parameters: int = 0
     """Norms of the compressed vectors and biases: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16

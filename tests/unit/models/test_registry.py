@@ -13,6 +13,7 @@ import pytest
 from tests.support.planner_answers import is_proof, recorded
 
 from tokenyard.errors import ConfigError
+from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading.expressions import Expressions
 from tokenyard.models.reading.fields import Fields
@@ -39,7 +40,38 @@ def test_every_architecture_comes_to_what_vllm_says_and_the_page_of_models_is_up
 
 def test_the_recordings_are_of_the_whole_registry() -> None:
     kinds = [entry["kind"] for entry in ENTRIES.values()]
-    assert (kinds.count("text"), kinds.count("multimodal")) == (124, 127)
+    assert (kinds.count("text"), kinds.count("multimodal"), kinds.count("pooling")) == (124, 127, 61)
+
+
+def test_a_model_that_sees_prompts_both_ways_keeps_nothing_and_is_not_replayed() -> None:
+    raw = ENTRIES["BertModel"]["cases"][0]["config"]
+    model = model_from_config(raw, name="bert", where="config.json")
+    plan = plan_kv_cache(model, available_bytes=1 << 30)
+    assert (plan.groups, plan.num_blocks) == ((), 1)
+    with pytest.raises(ConfigError, match="keeps no KV cache"):
+        plan.cache_config()
+
+
+def test_a_decoder_that_pools_is_loaded_without_its_output_head() -> None:
+    raw = ENTRIES["LlamaModel"]["cases"][0]["config"]
+    pools, generates = (
+        model_from_config({**raw, "architectures": [name]}, name="x", where="config.json")
+        for name in ("LlamaModel", "LlamaForCausalLM")
+    )
+    assert generates.weight_bytes() - pools.weight_bytes() == 2 * generates.head_parameters
+
+
+def test_a_model_that_vllm_does_not_share_out_is_refused_a_second_gpu() -> None:
+    model = model_from_config(ENTRIES["DoryForCausalLM"]["cases"][0]["config"], name="dory", where="config.json")
+    with pytest.raises(ConfigError, match="must be 1: vLLM runs dory on one GPU only"):
+        model.check_tensor_parallel(2)
+
+
+@pytest.mark.parametrize(("field", "value"), [("indexer_n_heads", 4), ("ple_layer_ids", [1])])
+def test_what_is_not_modelled_of_qwen_4_is_named(field: str, value: object) -> None:
+    raw = {**ENTRIES["Qwen4ExpForCausalLM"]["cases"][0]["config"], field: value}
+    with pytest.raises(ConfigError, match=f"{field} = "):
+        model_from_config(raw, name="x", where="config.json")
 
 
 # ---- expressions

@@ -130,7 +130,8 @@ class Expressions:
     def _call(self, node: ast.Call, bound: Mapping[str, Any]) -> Any:
         assert isinstance(node.func, ast.Name)
         if node.func.id == "len":
-            return len(_items(self._walk(node.args[0], bound)))
+            items = self._walk(node.args[0], bound)
+            return len(items if isinstance(items, dict) else _items(items))
         return _FUNCTIONS[node.func.id](*(_number(self._walk(each, bound)) for each in node.args))
 
     def _boolop(self, node: ast.BoolOp, bound: Mapping[str, Any]) -> Any:

@@ -104,6 +104,8 @@ class Grouped:
     extra: Fill = 0
     cross: bool = False
     """Over an encoder's output."""
+    both_ways: bool = False
+    """Over all of a prompt: nothing is kept."""
     module: str = "self_attn"
 
     def build(self, reader: Reader, module: str, i: int) -> SoftmaxAttention:
@@ -120,7 +122,14 @@ class Grouped:
         norms = 2 * size * bool(count(self.head_norms)) + (heads + kv_heads) * size * bool(count(self.full_norms))
         index = [count(each) for each in self.picks]
         norms += 2 * index[1] * bool(index[0])
-        kinds = ((self.cross, Attends.CROSS), (chunk, Attends.CHUNKED), (window, Attends.SLIDING_WINDOW))
+        if self.both_ways:
+            window = chunk = 0
+        kinds = (
+            (self.cross, Attends.CROSS),
+            (self.both_ways, Attends.BOTH_WAYS),
+            (chunk, Attends.CHUNKED),
+            (window, Attends.SLIDING_WINDOW),
+        )
         return SoftmaxAttention(
             hidden_size=hidden,
             num_heads=heads,
@@ -149,6 +158,8 @@ class Latent:
     indexer: Fill = "index_topk if max(i - picks_once + 1, 0) % picks_again == 0 else 0"
     """Tokens that an indexer picks; 0: there is none, and what an earlier layer picked counts (GLM 5.2)."""
     output_gate: Fill = False
+    both_ways: bool = False
+    """Over all of a prompt: nothing is kept."""
     extra: Fill = 0
     module: str = "self_attn"
 
@@ -174,6 +185,7 @@ class Latent:
             q_lora_rank=query_rank,
             indexer=indexer,
             output_gate=bool(count(self.output_gate)),
+            both_ways=self.both_ways,
             extra_parameters=rank + query_rank + (2 * indexer.head_size if indexer else 0) + count(self.extra, i=i),
             weights=reader.reading.quant.of(module),
         )

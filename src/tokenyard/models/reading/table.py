@@ -11,6 +11,7 @@ from tokenyard.models.reading import (
     rows_dense,
     rows_experts,
     rows_further,
+    rows_pooling,
     rows_published,
     rows_recent,
     rows_states,
@@ -26,5 +27,6 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_published.ROWS,
     **rows_recent.ROWS,
     **rows_further.ROWS,
+    **rows_pooling.ROWS,
 }
 """By the name in ``architectures``."""

@@ -172,7 +172,8 @@ class BuiltModel:
     def _plan(self, available_bytes: int) -> dict[str, Any]:
         configs, capacity = self._planner()(available_bytes)
         result = configs[0]
-        tokens, concurrency = capacity(result)
+        # a model that pools and sees both ways keeps nothing
+        tokens, concurrency = capacity(result) if self.specs else (0, 0.0)
         groups = [_group(group) for group in result.kv_cache_groups]
         return {"num_blocks": result.num_blocks, "groups": groups, "tokens": tokens, "concurrency": concurrency}
 
