@@ -99,6 +99,23 @@ it holds nine points of ten of a part that had no say in it. That is a share of 
 kernels unlike those of the others lies outside as a whole.
 
 """
+AIMS = """
+## What was aimed at, and where it stands
+
+`scripts/fit_latency.py POINTS --profiles FOLDER ...` prints these figures; *within* is the share of points that the
+range of a report holds, asked with those points forgotten.
+
+"""
+UNMET = """
+The aim for a model that nothing was measured of is not met, and no term is known that would meet it and that was not
+found by looking at what was left out. Three models of the seven lie far off as a whole: the two of which the page tells
+above why, and gpt-oss-120b, the only one with experts in MXFP4, whose steps are faster than those of the others suggest.
+The range says so: it is wide enough for nine points of ten. TTFT on a GPU that was not measured is known badly, and its
+range is of more than ten to one.
+
+Nothing above is of AMD's GPUs: [what AMD publishes](deployments.md#beside-what-amd-publishes) of vLLM on MI300X stands
+beside 40 predictions.
+"""
 STATEMENT = """
 ## What a report says, and whether it holds
 
@@ -183,7 +200,7 @@ def main() -> None:
     lines += [f"\n{len(points.not_compared)} rows of vLLM are not compared; `tokenyard accuracy` says why.\n"]
     lines += ["\n## Where it is far off, and why\n\n", *_outside(points)]
     folds = sum(len(groups) for groups in data["left_out"].values())
-    lines += [UNSEEN.format(folds=folds), *_left_out(data)]
+    lines += [UNSEEN.format(folds=folds), *_left_out(data), AIMS, *_aims(data), UNMET]
     apart, estimates = data["errors"]["tpot"]["version"]["apart"], data["estimates"]
     lines += [STATEMENT.format(apart=apart, low=estimates["low"], high=estimates["high"]), *_held(data), AFTER_CHECK]
     lines += ["\n## The shortcut, and the scheduler\n\n", _replayed(args.points)]
@@ -251,6 +268,16 @@ def _short(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {LEFT_OUT[kind]} | {both[0]['n']} | {' | '.join(cells)} |\n"
 
 
+def _aims(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "| left out | | aim | today | within |\n| --- | --- | --: | --: | --: |\n"
+    for kind, quantile, aim in (("model", "median", 0.09), ("model", "p90", 0.25), ("gpu", "median", 0.06)):
+        today, within = data["errors"]["tpot"][kind][quantile], data["held"][kind]["tpot"]["held"]
+        yield f"| {LEFT_OUT[kind]} | TPOT, {quantile} | {aim:.0%} | {today:.1%} | {within:.0%} |\n"
+    for quantity, found in data["left_out_by_load"]["gpu"]["128 users and more"].items():
+        today, within = found["p90"], found["held"]
+        yield f"| a GPU, with 128 users and more | {quantity.upper()}, p90 | | {today:.1%} | {within:.0%} |\n"
+
+
 def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
     yield "| left out | points | TPOT p50 | p90 | range | TTFT p50 | p90 | range |\n"
     yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
@@ -315,7 +342,7 @@ def _steps(point: Point) -> int:
 def _runs(files: tuple[Path, ...]) -> Iterator[str]:
     yield "| run | decides as | | mean | p50 | p90 | p99 | of each request: p50 | p90 |\n"
     yield "| --- | --- | --- | --- | --- | --- | --- | --: | --: |\n"
-    for version in KNOWN_VERSIONS:
+    for version in (KNOWN_VERSIONS[0], KNOWN_VERSIONS[-1]):
         for row in accuracy(files, vllm_version=version).rows:
             for name, mean in (("ttft", row.ttft), ("tpot", row.tpot), ("e2e", row.e2e)):
                 if mean is not None:

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from tokenyard.models.spec import ModelSpec  # noqa: E402
 PAGE = REPO / "docs" / "models.md"
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 DRAFTS = RECORDED.with_name("drafts.json.gz")
+PUBLIC = RECORDED.with_name("public_configs.json")
 _TEXT = """# Models
 
 <!-- Written by scripts/generate_models.py: do not edit. -->
@@ -79,7 +81,25 @@ Beside an installed vLLM, `tokenyard describe MODEL` writes a description of wha
 or without a GPU: layers, weights, and what every layer keeps; `--model model.json` takes it. It compares the
 description with vLLM's planner for one and two GPUs, and ends with 1 where something differs.
 
+`tests/vllm/test_describe.py` does so within whatever vLLM it is run. These were described at full size within
+0.22.1, 0.27.1 and 0.33.0, when the table had none of them: Zamba2 2.7B, StarCoder, Ultravox on Llama 3.2 1B,
+HunyuanOCR, Ovis2 1B and Moondream. Weights and blocks were vLLM's in all eighteen, and each file was replayed.
+
 `--model owner/name` also finds what lies in the cache of the Hugging Face hub (`HF_HUB_CACHE`, `HF_HOME`).
+
+## Public files, as they are
+
+`scripts/read_configs.py FOLDER ...` reads every `config.json` under a folder whole and without a flag. Of three public
+repositories that hold many (those of mlc-llm are entries of its
+`model_preset.py`, without the four fields that it adds):
+
+{public}
+
+Those that are not read:
+
+| file | why |
+| --- | --- |
+{unread}
 
 ## Exact
 
@@ -117,9 +137,26 @@ def page() -> str:
         counts=f"Exact for vLLM {around['versions']['vllm']}: {', '.join(counts)}.",
         **around["versions"],
         exact="\n".join(map(_exact, exact)),
+        public="\n".join(_public()),
+        unread="\n".join(_unread()),
         removed=", ".join(f"`{name}`" for name in sorted(named)) + ": compared with recordings of vLLM 0.22.",
         left="\n".join(_left(entry, around) for entry in left),
     )
+
+
+def _public() -> Iterator[str]:
+    for repository, rows in json.loads(PUBLIC.read_text()).items():
+        read = [row for row in rows if "why" not in row]
+        kinds = len({row["architecture"] for row in read})
+        yield f"* {repository}: {len(read)} of {len(rows)} files, of {kinds} architectures."
+
+
+def _unread() -> Iterator[str]:
+    for rows in json.loads(PUBLIC.read_text()).values():
+        for row in rows:
+            if "why" in row:
+                why = re.sub(r": (use one of|docs/models.md lists|--ignore-unmodelled).*", "", row["why"])
+                yield f"| `{row['file'].rpartition('/')[2]}` | {_cell(why)} |"
 
 
 def _asked_for_drafts() -> list[str]:
