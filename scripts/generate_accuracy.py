@@ -108,10 +108,10 @@ range of a report holds, asked with those points forgotten.
 """
 UNMET = """
 The aim for a model that nothing was measured of is not met, and no term is known that would meet it and that was not
-found by looking at what was left out. Three models of the seven lie far off as a whole: the two of which the page tells
-above why, and gpt-oss-120b, the only one with experts in MXFP4, whose steps are faster than those of the others suggest.
-The range says so: it is wide enough for nine points of ten. TTFT on a GPU that was not measured is known badly, and its
-range is of more than ten to one.
+found by looking at what was left out. Three models of the seven lie far off as a whole: the two of which the page
+tells above why, and gpt-oss-120b, the only one with experts in MXFP4, whose steps are faster than those of the others
+suggest. The range says so: it is wide enough for nine points of ten. TTFT on a GPU that was not measured is known
+badly, and its range is of more than ten to one.
 
 Nothing above is of AMD's GPUs: [what AMD publishes](deployments.md#beside-what-amd-publishes) of vLLM on MI300X stands
 beside 40 predictions.
