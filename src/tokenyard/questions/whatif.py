@@ -10,8 +10,10 @@ from typing import Any
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
+from tokenyard.explain.report.slo import SLOs, slo_texts
+from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
-from tokenyard.questions.recorded.ask import Baseline, answer, replay_as_it_was
+from tokenyard.questions.recorded.ask import Asked, Baseline, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
@@ -38,6 +40,7 @@ def whatif(
     *,
     recorded: Deployment | None = None,
     by: str | None = None,
+    slo: SLOs = None,
     progress: OnProgress | bool | None = None,
 ) -> WhatIf:
     """What other settings would have done to a recorded run, and how far the replay of it repeats what was.
@@ -46,8 +49,8 @@ def whatif(
     whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``, a variant for each value); a mapping of
     mappings or deployments says what to call each (``{"kv": {"num_gpu_blocks_override": 20_000}}``). Nothing: only the
     check. ``recorded``: what the trace was recorded on, where it does not say. ``by``: a column of classes
-    (``priority``, ``lora_name``, ``prompt_tokens`` in ranges ...), each of which is shown by itself too. ``progress``
-    is called now and then; True shows a line.
+    (``priority``, ``lora_name``, ``prompt_tokens`` in ranges ...), each of which is shown by itself too. ``slo``:
+    bounds, of one class as ``0:ttft_p95=1s``, or of all. ``progress`` is called now and then; True shows a line.
 
     The answer's ``self_check`` says whether the replay of the run as it was holds; where it does not, the rest can be
     as far off. Raises TokenyardError.
@@ -55,9 +58,10 @@ def whatif(
     run, deployment = read_recorded(trace, None if recorded is None else Told(settings=recorded.settings))
     several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
     variants = [variant for change in several for variant in _named(run, deployment, change)]
+    asked = Asked(by, read_bounds(slo_texts(slo), by))
     bars = bars_of(progress)
     with bars(len(run.workload), "as it was") as on_progress:
-        baseline = replay_as_it_was(run, on_progress, by)
+        baseline = replay_as_it_was(run, on_progress, asked)
     return answered(run, baseline, variants, bars)
 
 

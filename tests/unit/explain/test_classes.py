@@ -10,7 +10,9 @@ import pytest
 
 import tokenyard as ty
 from tokenyard.cli.main import main
+from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import report_by
+from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.classes import slos_by_class
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")
@@ -69,7 +71,7 @@ def test_a_trace_has_the_classes_of_its_run(tmp_path: Path, by: str) -> None:
             np.testing.assert_allclose(of_trace[name], of_run[name], rtol=1e-4, err_msg=name)
         else:
             assert of_trace[name].tolist() == of_run[name].tolist(), name
-    with pytest.raises(ty.ConfigError, match="a trace has: priority"):
+    with pytest.raises(ConfigError, match="a trace has: priority"):
         report_by(tmp_path / "trace", "tier")
 
 
@@ -122,10 +124,10 @@ def test_what_cannot_be_is_named(found: ty.RunResult) -> None:
         ("tier", "gold:ttft_p95=1s", "slo"),
         ("tier", "batch:x=1s", "slo"),
     ):
-        with pytest.raises(ty.ConfigError) as caught:
+        with pytest.raises(ConfigError) as caught:
             found.by(by, slo)
         assert caught.value.field == field
-    with pytest.raises(ty.ConfigError, match="bound tpot"):
+    with pytest.raises(ConfigError, match="bound tpot"):
         found.by("tier", "batch:itl_p99=1s")
 
 
@@ -213,10 +215,53 @@ def test_a_recorded_run_is_asked_class_by_class(tmp_path: Path) -> None:
     assert (urgent.variant["ttft_ms.p95"] or 0) < (urgent.baseline["ttft_ms.p95"] or 0)
 
 
+def test_a_recorded_run_is_held_to_the_bounds_of_each_class(tmp_path: Path) -> None:
+    """Before and then, class by class: what the same settings give in a run."""
+    run = ty.run(workload(), DEPLOYMENT, trace=tmp_path)
+    bounds = "0:ttft_p95=2s 1:e2e:4000"
+    found = ty.whatif(tmp_path, {"scheduling_policy": "priority"}, by="priority", slo=bounds)
+    (variant,) = found.variants
+    told = variant.goodput
+    assert told is not None
+    then = ty.run(workload(), DEPLOYMENT, policy="priority").by("priority", slo=bounds)
+    before = run.by("priority", slo=bounds)
+    for mine, theirs in ((told.baseline, before.goodput()), (told.variant, then.goodput())):
+        assert theirs is not None
+        assert [each.name for each in mine.objectives] == ["0:ttft_p95", "1:e2e"]
+        assert mine.share == theirs.share
+        assert mine.objectives[0].met == theirs.objectives[0].met
+    for each in variant.classes:
+        assert each.baseline_good == before[each.name].goodput.share  # type: ignore[union-attr]
+        assert each.variant_good == then[each.name].goodput.share  # type: ignore[union-attr]
+    assert told.variant.share != told.baseline.share
+    assert "0: within every bound" in str(found)
+    all_together = ty.whatif(tmp_path, {"max_num_seqs": 4}, slo="ttft_p95=2s").variants[0]
+    assert all_together.goodput is not None
+    assert [each.name for each in all_together.goodput.baseline.objectives] == ["ttft_p95"]
+    with pytest.raises(ConfigError, match="say what it is a class of"):
+        ty.whatif(tmp_path, (), slo="0:ttft_p95=2s")
+    with pytest.raises(ConfigError, match="no request is of this class"):
+        ty.whatif(tmp_path, (), by="priority", slo="7:ttft_p95=2s")
+
+
+def test_a_sweep_has_figures_of_each_class() -> None:
+    bounds = "interactive:ttft_p95=2s batch:e2e_p95=10min"
+    found = ty.sweep(workload(), DEPLOYMENT, {"max_num_seqs": [2, 4]}, by="tier", slo=bounds)
+    row = next(each for each in found.rows if each.settings["max_num_seqs"] == 2)
+    two, printed = ty.run(workload(), DEPLOYMENT).by("tier", slo=bounds), " ".join(str(found).split())
+    for name in ("interactive", "batch"):
+        goodput = two[name].goodput
+        assert goodput is not None
+        assert row.figures[f"{name}:goodput.share"] == pytest.approx(goodput.share)
+        assert f"{name} within its bounds {percent(goodput.share)}" in printed
+    assert row.figures["interactive:ttft_ms.p95"] == pytest.approx(two["interactive"].ttft_ms.p95)
+    assert f"{name} E2E p95" in printed
+
+
 def test_bounds_of_a_class_say_of_which_column() -> None:
-    with pytest.raises(ty.ConfigError):
+    with pytest.raises(ConfigError):
         ty.plan(workload(), DEPLOYMENT, slo="batch:ttft_p95=1s")
-    with pytest.raises(ty.ConfigError):
+    with pytest.raises(ConfigError):
         ty.plan(workload(), DEPLOYMENT, slo="gold:ttft_p95=1s", by="tier")
-    with pytest.raises(ty.ConfigError):
+    with pytest.raises(ConfigError):
         ty.plan(workload(), DEPLOYMENT, by="tear")

@@ -31,6 +31,7 @@ def print_sweep(result: SweepResult, console: Console) -> None:
     for row in result.rows[:_SHOWN]:
         table.add_row(plain(words_of(row.settings)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)
+    _print_classes(result.rows[:_SHOWN], console)
     _print_problems(result.rows, console)
     if not result.table:
         return
@@ -40,6 +41,36 @@ def print_sweep(result: SweepResult, console: Console) -> None:
         folder = str(Path(result.table).parent)
         said = f"Their traces are below it: `tokenyard view {shlex.quote(plain(folder))}` sets any two side by side"
         console.print(Text(said), soft_wrap=True)
+
+
+def _print_classes(rows: Sequence[Row], console: Console) -> None:
+    """Each class's bounded figures and its share of requests within its bounds, variant by variant."""
+    names = list(dict.fromkeys(name for row in rows for name in row.figures if ":" in name))
+    if not names:
+        return
+    table = table_of(
+        Column("variant", overflow="fold"),
+        Column("class", overflow="fold"),
+        Column("measured", justify="right", no_wrap=True),
+        header=True,
+    )
+    for row in rows:
+        label = plain(words_of(row.settings))
+        for name in names:
+            table.add_row(label, plain(_of_class(name)), _class_value(name, row.figures.get(name)))
+            label = ""
+    print_section(console, "Class by class", table)
+
+
+def _of_class(name: str) -> str:
+    """``interactive TTFT p95``, ``interactive within its bounds``."""
+    of, _, figure = name.rpartition(":")
+    latency, _, statistic = figure.partition("_ms.")
+    return f"{of} {latency.upper()} {statistic}" if statistic else f"{of} within its bounds"
+
+
+def _class_value(name: str, value: float | None) -> str:
+    return milliseconds(value) if "_ms." in name else "-" if value is None else percent(value)
 
 
 def _verdict(rows: Sequence[Row]) -> str:

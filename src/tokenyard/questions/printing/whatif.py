@@ -10,6 +10,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.parts import print_section, table_of
 from tokenyard.explain.render.units import changes_for_clients, count, count_of, duration, milliseconds, percent, signed
+from tokenyard.explain.report.slo import Objective
 from tokenyard.questions.recorded.answer import (
     OF_CLASSES,
     FigureAnswer,
@@ -140,7 +141,7 @@ def _print_variant(variant: VariantAnswer, console: Console) -> None:
     if variant.serve_flags:
         lines.append(f"for vllm serve: {plain(' '.join(variant.serve_flags))}")
     text = Text("\n".join(line for line in lines if line))
-    parts = (lost, table, *_classes(variant), Text(""), text, *_reasons(variant))
+    parts = (lost, table, *_classes(variant), *_goodput(variant), Text(""), text, *_reasons(variant))
     print_section(console, f"With {plain(variant.name)}", *parts)
 
 
@@ -160,6 +161,32 @@ def _classes(variant: VariantAnswer) -> list[Table | Text]:
             label = ""
     left = len(variant.classes) - len(shown)
     return [Text(""), table, *([Text(f"and {left} more classes: --json has them")] * bool(left))]
+
+
+def _goodput(variant: VariantAnswer) -> list[Table | Text]:
+    """Bounds, and the requests within all of them, both replayed."""
+    if variant.goodput is None:
+        return []
+    before, after = variant.goodput.baseline, variant.goodput.variant
+    columns = (Column(name, justify="right", no_wrap=True) for name in ("bound", "as it was", "then"))
+    table = table_of(Column("service levels", overflow="fold"), *columns, header=True)
+    for was, now in zip(before.objectives, after.objectives, strict=False):
+        said = [_bounded(each) for each in (was, now)]
+        table.add_row(plain(was.name), milliseconds(was.bound_ms), *said)
+    for each in variant.classes:
+        if each.baseline_good is not None:
+            good = [percent(share) for share in (each.baseline_good, each.variant_good)]
+            table.add_row(f"{plain(each.name)}: within every bound", "", *good)
+    if before.share is not None:
+        table.add_row("requests within every bound", "", percent(before.share), percent(after.share))
+    return [Text(""), table]
+
+
+def _bounded(each: Objective) -> str:
+    """A figure and whether it holds; of a bound of each request the share within it."""
+    if each.met is None:
+        return percent(each.share)
+    return f"{milliseconds(each.value_ms)} {'holds' if each.met else 'missed'}"
 
 
 def _reasons(variant: VariantAnswer) -> list[Table | Text]:

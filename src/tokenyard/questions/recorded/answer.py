@@ -12,6 +12,7 @@ import msgspec
 
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
+from tokenyard.explain.report.slo import Goodput
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import (
     StepShape,
@@ -169,6 +170,17 @@ class ClassAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """``ttft_ms.p50`` and so on, in the replay of what was."""
     variant: dict[str, float | None]
     """The same with the changed settings."""
+    baseline_good: float | None = None
+    """Share of its requests within its bounds, in the replay of what was; None without any."""
+    variant_good: float | None = None
+
+
+class GoodputAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes of bounds; those of a class are named ``interactive:ttft_p95``."""
+
+    baseline: Goodput
+    """In the replay of what was."""
+    variant: Goodput
 
 
 class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +206,8 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     """Column that ``classes`` are of."""
     classes: list[ClassAnswer] = []
+    goodput: GoodputAnswer | None = None
+    """None without bounds."""
 
 
 class WhatIf(Answer, msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
+
 from tokenyard.core.engine import DoneStep, EngineCore
 from tokenyard.core.request import Request
 from tokenyard.core.sched.features.grammars import GrammarOutput
@@ -22,13 +24,16 @@ from tokenyard.explain.compare.comparison import figures
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import Classes, ClassFigures, classes_of
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLO
 from tokenyard.policies.named import policy_maker
+from tokenyard.questions.by_class import grouped_by_class
 from tokenyard.questions.recorded.answer import (
     FIGURES,
     OF_CLASSES,
     Check,
     ClassAnswer,
     FigureAnswer,
+    GoodputAnswer,
     Mover,
     ReasonAnswer,
     SelfCheck,
@@ -209,6 +214,18 @@ _MOST_MOVERS = 5
 _MOST_REASONS = 8
 
 
+class Asked(NamedTuple):
+    """What is asked about every replay."""
+
+    by: str | None = None
+    """Column of classes."""
+    slos: tuple[SLO, ...] = ()
+    """Bounds, those of a class with its name."""
+
+
+NOTHING_MORE = Asked()
+
+
 class Baseline(NamedTuple):
     """The replay of what was."""
 
@@ -218,6 +235,7 @@ class Baseline(NamedTuple):
     check: SelfCheck
     classes: Classes | None = None
     """Its requests class by class, if that was asked for."""
+    asked: Asked = NOTHING_MORE
 
 
 class _Replayed(NamedTuple):
@@ -229,10 +247,10 @@ class _Replayed(NamedTuple):
     classes: Classes | None
 
 
-def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None, by: str | None = None) -> Baseline:
-    """Replay the run with its own settings, and say how far that repeats it. ``by``: column of classes."""
+def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None, asked: Asked = NOTHING_MORE) -> Baseline:
+    """Replay the run with its own settings, and say how far that repeats it."""
     alike = StepComparison(TraceReader(run.source, requests=False))
-    report, ends, _, _, classes = _replayed(run, as_it_was(run), on_progress, alike, by=by)
+    report, ends, _, _, classes = _replayed(run, as_it_was(run), on_progress, alike, asked=asked)
     recorded_steps = alike.finish()
     checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
     failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
@@ -243,7 +261,7 @@ def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None, by
         parting=alike.parting,
         failed=failed,
     )
-    return Baseline(report, ends, check, classes)
+    return Baseline(report, ends, check, classes, asked)
 
 
 def answer(
@@ -272,9 +290,10 @@ def _replayed(
     variant: Variant,
     on_progress: OnProgress | None,
     *watchers: StepObserver,
-    by: str | None = None,
+    asked: Asked = NOTHING_MORE,
 ) -> _Replayed:
-    builder, ends = ReportBuilder(), EndTimes()
+    by, slos = asked
+    builder, ends = ReportBuilder(() if by is not None else slos), EndTimes()
     kept = RowsOfEngine.with_report(builder, TraceRecorder(None, builder))
     watch = StepWatch(Reach.of(run.measured))
     result = replay(
@@ -291,8 +310,12 @@ def _replayed(
         on_progress=on_progress,
     )
     rows = None if by is None else ReplayRows([kept])
-    classes = None if rows is None or by is None else classes_of(rows.requests, rows.waits, by)
-    return _Replayed(builder.report(), ends.seconds, result, watch.doubt(run.fit.terms_of or run.fit.leans_on), classes)
+    report, classes = builder.report(), None
+    if rows is not None and by is not None:
+        bounds = grouped_by_class(slos)
+        classes = classes_of(rows.requests, rows.waits, by, slos=bounds, seconds=report.duration_s)
+        report = msgspec.structs.replace(report, goodput=classes.goodput())
+    return _Replayed(report, ends.seconds, result, watch.doubt(run.fit.terms_of or run.fit.leans_on), classes)
 
 
 def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
@@ -308,8 +331,7 @@ def _is_close(check: Check) -> bool:
 
 
 def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progress: OnProgress | None) -> VariantAnswer:
-    by = None if baseline.classes is None else baseline.classes.by
-    report, ends, result, doubt, classes = _replayed(run, variant, on_progress, by=by)
+    report, ends, result, doubt, classes = _replayed(run, variant, on_progress, asked=baseline.asked)
     refused = len(result.refused) + result.num_left_out
     if refused == len(variant.workload):
         raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
@@ -346,9 +368,16 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         refused=refused,
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
         notes=[*variant.notes, *([] if doubt is None else [doubt]), *_of_policy(run, variant)],
-        by=by,
+        by=baseline.asked.by,
         classes=_classes(baseline.classes, classes),
+        goodput=_goodput(baseline.report, report),
     )
+
+
+def _goodput(before: Report, after: Report) -> GoodputAnswer | None:
+    if before.goodput is None or after.goodput is None:
+        return None
+    return GoodputAnswer(baseline=before.goodput, variant=after.goodput)
 
 
 def _classes(before: Classes | None, after: Classes | None) -> list[ClassAnswer]:
@@ -358,11 +387,20 @@ def _classes(before: Classes | None, after: Classes | None) -> list[ClassAnswer]
     then = {each.name: each for each in after.classes}
     return [
         ClassAnswer(
-            name=each.name, requests=each.requests, baseline=_latencies(each), variant=_latencies(then[each.name])
+            name=each.name,
+            requests=each.requests,
+            baseline=_latencies(each),
+            variant=_latencies(then[each.name]),
+            baseline_good=_share_of(each),
+            variant_good=_share_of(then[each.name]),
         )
         for each in sorted(before.classes, key=attrgetter("name"))
         if each.name in then
     ]
+
+
+def _share_of(figures: ClassFigures) -> float | None:
+    return None if figures.goodput is None else figures.goodput.share
 
 
 def _latencies(figures: ClassFigures) -> dict[str, float | None]:

@@ -268,11 +268,13 @@ def replayed(
             on_progress=on_progress,
         )
         report = msgspec.structs.replace(_report(builders[prefills:]), clients=result.clients, replicas=result.replicas)
+        shares: dict[str, float | None] = {}
         if by is not None:
             rows, bounds = ReplayRows(kept, leave_out=prefills), grouped_by_class(slos)
             column = column_called(by, rows.requests)
             classes = classes_of(rows.requests, rows.waits, column, slos=bounds, seconds=report.duration_s)
             report = msgspec.structs.replace(report, goodput=classes.goodput())
+            shares = {f"{each.name}:goodput.share": each.goodput.share for each in classes.classes if each.goodput}
         if decode is None:
             seconds, held = report.duration_s, _held(report)
         else:
@@ -283,7 +285,7 @@ def replayed(
         refused=len(result.refused) + result.num_left_out,
         seconds=seconds,
         held=_most(held),
-        figures={} if decode is None else dict(_busy(result)),
+        figures={**({} if decode is None else dict(_busy(result))), **shares},
         traces=engines.written(),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import Arg, Positional, Repeated, Switch, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Positional, Repeated, Switch, optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,9 @@ class WhatIfCommand:
     """The GPU that the trace was recorded on, where the trace does not say."""
     by: Annotated[str | None, optional("COLUMN", "all requests together")] = None
     """Also show each class of requests: priority, user, lora_name, job_id, prompt_tokens (in ranges)."""
+    slo: Annotated[Repeated, SLO_FLAG] = ()
+    """Count requests within these bounds, before and then: ttft_p90=500ms, tpot:40 (for each request, in ms); with --by
+    also of one class: 0:ttft_p95=1s."""
     yes: Switch = False
     """Continue although the replay of the recorded run is off by more than 10 %."""
     json: Switch = False
