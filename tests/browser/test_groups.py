@@ -11,7 +11,7 @@ import pytest
 from tests.browser.conftest import groups_shown, settled
 from tests.integration.command import call
 
-from tokenyard.explain.render.units import count, duration, milliseconds
+from tokenyard.explain.render.units import count, duration, milliseconds, percent
 from viewer_sample import PRESSURE, crowded
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
@@ -50,6 +50,23 @@ def test_groups_are_the_classes_of_the_terminal(open_files: Open, run: tuple[Pat
         for head, figures in (("TTFT", "ttft_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms")):
             assert group[f"{head} p99"] == milliseconds(each[figures]["p99"])
             assert group[f"{head} p50"] == milliseconds(each[figures]["p50"])
+
+
+def test_groups_have_their_share_within_bounds(open_files: Open, run: tuple[Path, list[dict[str, Any]]]) -> None:
+    """What `report --by --slo` counts of each class; without bounds there is no such column."""
+    trace, classes = run
+    page = open_files(trace, state="tab=requests&show=groups&group=prompt")
+    page.locator(".group-table tbody tr").first.wait_for()
+    assert "good" not in next(iter(groups_shown(page).values()))
+    bound = max(each["e2e_ms"]["p50"] for each in classes)
+    asked = ["--by=prompt_tokens", f"--slo=e2e:{bound:g}", "--json"]
+    told = json.loads(call("report", str(trace), *asked, cwd=trace.parent).stdout)["classes"]
+    page = open_files(trace, state=f"tab=requests&show=groups&group=prompt&slo-e2e={bound:g}")
+    page.locator(".group-table tbody tr").first.wait_for()
+    shown = groups_shown(page)
+    assert len({each["goodput"]["share"] for each in told}) > 1
+    for each in told:
+        assert shown[each["name"].removeprefix("prompt_tokens ")]["good"] == percent(each["goodput"]["share"])
 
 
 def test_models_are_adapters_and_the_base_model(open_files: Open, tmp_path: Path) -> None:

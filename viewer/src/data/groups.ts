@@ -3,8 +3,10 @@
 import { CLASSES } from "../generated/vocabulary";
 import { MISSING, type RequestIndex } from "./model/columns";
 import type { RequestFigures } from "./model/requestFigures";
+import type { Bounds } from "./model/slo";
 import type { Spread } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
+import { isBounded, meets } from "./slo";
 import { knownSpread } from "./spread";
 import { modelOf, userOf } from "./takers";
 
@@ -52,10 +54,18 @@ export interface Group {
   waited: number;
   /** What most of that was for; "" if it did not wait. */
   reason: string;
+  /** Of those that ended, aborted ones among them: within every bound. NaN without bounds. */
+  good: number;
 }
 
 /** `lines` of the figures, group by group: the largest first. */
-export function groupsOf(store: TraceStore, found: RequestFigures, lines: ArrayLike<number>, by: GroupKey): Group[] {
+export function groupsOf(
+  store: TraceStore,
+  found: RequestFigures,
+  lines: ArrayLike<number>,
+  by: GroupKey,
+  bounds: Bounds = NO_BOUNDS,
+): Group[] {
   const members = new Map<string, { term: string | null; lines: number[] }>();
   const label = labeller(store, found, lines, by);
   for (let at = 0; at < lines.length; at++) {
@@ -65,10 +75,11 @@ export function groupsOf(store: TraceStore, found: RequestFigures, lines: ArrayL
     else members.set(name, { term, lines: [lines[at]] });
   }
   return [...members]
-    .map(([name, group]) => ({ name, term: group.term, ...figuresOf(found, group.lines) }))
+    .map(([name, group]) => ({ name, term: group.term, ...figuresOf(found, group.lines, bounds) }))
     .sort((a, b) => b.requests - a.requests || (a.name < b.name ? -1 : 1));
 }
 
+const NO_BOUNDS: Bounds = { ttft: null, tpot: null, e2e: null };
 const NONE = { name: "(none)", term: null };
 
 function labeller(store: TraceStore, found: RequestFigures, lines: ArrayLike<number>, { text, number }: GroupKey) {
@@ -96,7 +107,15 @@ function labeller(store: TraceStore, found: RequestFigures, lines: ArrayLike<num
   };
 }
 
-function figuresOf(found: RequestFigures, lines: readonly number[]): Omit<Group, "name" | "term"> {
+/** The share of those that ended that `tokenyard run --by --slo` counts as good. */
+function goodShare(found: RequestFigures, lines: readonly number[], bounds: Bounds): number {
+  if (!isBounded(bounds)) return Number.NaN;
+  const ended = lines.filter((index) => found.ended[index]);
+  const times = (at: number) => ({ ttft: found.ttft[at], tpot: found.tpot[at], e2e: found.e2e[at] });
+  return ended.filter((index) => meets(times(index), bounds)).length / ended.length;
+}
+
+function figuresOf(found: RequestFigures, lines: readonly number[], bounds: Bounds): Omit<Group, "name" | "term"> {
   const sum = (column: ArrayLike<number>) => lines.reduce((total, index) => total + (column[index] || 0), 0);
   const spread = (column: Float64Array) => knownSpread(lines.map((index) => column[index]));
   const looked = lines.filter((index) => !Number.isNaN(found.hit[index]));
@@ -119,5 +138,6 @@ function figuresOf(found: RequestFigures, lines: readonly number[]): Omit<Group,
     e2e: spread(found.e2e),
     waited: sum(found.waited),
     reason,
+    good: goodShare(found, lines, bounds),
   };
 }

@@ -1,14 +1,19 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
+<<<<<<< HEAD
 import { familyOf, meaningOf, requestFigures } from "../data";
 import { clockOf } from "../data/clock";
+=======
+import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
+>>>>>>> 435bfe09 (The viewer's groups have their share within bounds; plans say it of each class)
 import { GROUP_KEYS, type Group, type GroupKey, groupsOf } from "../data/groups";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { thereIn } from "../data/requestTable";
 import { count, duration, milliseconds, percent, plural } from "../format";
+import { bounds } from "../state/bounds";
 import { engineName, engines, readEngines } from "../state/engines";
 import { toggleTerm } from "../state/filter";
 import { showEngine } from "../state/loader";
@@ -48,6 +53,11 @@ const COLUMNS: readonly GroupColumn[] = [
     ...{ title: "waited", meaning: "time lost: how long its requests waited, in all" },
     value: (group) => group.waited,
     text: (group) => duration(group.waited),
+  },
+  {
+    ...{ title: "good", meaning: "share of those that ended within every bound of the goodput (Statistics tab)" },
+    value: (group) => group.good,
+    text: (group) => percent(group.good),
   },
   time("TTFT p50", "arrival to first token, of half of them at most", ({ ttft }) => ttft?.p50),
   time("TTFT p99", "arrival to first token", ({ ttft }) => ttft?.p99),
@@ -90,12 +100,14 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
   const by = useMemo(() => keys.find(({ key }) => key === asked) ?? usual(store, found), [keys, store, found, asked]);
   const byRank = by.key === "rank";
   const wanted = filter.value;
+  const within = bounds.value;
   const beside = useComputed<Group[]>(
     async (signal) => {
       const groups: Group[] = [];
       for (const { name: other, store: each } of byRank ? others : []) {
         if (!each) continue;
         const figures = await requestFigures(each, signal);
+<<<<<<< HEAD
         const { rowAt } = clockOf(each);
         const there = span && thereIn(each, { first: rowAt(span.begin), last: rowAt(span.end) });
         const counted = linesOf(figures, both(await meantMask(each, wanted, signal), there));
@@ -104,11 +116,20 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
       return groups;
     },
     [others, byRank, wanted, linesOf, span?.begin, span?.end],
+=======
+        const counted = linesOf(figures, await meantMask(each, wanted, signal));
+        groups.push(...groupsOf(each, figures, counted, rankKey(other), within));
+      }
+      return groups;
+    },
+    [others, byRank, wanted, linesOf, within],
+>>>>>>> 435bfe09 (The viewer's groups have their share within bounds; plans say it of each class)
     0,
   ).value;
   const [, minus, title] = /^(-?)(.*)$/.exec(extra.value[SORT_KEY] ?? "-waited") ?? [];
-  const column = COLUMNS.find((one) => one.title === title);
-  const shown = useMemo(() => groupsOf(store, found, lines, by), [store, found, lines, by]);
+  const columns = useMemo(() => COLUMNS.filter(({ title }) => title !== "good" || isBounded(within)), [within]);
+  const column = columns.find((one) => one.title === title);
+  const shown = useMemo(() => groupsOf(store, found, lines, by, within), [store, found, lines, by, within]);
   const groups = useMemo(() => (byRank ? [...shown, ...(beside ?? [])] : shown), [byRank, shown, beside]);
   const sorted = useMemo(() => {
     if (!column) return groups;
@@ -142,7 +163,7 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
             <tr>
               <th scope="col">{by.key}</th>
               <th scope="col">mostly for</th>
-              {COLUMNS.map((one) => {
+              {columns.map((one) => {
                 const chosen = one === column;
                 const next = `${chosen && minus ? "" : "-"}${one.title}`;
                 return (
@@ -178,7 +199,7 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
                 <td title={group.reason && meaningOf(group.reason)}>
                   {group.reason && <Swatch family={familyOf(group.reason)} />} {shortId(group.reason, 24)}
                 </td>
-                {COLUMNS.map((one) => (
+                {columns.map((one) => (
                   <td key={one.title} class={one.title === "errors" && group.cutShort > 0 ? "number wrong" : "number"}>
                     {one.text(group)}
                   </td>

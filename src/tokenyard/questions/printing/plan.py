@@ -163,7 +163,11 @@ def _figures(row: Row) -> Iterator[Table | Text]:
     yield table
     for name, value in figures.items():
         if ":" in name and value is not None:
-            yield Text(plain(f"{name.replace('_ms.', '_')}: {milliseconds(value)}"))
+            of, _, figure = name.rpartition(":")
+            if figure == "goodput.share":
+                yield Text(plain(f"{of}: {percent(value)} within its bounds"))
+            else:
+                yield Text(plain(f"{name.replace('_ms.', '_')}: {milliseconds(value)}"))
     yield Text(said)
     busy = [(side, figures.get(f"split.{side}")) for side in ("prefill", "decode", "link")]
     if any(share is not None for _, share in busy):
