@@ -1,12 +1,8 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
-<<<<<<< HEAD
 import { familyOf, meaningOf, requestFigures } from "../data";
 import { clockOf } from "../data/clock";
-=======
-import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
->>>>>>> 435bfe09 (The viewer's groups have their share within bounds; plans say it of each class)
 import { GROUP_KEYS, type Group, type GroupKey, groupsOf } from "../data/groups";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
