@@ -105,6 +105,18 @@ _COLUMNS = (
     "vllm serve", "GPU", "links that were taken", "weights GiB", "KV blocks", "KV tokens", "decode ms", "links",
     "prompt ms", "links", "TPOT within",
 )  # fmt: skip
+WIDE_REQUESTS = (64, 128, 256, 512)
+WIDE = (("h200", 8), ("h200", 16), ("h200", 32), ("gb200", 8))
+_WIDE = f"""### Beside what vLLM's blog says of experts on many machines
+
+In December 2025 vLLM's [blog](https://blog.vllm.ai/2025/12/17/large-scale-serving.html) told of 2,200 tokens per second
+and H200, and of 1,500 earlier, with DeepSeek's models, a data-parallel engine on each GPU and InfiniBand between
+machines; how many requests, and on how many GPUs, it does not say. In February 2026 it
+[told](https://blog.vllm.ai/2026/02/03/dsr1-gb200-part1.html) of 10,100 per GB200, on eight of them, with experts in
+NVFP4 and kernels younger than all that were measured. Decodes here, in FP8, with {CONTEXT:,} tokens before them, in
+tokens per second and GPU; nothing was fitted to these figures. H200's are met. Of GB200 too little is said: at 256
+requests and more by less than the range of vLLM 0.33 allows (0.41 times the TPOT, above), at fewer by more.
+"""
 _BESIDE = """Six factors of the generation (`published` of `constants.json`) were fitted to the latencies by
 `scripts/fit_gpu.py`, which prints what they are worth: with one of the two models left out, latencies are off by a
 median of 7 % and 11 % (26 % without factors). Throughputs were left out altogether: a median of 23 % (49 % without).
@@ -120,6 +132,7 @@ def section() -> Iterator[str]:
     yield from (_line(each) for each in machines())
     yield ""
     yield from _published()
+    yield from _wide()
 
 
 def _published() -> Iterator[str]:
@@ -138,6 +151,25 @@ def _published() -> Iterator[str]:
         found = one.predicted()
         cells = f"{one.tokens_per_second:,.0f} tokens/s", f"{found:,.0f} tokens/s"
         yield _compared(one, one.prompts, *cells, found / one.tokens_per_second)
+    yield ""
+
+
+def wide(num_gpus: int, requests: int, gpu: str = "h200", context: int = CONTEXT) -> float:
+    """Tokens per second and GPU of DeepSeek R1: an engine on each GPU, all of which share the experts."""
+    parallel = Parallelism(data=num_gpus, expert=True)
+    latency = CalibratedLatency(MODELS["deepseek-r1"], named_gpu(gpu), parallel=parallel)
+    terms = latency.terms(latency.work_of(decodes(requests, context)))
+    return requests / sum(float(each) for name, each in terms.items() if name != "host")
+
+
+def _wide() -> Iterator[str]:
+    yield from _WIDE.split("\n")
+    yield "| GPUs | machines |" + "".join(f" {count} requests a GPU |" for count in WIDE_REQUESTS)
+    yield "| ---: | ---: |" + " ---: |" * len(WIDE_REQUESTS)
+    for gpu, count in WIDE:
+        cells = [f"{wide(count, requests, gpu):,.0f}" for requests in WIDE_REQUESTS]
+        machines_taken = -(-count // named_gpu(gpu).gpus_per_machine)
+        yield f"| {count} x {gpu} | {machines_taken} | {' | '.join(cells)} |"
     yield ""
 
 

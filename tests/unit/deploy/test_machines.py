@@ -134,6 +134,13 @@ def test_what_amd_publishes_lies_within_the_stated_range() -> None:
     assert np.median(abs(np.array(rates) - 1)) < 0.3
 
 
+def test_experts_on_several_machines_bring_what_vllm_tells_of() -> None:
+    """1,500 to 2,200 tokens per second and H200 over InfiniBand (vLLM's blog, December 2025)."""
+    rates = {(gpus, count): machines.wide(gpus, count) for gpus in (16, 32) for count in (128, 256)}
+    assert all(1_000 < rate < 3_300 for rate in rates.values())  # within 1.5 times of it, either way
+    assert machines.wide(8, 256) > rates[16, 256] > rates[32, 256]  # more of it crosses the network
+
+
 def test_a_model_left_out_is_nearer_with_factors_than_without() -> None:
     points = [each for each in fit_gpu.latencies() if each.batch in (1, 8, 64)]
     model = "llama-3.1-405b-fp8"
