@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
-import { familyOf, meaningOf, requestFigures } from "../data";
+import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
 import { clockOf } from "../data/clock";
 import { GROUP_KEYS, type Group, type GroupKey, groupsOf } from "../data/groups";
 import { shortId } from "../data/labels";
@@ -103,23 +103,14 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
       for (const { name: other, store: each } of byRank ? others : []) {
         if (!each) continue;
         const figures = await requestFigures(each, signal);
-<<<<<<< HEAD
         const { rowAt } = clockOf(each);
         const there = span && thereIn(each, { first: rowAt(span.begin), last: rowAt(span.end) });
         const counted = linesOf(figures, both(await meantMask(each, wanted, signal), there));
-        groups.push(...groupsOf(each, figures, counted, rankKey(other)));
-      }
-      return groups;
-    },
-    [others, byRank, wanted, linesOf, span?.begin, span?.end],
-=======
-        const counted = linesOf(figures, await meantMask(each, wanted, signal));
         groups.push(...groupsOf(each, figures, counted, rankKey(other), within));
       }
       return groups;
     },
-    [others, byRank, wanted, linesOf, within],
->>>>>>> 435bfe09 (The viewer's groups have their share within bounds; plans say it of each class)
+    [others, byRank, wanted, linesOf, span?.begin, span?.end, within],
     0,
   ).value;
   const [, minus, title] = /^(-?)(.*)$/.exec(extra.value[SORT_KEY] ?? "-waited") ?? [];
