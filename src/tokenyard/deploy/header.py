@@ -206,6 +206,9 @@ def _untold(settled: ResolvedSettings) -> Iterator[Assumption]:
     if settled.hardware.latency != "calibrated":
         return
     hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
+    if shipped_constants().published_for(settled.gpu):
+        why = "fitted to what its vendor publishes of vLLM on this generation (docs/gpus.md)"
+        yield Assumption(name=f"step times on {settled.gpu.name}", value="factors of six costs", why=why)
     if hardware.enforce_eager:
         why = "as in steps too large for a CUDA graph: an estimate; decodes without graphs were not measured"
         yield Assumption(name="launch of kernels", value="one by one", why=why)

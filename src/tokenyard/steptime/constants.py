@@ -133,6 +133,10 @@ class Constants:
         """Whether anything was measured on it."""
         return gpu.name in self.data["gpus"]
 
+    def published_for(self, gpu: GPU) -> bool:
+        """Whether its generation has factors of what its vendor publishes."""
+        return generation(gpu) in self.data.get("published", {})
+
     def of(self, spec: ModelSpec, gpu: GPU, version: str | None = None) -> dict[str, float]:
         """The constants of one deployment. ``version`` of vLLM: None, or one not measured, is the newest measured."""
         values: dict[str, float] = dict(self.data["common"])

@@ -68,6 +68,8 @@ def test_the_header_says_which_gpus_were_taken_for_joined() -> None:
     assert said["h100", 16] == "2 of 8 GPUs"
     assert said["mi300x", 16] == "2 of 8 GPUs"
     assert said["gb200", 16] == said["gb200", 72] == "one NVLink domain of 72 GPUs"
+    factors = {row.gpu for row in ROWS if any(each.name.startswith("step times on") for each in row.resolved.assumed)}
+    assert factors == {"mi300x", "mi325x"}
     assert said["mi300x", 8] is said["mi300x", 1] is said["l40s", 8] is None
 
 
