@@ -63,6 +63,8 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/generate_vllm_flags.py --check
 	@$(BIN)/python scripts/generate_versions.py --check
 	@$(BIN)/python scripts/generate_deployments.py --check
+	@$(BIN)/python scripts/document_notebook.py docs/tasks/baselines.md examples/papers.ipynb --check
+	@$(BIN)/python scripts/document_notebook.py docs/tasks/research.md examples/research.ipynb --check
 
 .PHONY: types
 types: $(INSTALLED_DEV)  ## Strict type check

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,3 +23,21 @@ def test_it_runs(script: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["papers", "research"])
+def test_notebooks_are_their_documents(name: str) -> None:
+    """The documents are executed, cell by cell: a notebook that is one of them prints what it shows."""
+    document = {"papers": "baselines", "research": "research"}[name]
+    words = [f"docs/tasks/{document}.md", f"examples/{name}.ipynb", "--check"]
+    command = [sys.executable, "scripts/document_notebook.py", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=EXAMPLES.parent, check=False)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [each for each in cells if each["cell_type"] == "code"]
+    assert len(code) >= 4
+    for each in code:
+        compile("".join(each["source"]), name, "exec")
+    assert any(each["outputs"] for each in code)
+    for link in re.findall(r"\]\((?!https?://|#)([^)#]*)", "".join("".join(each["source"]) for each in cells)):
+        assert (EXAMPLES / link).exists(), link
