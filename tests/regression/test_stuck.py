@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.support.profiles import VLLM_0_33
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.core.config import GroupKind, KVCacheGroup
@@ -112,3 +113,25 @@ def test_a_scheduler_that_has_been_idle_admits_at_once() -> None:
         toy.scheduler.update_from_output(toy.schedule(), ModelOutput.from_lists([]))
     toy.add("a")
     assert toy.step().num_scheduled_tokens == {"a": 4}
+
+
+def test_prompts_first_lets_those_decode_who_hold_the_memory_that_a_prompt_lacks() -> None:
+    """It held decodes for a prompt that lacked their memory, was preempted, admitted again, and so on for ever."""
+    window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=10)
+    toy = ToyEngine(
+        policy="vllm-v0",
+        num_gpu_blocks=28,
+        groups=(KVCacheGroup(), window, window),
+        max_num_seqs=3,
+        max_num_batched_tokens=3,
+        scheduler_reserve_full_isl=False,
+        profile=VLLM_0_33,
+    )
+    arrivals = {0: (8, 16), 3: (12, 14), 7: (8, 8)}
+    for step in range(100):
+        if step in arrivals:
+            prompt, most = arrivals[step]
+            toy.add(f"at step {step}", prompt, max_tokens=most, ignore_eos=True)
+        toy.step()
+    assert not toy.scheduler.requests
+    assert any(request.num_preemptions for request in toy.requests.values()), "the situation is not one"

@@ -73,18 +73,26 @@ class PrefillFirst(Policy):
     def __init__(self) -> None:
         self._held_for: str | None = None
         """The head of the queue for which the last step held decodes."""
+        self._begun: dict[str, int] = {}
+        """Prompts computed since somebody decoded, and how often each had been preempted when it was begun."""
 
     def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
         state = _state_of(self)
         decoding = frozenset(each.request_id for each in state.running if _decodes(each))
         if not decoding:
             return None
+        prompts = {each.request_id: each.num_preemptions for each in state.running if not _decodes(each)}
         head = self._head(room, state, len(decoding))
-        if len(decoding) == len(state.running) and (head is None or head == self._held_for):
-            # No prompt is left, or what was expected of the head did not come true: time for those who decode.
+        # No prompt is left, or what was expected of the head did not come true, or a prompt lacked memory that only
+        # those who decode can let go: time for them.
+        is_over = not prompts and (head is None or head == self._held_for)
+        if is_over or any(self._begun.get(each, times) < times for each, times in prompts.items()):
             self._held_for = None
+            self._begun.clear()
             return None
         self._held_for = head
+        for each, times in prompts.items():
+            self._begun.setdefault(each, times)
         return StepLimits(holds=decoding, detail="prefill_first")
 
     @staticmethod
