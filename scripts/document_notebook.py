@@ -29,7 +29,7 @@ def notebook_of(document: str, folder: str) -> dict[str, Any]:
         _add_text(cells, document[end : match.start()], folder)
         printed = match["printed"]
         outputs = [] if printed is None else [{"output_type": "stream", "name": "stdout", "text": _lines(printed)}]
-        code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": outputs}
+        code: dict[str, Any] = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": outputs}
         cells.append({**code, "id": f"cell-{len(cells)}", "source": _lines(match["code"].rstrip("\n"))})
         end = match.end()
     _add_text(cells, document[end:], folder)
