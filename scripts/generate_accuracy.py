@@ -5,8 +5,7 @@ With run folders also what ``tokenyard accuracy`` says of them where it is given
     python scripts/generate_accuracy.py POINTS.csv.gz RUN_FOLDER ...
 
 Errors with everything known come from ``tokenyard accuracy``, those of predictions from fits that left something out
-from ``constants.json``, where ``fit_latency.py`` has put them; a sample of the points is replayed by the
-scheduler.
+from ``constants.json``, where ``fit_latency.py`` has put them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import numpy as np
 
 from tokenyard import accuracy
 from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
-from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors, Quantity, predict
-from tokenyard.questions.accuracy.points import HOW_TO_GET, Point, read_points
+from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors, Quantity
+from tokenyard.questions.accuracy.points import HOW_TO_GET
 from tokenyard.questions.accuracy.recorded import RECORDED_RUNS, record_runs
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.known_error import LEFT_OUT
@@ -29,9 +28,6 @@ from tokenyard.steptime.known_error import LEFT_OUT
 __all__ = ["main"]
 
 TARGET = Path(__file__).resolve().parent.parent / "docs/accuracy.md"
-SAMPLE = 12
-_MOST_STEPS, _MOST_USERS = 12_000, 64
-"""Bounds of a point in the sample: more steps, or longer ones, take too long."""
 
 HEAD = """\
 # Accuracy: what a prediction is worth
@@ -203,7 +199,6 @@ def main() -> None:
     lines += [UNSEEN.format(folds=folds), *_left_out(data), AIMS, *_aims(data), UNMET]
     apart, estimates = data["errors"]["tpot"]["version"]["apart"], data["estimates"]
     lines += [STATEMENT.format(apart=apart, low=estimates["low"], high=estimates["high"]), *_held(data), AFTER_CHECK]
-    lines += ["\n## The shortcut, and the scheduler\n\n", _replayed(args.points)]
     if args.runs:
         lines += ["\n## Whole runs\n\n", *_runs(tuple(args.runs))]
         record_runs(accuracy(args.runs).rows)
@@ -316,27 +311,6 @@ def _held(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {LEFT_OUT[kind]} | {both['tpot']['n']} | {' | '.join(cells)} |\n"
     shares = [f"{inside / count:.1%} | " for inside, count in counts.values()]
     yield f"| **all** | {counts['tpot'][1]:.0f} | {' | '.join(shares)} |\n"
-
-
-def _replayed(path: Path) -> str:
-    """A sample, by stretches and by the scheduler."""
-    points = [point for point in read_points(path)[0] if _steps(point) < _MOST_STEPS and point.users <= _MOST_USERS]
-    picked = [points[i] for i in np.random.default_rng(3).choice(len(points), SAMPLE, replace=False)]
-    off: dict[str, list[float]] = {"TPOT": [], "TTFT": []}
-    for quick, whole in zip(predict(picked), predict(picked, replay=True), strict=True):
-        off["TPOT"].append(abs(quick.tpot / whole.tpot - 1))
-        off["TTFT"].append(abs(quick.ttft / whole.ttft - 1))
-    worst = ", ".join(f"{name} {np.median(each):.1%} (median), {max(each):.1%} (most)" for name, each in off.items())
-    return (
-        "Steps that only decode, for the same requests, are taken in one stroke; `--replay` runs the scheduler for\n"
-        f"every step instead. Over {SAMPLE} points of at most 64 users, drawn at random, the two differ by: {worst}.\n"
-        "They are the same where memory suffices; where it does not, the shortcut counts tokens instead of blocks,\n"
-        "and where ranks are several, the scheduler runs one of them.\n"
-    )
-
-
-def _steps(point: Point) -> int:
-    return point.rounds * point.output_tokens
 
 
 def _runs(files: tuple[Path, ...]) -> Iterator[str]:

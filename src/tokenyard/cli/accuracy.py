@@ -31,7 +31,6 @@ def execute(flags: AccuracyCommand) -> int:
             max_num_batched_tokens=flags.max_num_batched_tokens,
             kv_cache_dtype=flags.kv_cache_dtype,
             vllm_version=flags.vllm_version,
-            replay=flags.replay,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
     print_json(found) if flags.json else print_accuracy(found, results())

@@ -134,13 +134,6 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
         read_points(path)
 
 
-def test_replay_and_stretches_say_the_same(tmp_path: Path) -> None:
-    path = table(tmp_path, {"batch_size": "2", "silicon_data_source": "silicon_concurrency=2", "osl": "64"})
-    quick, replayed = (accuracy((path,), replay=replay).rows[0] for replay in (False, True))
-    assert quick.tpot.predicted == pytest.approx(replayed.tpot.predicted)
-    assert quick.ttft.predicted == pytest.approx(replayed.ttft.predicted)
-
-
 def test_the_command_prints_errors_and_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path, {}, {"osl": "0"})
     assert main(["accuracy", str(path), "--json"]) == 0

@@ -1,4 +1,4 @@
-"""The closed loop: the scheduler step by step, and the shortcut in stretches."""
+"""The closed loop: one replay for all latency models."""
 
 from __future__ import annotations
 
@@ -6,16 +6,37 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
+from tokenyard.core.config import CacheConfig, SchedulerConfig
+from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, draw_lengths, run_closed_loop
+from tokenyard.sim.replay import replay
+from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
+from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 Floats = npt.NDArray[np.float64]
 
 
-def seconds(schedule: Schedule) -> Floats:
+def seconds_of(work: Floats) -> Floats:
     """Any duration that is linear in a step's sums."""
-    work = schedule.work.sum(axis=1)
-    found: Floats = 0.005 + 1e-8 * work[:, 3] + 2e-5 * work[:, 5] + 1e-9 * work[:, 7] + 1e-5 * work[:, 1]
+    found: Floats = 0.005 + 1e-8 * work[..., 3] + 2e-5 * work[..., 5] + 1e-9 * work[..., 7] + 1e-5 * work[..., 1]
     return found
+
+
+class Linear:
+    """The same as a latency model: each step is priced as it is taken."""
+
+    host_seconds = 0.0
+
+    def step_seconds(self, shape: StepShape) -> float:
+        return float(seconds_of(np.array(StepWork.of(shape), np.float64)))
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return 0.0
+
+
+def means(schedule: Schedule) -> tuple[float, float]:
+    """Of TTFT and TPOT, in seconds; ranks in step wait for the slowest."""
+    ttft, tpot = schedule.times(seconds_of(schedule.work).max(axis=1))
+    return float(ttft.mean()), float(tpot.mean())
 
 
 @pytest.mark.parametrize(
@@ -25,39 +46,38 @@ def seconds(schedule: Schedule) -> Floats:
         ClosedLoop(users=4, input_tokens=300, output_tokens=90, shortest=0.8, rounds=4),
         ClosedLoop(users=5, input_tokens=700, output_tokens=40, max_num_batched_tokens=256, rounds=3),
         ClosedLoop(users=6, input_tokens=64, output_tokens=30, max_num_seqs=3, rounds=3),
+        ClosedLoop(users=24, input_tokens=400, output_tokens=200, shortest=0.8, rounds=4, num_gpu_blocks=300),
     ],
 )
-def test_stretches_are_the_schedulers_steps(loop: ClosedLoop) -> None:
-    steps, stretches = run_closed_loop(loop), run_in_stretches(loop)
-    assert stretches.repeats.sum() == len(steps.repeats)
-    assert len(stretches.repeats) < len(steps.repeats)
-    total = (stretches.work * stretches.repeats[:, None, None]).sum(axis=(0, 1))
-    assert total == pytest.approx(steps.work.sum(axis=(0, 1)))
-    for ours, theirs in zip(stretches.times(seconds(stretches)), steps.times(seconds(steps)), strict=True):
-        assert ours == pytest.approx(theirs)
-
-
-@pytest.mark.parametrize("blocks", [300, 420])
-def test_short_memory_is_met_nearly(blocks: int) -> None:
-    """Admission waits for whole prompts, decodes that find no block preempt: counted in tokens, not in blocks."""
-    loop = ClosedLoop(
-        users=24,
-        input_tokens=400,
-        output_tokens=200,
-        shortest=0.8,
-        rounds=4,
-        num_gpu_blocks=blocks,
+def test_times_are_those_of_a_replay_with_that_latency(loop: ClosedLoop) -> None:
+    """Which steps there are does not depend on how long they take; the last loop preempts for want of memory."""
+    requests = [
+        WorkloadRequest(request_id=str(i), prompt=StreamTokens.unique(i, int(prompt)), max_tokens=int(output))
+        for i, (prompt, output) in enumerate(zip(*draw_lengths(loop), strict=True))
+    ]
+    config = SchedulerConfig(
+        profile=loop.profile,
+        max_num_seqs=loop.max_num_seqs,
+        max_num_batched_tokens=loop.max_num_batched_tokens,
+        max_model_len=loop.input_tokens + loop.output_tokens + 1,
+        async_scheduling=False,
     )
-    steps, stretches = run_closed_loop(loop), run_in_stretches(loop)
-    enough = run_in_stretches(ClosedLoop(users=24, input_tokens=400, output_tokens=200, shortest=0.8, rounds=4))
-    for ours, theirs in zip(stretches.times(seconds(stretches)), steps.times(seconds(steps)), strict=True):
-        assert ours.mean() == pytest.approx(theirs.mean(), rel=0.05)
-    assert stretches.times(seconds(stretches))[0].mean() > 2 * enough.times(seconds(enough))[0].mean()
+    cache = CacheConfig(num_gpu_blocks=loop.num_gpu_blocks, block_size=loop.block_size, enable_prefix_caching=False)
+    workload = Workload("closed loop", requests, max_concurrency=loop.users)
+    replayed = replay(workload, config, cache, Linear(), leaps=False, rows=True)
+    schedule = run_closed_loop(loop)
+    assert schedule.repeats.sum() == replayed.steps - 1  # the last one only tells the workers that all have ended
+    assert len(schedule.repeats) < schedule.repeats.sum()
+    assert replayed.requests is not None
+    table = replayed.requests.to_dict()
+    assert means(schedule) == pytest.approx((np.mean(table["ttft_s"]), np.mean(table["tpot_s"])))
 
 
 def test_ranks_share_the_users() -> None:
-    schedule = run_in_stretches(ClosedLoop(users=8, input_tokens=100, output_tokens=20, rounds=2), ranks=4)
-    assert schedule.work.shape[1] == 4
+    loop = ClosedLoop(users=8, input_tokens=100, output_tokens=20, rounds=2)
+    schedule = run_closed_loop(loop, ranks=4)
+    assert schedule.work.shape[1:] == (4, 8)
     assert schedule.work[:, :, 2].max() == 2
     assert (schedule.first > schedule.arrived).all()
     assert (schedule.last >= schedule.first).all()
+    assert means(schedule)[1] < means(run_closed_loop(loop))[1]

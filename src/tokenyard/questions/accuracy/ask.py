@@ -37,16 +37,14 @@ def accuracy(
     max_num_batched_tokens: int = 8192,
     kv_cache_dtype: str = "auto",
     vllm_version: str = MEASURED_VERSION,
-    replay: bool = False,
     progress: OnCount | bool | None = None,
 ) -> AccuracyReport:
     """How far step times and latencies are off, beside what was measured.
 
     ``files``: tables of points, folders of measured runs, results of ``vllm bench serve``; none: the public points,
     where they are installed. What a result of ``vllm bench serve`` does not say of its engine, the settings say.
-    ``vllm_version``: whose decisions are taken. ``replay``: every step by itself, where a closed form would do.
-    ``progress`` is called with the points of a file that are predicted, and how many it has; True shows a line. Raises
-    TokenyardError.
+    ``vllm_version``: whose decisions are taken. ``progress`` is called with the points of a file that are predicted,
+    and how many it has; True shows a line. Raises TokenyardError.
     """
     named = [files] if isinstance(files, str | PathLike) else list(files)
     paths = [Path(each) for each in named] or [each for each in (installed_points(),) if each is not None]
@@ -71,7 +69,7 @@ def accuracy(
         points, unread = _points(path, engine)
         not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]
         with counting_of(progress, "points")(len(points), 0) as advance:
-            predicted = predict(points, replay=replay, profile=profile, on_point=advance)
+            predicted = predict(points, profile=profile, on_point=advance)
             rows += [row_of(str(path), each) for each in predicted]
     if not rows:
         raise WorkloadError(str(paths[0]), 0, not_compared[0] if not_compared else "holds no measured point of vLLM")

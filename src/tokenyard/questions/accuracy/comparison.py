@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop, run_in_stretches
+from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens
 from tokenyard.steptime.calibrated import CalibratedLatency
@@ -49,36 +49,25 @@ class Prediction:
 class Schedules:
     """Schedules of closed loops, each made once."""
 
-    def __init__(self, *, replay: bool = False) -> None:
-        """With ``replay`` every one comes from the scheduler itself."""
-        self._replay = replay
+    def __init__(self) -> None:
         self._made: dict[tuple[ClosedLoop, int], Schedule] = {}
 
     def of(self, loop: ClosedLoop, ranks: int) -> Schedule:
         made = self._made.get((loop, ranks))
         if made is None:
-            made = self._made[loop, ranks] = self._make(loop, ranks)
+            made = self._made[loop, ranks] = run_closed_loop(loop, ranks)
         return made
-
-    def _make(self, loop: ClosedLoop, ranks: int) -> Schedule:
-        if not self._replay:
-            return run_in_stretches(loop, ranks)
-        if ranks > 1:  # one rank with its share of the users; the others do the same
-            made = run_closed_loop(replace(loop, users=max(1, loop.users // ranks)))
-            return replace(made, work=np.repeat(made.work, ranks, axis=1))
-        return run_closed_loop(loop)
 
 
 def predict(
     points: Iterable[Point],
     *,
     constants: Constants | None = None,
-    replay: bool = False,
     profile: DecisionProfile = OLDEST,
     on_point: Callable[[], None] = lambda: None,
 ) -> Iterator[Prediction]:
     """One prediction per point, in order; ``profile`` decides."""
-    schedules = Schedules(replay=replay)
+    schedules = Schedules()
     constants = constants or shipped_constants()
     for point in points:
         latency = CalibratedLatency(

@@ -88,8 +88,6 @@ class AccuracyCommand:
         Arg(metavar="FILE ...", otherwise="the public points, where they are installed"),
     ] = ()
     """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
-    replay: Switch = False
-    """Replay every step by itself instead of runs of equal steps at once: the same result, but slower."""
     model: Annotated[str | None, optional("NAME|FILE", "what the file says")] = None
     """Model of a run or a result: a name, or the config.json of a Hugging Face checkpoint."""
     gpu: Annotated[str | None, optional("NAME", "what the file says")] = None
