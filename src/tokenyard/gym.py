@@ -40,7 +40,7 @@ OBSERVED = ("running", "decoding", "waiting", "free_blocks", "longest_wait_s", "
 _MOST = 1e6
 """More requests or seconds than that are shown as that."""
 _SHARES = np.linspace(0.0, 1.0, 5)
-"""Of the step's tokens, that prompts may have."""
+"""Tokens of the step that prompts may have."""
 
 
 class Seen:

@@ -6,6 +6,7 @@ Read from the source, so that modules of extras that are not installed are looke
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
+_RIDDLES = re.compile(r"\AOf\b|\b(?:nobody|whoever|somebody)\b", re.IGNORECASE)
+_MOST_CLI_LINES = 200
 
 
 class Module(NamedTuple):
@@ -126,6 +129,21 @@ def _taken_unoffered(module: Module) -> Iterator[str]:
                 yield f"takes {node.module}.{each.name}, which it does not define, or keeps to itself"
 
 
+def _riddled(module: Module) -> Iterator[str]:
+    """Docstrings are plain sentences: subject and verb, and vague persons are named."""
+    for node in ast.walk(module.tree):
+        said = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(said, ast.Constant) and isinstance(said.value, str) and (found := _RIDDLES.search(said.value)):
+            yield f"line {said.lineno}: a docstring with {found.group()!r}"
+
+
+def _long_command(module: Module) -> Iterator[str]:
+    """A module of the command line is argv, one call and print."""
+    lines = max((getattr(node, "end_lineno", 0) for node in module.tree.body), default=0)
+    if module.name.startswith("tokenyard.cli.") and lines > _MOST_CLI_LINES:
+        yield f"has {lines} lines: what it decides belongs into the library"
+
+
 @cache
 def _stub(name: str) -> frozenset[str]:
     path = SOURCE.joinpath(*name.split("."), "__init__.pyi")
@@ -139,7 +157,9 @@ def _in_stub(module: Module) -> frozenset[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "wrong_with", [_wrong_with_offers, _silent, _taken_unoffered], ids=["offers", "docstrings", "imports"]
+    "wrong_with",
+    [_wrong_with_offers, _silent, _taken_unoffered, _riddled, _long_command],
+    ids=["offers", "docstrings", "imports", "riddles", "cli"],
 )
 def test_modules_say_what_they_offer_and_take_only_that(wrong_with: Callable[[Module], Iterator[str]]) -> None:
     assert len(modules()) > 250
@@ -170,6 +190,7 @@ def _module(source: str, name: str = "tokenyard.made_up") -> Module:
             _taken_unoffered,
             ["takes tokenyard.files._limit, which it does not define, or keeps to itself"],
         ),
+        ("'Of a.'\ndef a():\n    'Whoever calls.'", _riddled, ["line 1: a docstring with 'Of'", "line 3: a docstring"]),
         ("'A.'\ndef a(): ...\ndef _b(): ...", _silent, ["a is offered and has no docstring"]),
     ],
 )

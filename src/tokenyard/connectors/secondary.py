@@ -19,7 +19,7 @@ from tokenyard.core.config import MAX_COUNT, require_int
 
 
 class Drive(Protocol):
-    """Moves blocks between memory and the disk, on somebody's clock."""
+    """Moves blocks between memory and the disk, on the clock of its caller."""
 
     def now(self) -> float:
         """The moment, in seconds."""

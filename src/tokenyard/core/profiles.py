@@ -28,7 +28,7 @@ class DecisionProfile:
     uncached_blocks_first: bool = False
     """So do all freed blocks where prefix caching is off."""
     windows_free_unhashed_first: bool = False
-    """Of what sliding windows give back, and windows and states leave behind, blocks without cached content go to the
+    """Blocks without cached content, of what sliding windows give back and windows and states leave, go to the
     front of the free queue."""
     lookups_count_at_admission: bool = False
     """Statistics count a prefix lookup when its request is admitted, not whenever it is made."""

@@ -4,7 +4,7 @@ None of them is part of the promise of parity: they stand for a mechanism, not f
 engine does besides (kernels, swapping, its own step times) is not here; docs/tasks/baselines.md says what differs.
 
     orca         Yu et al., OSDI 2022           whole prompts, memory reserved up to max_tokens
-    vllm-v0      Kwon et al., SOSP 2023         prompts first: nobody decodes while one is computed
+    vllm-v0      Kwon et al., SOSP 2023         prompts first: no request decodes while one is computed
     sarathi      Agrawal et al., OSDI 2024      a step has a fixed number of tokens, decodes first
     fastserve    Wu et al., 2023                queues of several levels, a request sinks as it gets tokens
     noisy-sjf    after Fu et al., NeurIPS 2024  the shortest predicted answer first, predictions off by a factor
@@ -66,7 +66,7 @@ class Orca(Policy):
 
 
 class PrefillFirst(Policy):
-    """While prompts are being computed, or one waits that fits, nobody decodes."""
+    """While prompts are being computed, or one waits that fits, no request decodes."""
 
     reads_tokens = False
 

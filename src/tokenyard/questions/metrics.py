@@ -67,7 +67,7 @@ class ServedHour(Answer, msgspec.Struct, frozen=True, kw_only=True):
     """Share of the moments at which a request waited."""
     preemptions: int
     acceptance_rates: list[float]
-    """Of each draft position, the share accepted where those before it were; empty without drafts."""
+    """The share of each draft position that is accepted where those before it were; empty without drafts."""
     ttft_mean_s: float | None
     queue_mean_s: float | None
     tpot_mean_s: float | None
@@ -116,7 +116,7 @@ def _read(scrapes: Scrapes, seed: int) -> tuple[Workload, ServedHour]:
 
 _FINISHED = "vllm:request_success_total"
 _ROUNDS = 20
-"""Of a search that comes closer in each."""
+"""Rounds of a search that comes closer in each."""
 
 
 def _workload(scrapes: Scrapes, seed: int) -> Workload:

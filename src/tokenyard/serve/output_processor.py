@@ -156,7 +156,7 @@ class Sample:
         self._waits = params.output_kind is OutputKind.FINAL_ONLY and not params.stop
         """No text is looked at before the end: it is made then, of all tokens together."""
         self.is_kept = self._waits and params.logprobs is None
-        """Its tokens are the request's until it ends: nobody need look at them before."""
+        """Its tokens are the request's until it ends: no one looks at them before."""
         if not self._waits:
             self._detokenizer = self._new_detokenizer()
         self._num_without_text = 0

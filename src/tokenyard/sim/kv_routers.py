@@ -14,7 +14,7 @@ metrics that a gateway scrapes are some 50 to 100 ms older.
     ray-serve         while the busiest has less than 10 requests more than the idlest: who holds most of the prompt,
                       if it is 10 % of it, else who was sent the fewest new tokens. Otherwise, and at first, the emptier
                       of two that are drawn (docs.ray.io, PrefixCacheAffinityRouter)
-    prefixaware       one of those who were sent the longest beginning of the prompt before, drawn; nobody forgets, and
+    prefixaware       one of those who were sent the longest beginning of the prompt before, drawn; none forgets, and
                       no load is looked at (vLLM's production stack, ``prefixaware``: a trie of 128 characters a node)
     session-affinity  every session has its engine, by rendezvous hashing (sessions in the production stack and in Ray
                       Serve, which hash consistently)

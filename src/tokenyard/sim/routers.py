@@ -315,7 +315,7 @@ ENTRY_POINTS = "tokenyard.routers"
 
 
 def router_names() -> list[str]:
-    """Of those that are shipped and installed."""
+    """Names of the routers that are shipped and installed."""
     return [*ROUTERS, *_BY_RULES, *(point.name for point in _installed())]
 
 

@@ -59,7 +59,7 @@ def _counted_twice(stalled: Mapping[str, int] | None, reason: str) -> int:
 
 
 def held_by_word(outcome: AdmissionOutcome) -> dict[str, int]:
-    """Of the requests that a policy refused, those that are listed with a word of the policy's own, per word."""
+    """Requests that a policy refused and that are listed with a word of its own, counted per word."""
     held: dict[str, int] = {}
     if outcome.reason == Reason.POLICY_REFUSED and outcome.detail and outcome.num_requests:
         held[outcome.detail] = outcome.num_requests

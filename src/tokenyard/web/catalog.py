@@ -60,7 +60,7 @@ def is_other(before: str, now: str) -> bool:
 
 ANNOTATIONS_ENDING = ".annotations.json"
 _MARKERS = "markers.jsonl"
-"""Beside a trace: moments that somebody marked. Larger files are none."""
+"""Beside a trace: marked moments. Larger files are none."""
 _MARKERS_BYTES = 1 << 20
 _ENDINGS = (*PACKINGS, ANNOTATIONS_ENDING)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)

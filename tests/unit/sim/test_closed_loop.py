@@ -68,9 +68,10 @@ def test_times_are_those_of_a_replay_with_that_latency(loop: ClosedLoop) -> None
     schedule = run_closed_loop(loop)
     assert schedule.repeats.sum() == replayed.steps - 1  # the last one only tells the workers that all have ended
     assert len(schedule.repeats) < schedule.repeats.sum()
-    assert replayed.requests is not None
-    table = replayed.requests.to_dict()
-    assert means(schedule) == pytest.approx((np.mean(table["ttft_s"]), np.mean(table["tpot_s"])))
+    assert replayed.rows is not None
+    table = replayed.rows.requests.to_numpy()
+    replayed_means = np.mean(table["ttft_ms"]) / 1e3, np.mean(table["tpot_ms"]) / 1e3
+    assert means(schedule) == pytest.approx(replayed_means, rel=1e-6)
 
 
 def test_ranks_share_the_users() -> None:

@@ -54,7 +54,7 @@ class Refused(NamedTuple):
     detail: str
     """A word of your own, for example ``decode_reserve``; programs may go by it."""
     tries_others: bool = False
-    """Look at the request behind it in this step; else nobody further is admitted in it."""
+    """Look at the request behind it in this step; else no further one is admitted in it."""
 
     @property
     def is_sound(self) -> bool:

@@ -40,7 +40,7 @@ class SchedulerContext(NamedTuple):
     grammars: GrammarGate
     clock: Callable[[], float]
     limits: Sequence[AdmissionLimit]
-    """Of plug-ins."""
+    """Those of plug-ins."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

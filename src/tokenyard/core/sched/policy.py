@@ -180,7 +180,7 @@ class Policy:
         return 0
 
     def evicts_first(self, blocks: Sequence[int], contents: Sequence[BlockHash | None]) -> Sequence[bool]:
-        """Of blocks that lost their last holder, the end of a sequence first: which are used again before all others.
+        """Which blocks that lost their last holder, the end of a sequence first, are used again before all others.
 
         ``contents`` are the hashes that they can be found by, None where they hold nothing of use. The others are used
         again last, in their order. A policy that overrides this replaces vLLM's rule.
@@ -286,7 +286,7 @@ class PolicyGate:
         self.may_refuse = _overrides(policy, "admits")
         """It may refuse a request that the limits let pass."""
         self.keeps_some = _overrides(policy, "keeps_tokens")
-        """Of a preempted request it may keep a part."""
+        """It may keep a part of a preempted request."""
         self.put_back = self._put_back if _overrides(policy, "evicts_first") else None
         """Where freed blocks go; None: the pool's own rule."""
 

@@ -27,7 +27,7 @@ class _Predicting:
     dense: bool = False
     """They have an MLP where the model's layers have experts."""
     mixers: int = 2
-    """Of so many of the layer's attentions they are made."""
+    """How many of the layer's attentions they are made of."""
     joins_once: bool = False
     """One matrix, shared out, joins embeddings and hidden states for all of them."""
     prefix: str = ""

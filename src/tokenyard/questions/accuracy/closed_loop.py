@@ -133,7 +133,7 @@ class _CountedSteps:
         return 0.0
 
     def schedule(self, moments: Floats, outputs: Int64s) -> Schedule:
-        """Of requests that arrived, got their first and their last token then, shape ``[3, n]``."""
+        """The schedule of requests that arrived, got their first and their last token at ``moments``, ``[3, n]``."""
         ends = np.cumsum(self._repeats)
         arrived, first, last = np.searchsorted(ends, moments)
         assert (ends[last] == moments[2]).all()

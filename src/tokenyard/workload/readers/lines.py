@@ -164,7 +164,7 @@ class LeftOut:
 
     count: int = 0
     what: str = "requests"
-    """Of what: requests or sessions."""
+    """What is counted: requests or sessions."""
     at_least: bool = False
     """Whether there are more: counting ended at a line that cannot be read."""
 
