@@ -82,9 +82,11 @@ class EngineGroup:
         leaps: bool = False,
         blank: bool = False,
         models: Sequence[SimulatedModel] = (),
+        latencies: Sequence[LatencyModel] = (),
     ) -> None:
         """Without ``router`` there is one engine. ``leaps``: it may take steps that decide alike in one stroke.
-        ``blank``: tokens are not looked at. ``models``: what the engines say, where it is not the usual.
+        ``blank``: tokens are not looked at. ``models``: what the engines say, where it is not the usual. ``latencies``:
+        those of engines that step alone, where each has its own.
 
         ConfigError for ranks that step together in several pipeline stages.
         """
@@ -106,7 +108,7 @@ class EngineGroup:
             if self._lockstep is None:
                 alone = executor_for(
                     clock,
-                    latency,
+                    latencies[rank] if latencies else latency,
                     scheduler.config,
                     transfers=transfers,
                     speculation=speculation,

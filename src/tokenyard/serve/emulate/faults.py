@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenyard.connectors.plan import TransferPlan
+from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, EngineDeadError
 from tokenyard.serve.emulate.forms import vllm_error
 from tokenyard.serve.emulate.live import LiveEngines
 from tokenyard.serve.openai.fields import ApiError
+from tokenyard.sim.executor import WorkerTransfers
 
-_KINDS = Literal["slow_start", "crash", "cut", "hang", "status", "network", "throttle"]
+_KINDS = Literal["slow_start", "crash", "cut", "hang", "status", "network", "throttle", "lag", "kv_corruption"]
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -25,11 +29,13 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     seconds: float | None = None
     """How long it lasts (``slow_start``, ``hang``: how long nothing happens); None: until it is ended."""
     share: float = 1.0
-    """Share of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``)."""
+    """Share of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``); of loads (``kv_corruption``)."""
     status: int = 503
     """The answer of ``status``."""
     factor: float = 2.0
-    """By which steps take longer (``throttle``)."""
+    """By which steps take longer (``throttle``, ``lag``)."""
+    rank: int = 0
+    """Whose steps do (``lag``), of the engines of each server."""
     delay_ms: float = 0.0
     """Before every piece of an answer (``network``)."""
     after: int = 5
@@ -66,10 +72,18 @@ class Faults:
 
     def __init__(self, engines: LiveEngines, seed: int = 0) -> None:
         self._engines, self._chance = engines, random.Random(seed)
+        self.watched = False
+        """Some engine has a connector, whose loads can fail."""
         self._until: dict[str, tuple[Fault, float]] = {}
 
     def begin(self, fault: Fault) -> None:
-        """From now on; one of a kind is in force."""
+        """From now on; one of a kind is in force. Raises ConfigError for one that cannot happen here."""
+        ranks = max(len(group.ranks) for group in self._engines.groups)
+        if fault.kind == "lag" and not 0 <= fault.rank < ranks:
+            raise ConfigError("fault", fault.rank, f"there is no such rank: give one from 0 to {ranks - 1}")
+        if fault.kind == "kv_corruption" and not self.watched:
+            fix = "no connector loads KV here: give --kv-transfer-config, --kv-offloading-size or --split"
+            raise ConfigError("fault", fault.kind, fix)
         ends = float("inf") if fault.seconds is None else time.monotonic() + fault.seconds
         self._until[fault.kind] = fault, ends
         if fault.kind == "hang":
@@ -104,11 +118,51 @@ class Faults:
         fault = self.of(kind)
         return fault if fault is not None and self._chance.random() < fault.share else None
 
+    def slowness(self, rank: int | None) -> float:
+        """By which a step that begins now takes longer: of one rank, or (None) of ranks that step together, which wait
+        for the one that lags.
+        """
+        if not self._until:
+            return 1.0
+        throttled, lagging = self.of("throttle"), self.of("lag")
+        factor = 1.0 if throttled is None else throttled.factor
+        if lagging is None or (rank is not None and rank != lagging.rank):
+            return factor
+        return factor * (lagging.factor if rank is not None else max(1.0, lagging.factor))
+
+    def corrupt(self, blocks: tuple[int, ...]) -> int | None:
+        """The block of a load that is not what it should be, if it is hit."""
+        return self._chance.choice(blocks) if blocks and self.hits("kv_corruption") is not None else None
+
+
+class FaultyTransfers:
+    """The worker half of a connector that finds KV corrupt, and reports it."""
+
+    def __init__(self, own: WorkerTransfers) -> None:
+        self._own = own
+        self.faults: Faults | None = None
+        self._corrupt: dict[int, int] = {}
+        """Job of a load under way -> its block that will be reported."""
+
+    def begin(self, plan: TransferPlan | None) -> float:
+        """Begin a step's transfers."""
+        for load in plan.loads if plan is not None and self.faults is not None else ():
+            block = self.faults.corrupt(load.blocks)  # type: ignore[union-attr]
+            if block is not None:
+                self._corrupt[load.job_id] = block
+        return self._own.begin(plan)
+
+    def report(self) -> ConnectorOutput | None:
+        """What has ended by now, with the blocks that are wrong."""
+        told = self._own.report()
+        if told is None or not self._corrupt:
+            return told
+        wrong = frozenset(self._corrupt.pop(job) for job in told.completed_jobs & self._corrupt.keys())
+        return replace(told, invalid_block_ids=told.invalid_block_ids | wrong)
+
     @property
-    def slowness(self) -> float:
-        """By which a step that begins now takes longer."""
-        throttled = self.of("throttle")
-        return 1.0 if throttled is None else throttled.factor
+    def next_moment(self) -> float | None:
+        return self._own.next_moment
 
 
 class FaultyNetwork:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from tokenyard.errors import ConfigError, RequestError
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer
-from tokenyard.serve.emulate.faults import Faults
+from tokenyard.serve.emulate.faults import Faults, FaultyTransfers
 from tokenyard.serve.emulate.live import GroupStepper, LiveEngines, NewsOfSteps, WallClock
 from tokenyard.serve.kv_publisher import KVEventPublisher
 from tokenyard.serve.metrics import MetricsObserver
@@ -186,6 +186,8 @@ def emulate(deployment: Deployment, settings: EmulateSettings, *, observers: Seq
     groups = making.apart(settings.split) if settings.split is not None else making.alike(settings.servers)
     engines = LiveEngines([each.engines for each in groups], [each.news for each in groups], clock, wall)
     pace.faults = faults = Faults(engines, settings.seed)
+    for transfers in (each for group in groups for each in group.transfers):
+        transfers.faults, faults.watched = faults, True
     lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
     fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
     publishers = _publishers(deployment, groups)
@@ -223,9 +225,9 @@ class _Pace:
 
     faults: Faults | None = None
 
-    def __call__(self, seconds: float, _: object) -> float:
-        """The time of a step that begins now."""
-        return seconds if self.faults is None else seconds * self.faults.slowness
+    def of(self, rank: int | None) -> Callable[[float, object], float]:
+        """The time of a step of a rank that begins now; None: of ranks that step together."""
+        return lambda seconds, _: seconds if self.faults is None else seconds * self.faults.slowness(rank)
 
 
 def lateness_metrics(engines: LiveEngines, names: Sequence[str]) -> Iterator[Any]:
@@ -307,7 +309,7 @@ class _Group:
         deployment, resolved, clock, tokenizer = making.deployment, making.resolved, making.clock, making.tokenizer
         model, surface = _model(deployment, resolved), making.settings.surface
         self.role, self.sources = role, sources
-        latency = MappedLatency(resolved.latency, making.pace)
+        latency = MappedLatency(resolved.latency, making.pace.of(None))
         parallel, scaling = resolved.settled.parallel, resolved.autoscaling
         fleet = Fleet(
             size, resolved.settled.steps_together, resolved.settled.version, parallel.api_server_count or size
@@ -332,6 +334,7 @@ class _Group:
             )
             for rank in range(size)
         ]
+        self.transfers: list[FaultyTransfers] = []
         parts = []
         for rank in range(size):
             connector: KVConnector | None = None
@@ -340,6 +343,9 @@ class _Group:
                 connector, transfers = connectors[rank]
             elif resolved.kv_transfer is not None:
                 connector, transfers = resolved.kv_transfer.make(cache, clock, latency)
+            if transfers is not None:
+                transfers = FaultyTransfers(transfers)
+                self.transfers.append(transfers)
             watching: list[StepObserver] = [self.news[rank], self.metrics[rank]]
             if making.observers:
                 watching.append(making.observers.pop(0))
@@ -361,6 +367,7 @@ class _Group:
             router_of(resolved.router, fleet) if size > 1 else None,
             parts,
             steps_together=fleet.steps_together,
+            latencies=[MappedLatency(resolved.latency, making.pace.of(rank)) for rank in range(size)],
             speculation=resolved.speculation,
             autoscaling=scaling,
             models=[
