@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -72,6 +73,30 @@ def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
     assert close(again.e2e_ms.mean or 0, run.report.e2e_ms.mean or 1, 0.10)
     assert told.e2e_mean_s == pytest.approx((run.report.e2e_ms.mean or 0) / 1e3, rel=0.001)
     assert (made, told) != read_metrics(tmp_path / "m.prom", seed=1)
+
+
+def test_lengths_are_as_different_as_they_were(tmp_path: Path) -> None:
+    """Spread evenly over their buckets they would be more so: what waits behind long ones would wait too long."""
+    w = ty.WorkloadBuilder("load", seed=4)
+    for at in w.poisson(rate=10.0, n=300):
+        w.request(at=at, prompt=int(w.lognormal(5, 0.6)) + 1, output=int(w.lognormal(4, 0.5)) + 1)
+    workload = w.build()
+    served(tmp_path / "m.prom", workload)
+    made, _ = read_metrics(tmp_path / "m.prom")
+    for lengths in (lambda each: each.max_tokens, lambda each: each.num_prompt_tokens):
+        was, now = (stdev(map(lengths, each.requests)) for each in (workload, made))
+        assert close(now, was, 0.12)
+
+
+def test_arrivals_are_where_first_tokens_say(tmp_path: Path) -> None:
+    """Twelve that come at the end of an interval of two seconds do not come in its middle."""
+    w = ty.WorkloadBuilder("late", seed=0)
+    w.request(at=0.1, prompt=50, output=400)
+    for i in range(12):
+        w.request(at=1.6 + 0.02 * i, prompt=50, output=400)
+    served(tmp_path / "m.prom", w.build())
+    made, _ = read_metrics(tmp_path / "m.prom")
+    assert mean(each.arrival_time for each in made.requests) == pytest.approx(12 * 1.61 / 13, abs=0.15)
 
 
 def test_who_is_under_way_at_the_first_scrape_does_not_come_at_once(tmp_path: Path) -> None:
