@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -55,24 +56,71 @@ def test_what_cannot_be_watched_is_said(
         execute(WatchCommand(source=source, last=last, browser=False))
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
-    """Those of our server, which have vLLM's names, and those of the tracing class inside vLLM."""
-    prometheus = pytest.importorskip("prometheus_client")
-    from tokenyard.serve.metrics import MetricsObserver  # noqa: PLC0415 - an extra
-    from tokenyard.vllm.tracing.lost_time import LostTime  # noqa: PLC0415
+SELECTOR = re.compile(r"((?:vllm|tokenyard):\w+)\{([^}]*)\}")
+GROUPING = re.compile(r"\bby \(([^)]*)\)")
 
-    registry = prometheus.CollectorRegistry()
-    MetricsObserver(registry)
+
+@pytest.fixture(scope="module")
+def dashboard() -> dict[str, Any]:
+    board: dict[str, Any] = json.loads((REPO / "examples" / "grafana" / "tokenyard.json").read_text())
+    return board
+
+
+@pytest.fixture(scope="module")
+def exposed() -> dict[str, set[str]]:
+    """Name of a sample -> its labels, as Prometheus would scrape them: of an emulated server that has answered, and of
+    the tracing class inside vLLM.
+    """
+    prometheus = pytest.importorskip("prometheus_client")
+    parser = pytest.importorskip("prometheus_client.parser")
+    for extra in ("starlette", "httpx"):
+        pytest.importorskip(extra, reason=f"{extra} is not installed (extra: server)")
+    from tests.unit.server.emulate.emulated import emulated  # noqa: PLC0415 - extras
+
+    from tokenyard.trace.schema import AdmissionOutcome  # noqa: PLC0415
+    from tokenyard.vllm.tracing.lost_time import LostTime  # noqa: PLC0415 - an extra
+
+    with emulated() as server:
+        server.chat(max_tokens=3)
+        told = [server.client.get("/metrics").text]
     inside = prometheus.CollectorRegistry()
-    LostTime("model", "0", inside)
-    known = {family.name for each in (registry, inside) for family in each.collect()}
-    board = json.loads((REPO / "examples" / "grafana" / "tokenyard.json").read_text())
-    asked = {
-        re.sub(r"_(total|bucket)$", "", name)
-        for panel in board["panels"]
-        for target in panel["targets"]
-        for name in re.findall(r"(?:vllm|tokenyard):\w+", target["expr"])
-    }
-    assert asked
-    assert asked <= known
-    assert all("${__from}" in link["url"] for panel in board["panels"] for link in panel["links"])
+    lost = LostTime("model", "0", inside)
+    lost.step_decided(1.0, AdmissionOutcome(step=0, reason="max_num_seqs", num_requests=2))
+    lost.step_decided(2.0, None)
+    told.append(prometheus.generate_latest(inside).decode())
+    found: dict[str, set[str]] = {}
+    for text in told:
+        for family in parser.text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def test_the_dashboard_asks_for_metrics_that_servers_expose(
+    dashboard: dict[str, Any], exposed: dict[str, set[str]]
+) -> None:
+    asked = 0
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            selectors = SELECTOR.findall(target["expr"])
+            assert len(selectors) == len(re.findall(r"(?:vllm|tokenyard):", target["expr"])), target["expr"]
+            grouped = {name.strip() for names in GROUPING.findall(target["expr"]) for name in names.split(",")}
+            for metric, conditions in selectors:
+                labels = set(re.findall(r"(\w+)\s*[=!]~?", conditions))
+                assert metric in exposed, target["expr"]
+                assert labels | grouped <= exposed[metric], target["expr"]
+                asked += 1
+    assert asked > 15
+    variables = dashboard["templating"]["list"]
+    (models,) = [each["query"] for each in variables if each["type"] == "query"]
+    assert set(re.findall(r"vllm:\w+", models)) <= set(exposed)
+
+
+def test_the_dashboard_links_into_the_viewer_at_its_own_time(dashboard: dict[str, Any]) -> None:
+    """Grafana's times are milliseconds since 1970, which the page takes as well as seconds."""
+    names = {each["name"] for each in dashboard["templating"]["list"]}
+    links = [link["url"] for panel in dashboard["panels"] for link in panel["links"]]
+    assert len(links) == len(dashboard["panels"])
+    for url in links:
+        assert "from=${__from}&to=${__to}" in url
+        assert set(re.findall(r"\$\{(\w+)\}", url)) - {"__from", "__to"} <= names
