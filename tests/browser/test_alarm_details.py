@@ -62,10 +62,10 @@ def opened(open_files: Open, trace: Path, state: str = "", **options: Any) -> tu
     return page.get_by_role("status", name="Verdict"), page
 
 
-def test_nothing_looks_like_a_verdict_while_the_trace_is_read(
-    new_page: Callable[..., Page], viewer_html: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / STEPS
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that takes longer to read than the page waits before it shows the beginning."""
+    file = tmp_path_factory.mktemp("slow") / STEPS
     with file.open("w") as out:
         for step in range(400_000):
             waiting = 2 if step % 1000 < 200 else 0
@@ -73,6 +73,20 @@ def test_nothing_looks_like_a_verdict_while_the_trace_is_read(
                 f'{{"event":"step_snapshot","step":{step},"ts":{step * 0.01:.2f},"num_running":3,'
                 f'"num_waiting":{waiting},"free_blocks":{step % 500},"total_blocks":1000,"max_num_running_reqs":3}}\n'
             )
+    return file
+
+
+def test_a_link_to_a_time_waits_for_it(new_page: Callable[..., Page], viewer_html: Path, slow: Path) -> None:
+    page = new_page()
+    page.goto(viewer_html.as_uri() + "#tab=timeline&from=3000.001&to=3001.001")
+    page.set_input_files("[data-picker=files]", [slow])
+    page.locator(".selected").wait_for(timeout=6 * ARRIVED_MS)
+    expect(page.locator(".selected")).to_contain_text("selected: 300,000\N{EN DASH}300,100 (101)")
+
+
+def test_nothing_looks_like_a_verdict_while_the_trace_is_read(
+    new_page: Callable[..., Page], viewer_html: Path, slow: Path
+) -> None:
     page = new_page()
     page.goto(viewer_html.as_uri())
     page.evaluate(
@@ -89,7 +103,7 @@ def test_nothing_looks_like_a_verdict_while_the_trace_is_read(
             new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true });
         }"""
     )
-    page.set_input_files("[data-picker=files]", [file])
+    page.set_input_files("[data-picker=files]", [slow])
     page.locator(".overview[aria-busy=false]").wait_for(timeout=6 * ARRIVED_MS)
     until(page, "document.querySelector('.load-line') === null")
     said = page.evaluate("window.said")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -121,3 +122,30 @@ def test_times_of_a_monitors_link_select_their_steps(open_files: Opener, small_t
     starts = [record["ts"] for record in records(small_trace) if record.get("event") == "step_snapshot"]
     page = open_files(small_trace, state=f"tab=timeline&from={starts[20] + 1e-6}&to={starts[40] + 1e-6}")
     expect(page.locator(".selected")).to_contain_text("selected: 20\N{EN DASH}40 (21)")
+
+
+def test_a_time_of_day_selects_its_steps_or_is_said_to_be_missing(
+    open_files: Opener, small_trace: Path, tmp_path: Path
+) -> None:
+    """Grafana's links give milliseconds since 1970; an engine's trace has such times, a replay's begin with 0."""
+    noon = 1_780_000_000.0
+    folder = tmp_path / "noon"
+    folder.mkdir()
+    lines = records(small_trace)
+    for record in lines:
+        for name in record:
+            if (name == "ts" or name.endswith("_time")) and isinstance(record[name], float):
+                record[name] += noon
+    file = next(small_trace.glob("*.steps.jsonl"))
+    (folder / file.name).write_text("".join(json.dumps(record) + "\n" for record in lines))
+    starts = [record["ts"] for record in lines if record.get("event") == "step_snapshot"]
+    begin, end = math.ceil(1e3 * starts[20]), math.ceil(1e3 * starts[40])
+    first, last = (sum(1e3 * ts <= at for ts in starts) - 1 for at in (begin, end))
+    link = f"tab=timeline&from={begin}&to={end}"
+    page = open_files(folder, state=link)
+    expect(page.locator(".selected")).to_contain_text(f"selected: {first}\N{EN DASH}{last} ({last - first + 1})")
+    page = open_files(small_trace, state=link)
+    expect(page.locator(".announcement")).to_have_text(
+        "The time of the link is not in this trace: it tells no time of day"
+    )
+    expect(page.locator(".selected")).to_have_count(0)

@@ -148,7 +148,9 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
 
 /** A state names steps or a request: those of the whole file are waited for. */
 function namesPlace(state: HashState | null): boolean {
-  return state !== null && Boolean(state.view || state.selection || state.req !== null || state.step !== null);
+  if (state === null) return false;
+  const { view, selection, req, step, extra } = state;
+  return Boolean(view || selection || req !== null || step !== null || extra["from"] || extra["to"]);
 }
 
 function livePaths(files: TraceFiles, { origin, requests }: OpenOptions) {

@@ -1,8 +1,9 @@
 /** From the address to the state, and from the state to the address. */
 
 import { requestOf, rowAtTime, rowOfStep } from "../data";
-import { originOf } from "../data/clock";
+import { hasWallClock, originOf } from "../data/clock";
 import { shortId } from "../data/labels";
+import { endOfRow } from "../data/lives";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { EMPTY, type HashState } from "./hash";
@@ -53,10 +54,16 @@ function between(store: TraceStore, from: string | undefined, to: string | undef
     const value = Number(text ?? Number.NaN);
     if (!Number.isFinite(value)) return open;
     const seconds = value > 1e11 ? value / 1e3 : value;
-    return rowAtTime(store, seconds > 1e9 ? seconds : originOf(store) + seconds);
+    return seconds > 1e9 ? seconds : originOf(store) + seconds;
   };
-  const [first, last] = [at(from, 0), at(to, store.rows - 1)];
-  if (last >= first) selection.value = { first, last };
+  const [begin, end] = [store.steps.ts[0], endOfRow(store, store.rows - 1)];
+  const [first, last] = [at(from, begin), at(to, end)];
+  if (first <= end && last >= begin && last >= first) {
+    selection.value = { first: rowAtTime(store, first), last: rowAtTime(store, last) };
+  } else if (store.stage !== "reading") {
+    const why = first > 1e9 && !hasWallClock(store) ? ": it tells no time of day" : "";
+    announce(`The time of the link is not in this trace${why}`);
+  }
   const { from: _, to: __, ...rest } = extra.peek();
   extra.value = rest;
 }
