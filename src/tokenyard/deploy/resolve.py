@@ -35,8 +35,8 @@ from tokenyard.deploy.vllm_serve.models import (
     KnownModel,
     check_activations,
     check_method,
+    encoders_in_use,
     known_as,
-    loads_encoders,
     online_quantization,
     overridden,
 )
@@ -93,8 +93,11 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
     if known is not None and known.max_model_len is not None and flags.hf_overrides is None:
         model = replace(model, max_model_len=known.max_model_len)
     model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *notes))
-    if flags.language_model_only or not loads_encoders(model, flags.limit_mm_per_prompt):
+    if flags.language_model_only:
         return replace(model, encoders=())
+    model = replace(model, encoders=encoders_in_use(model, flags.limit_mm_per_prompt))
+    if not model.encoders:
+        return model
     if flags.limit_mm_per_prompt is not None:
         note = f"limit_mm_per_prompt {flags.limit_mm_per_prompt}: memory that vLLM keeps free for images"
         model = replace(model, ignored=(*model.ignored, note))

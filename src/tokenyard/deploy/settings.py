@@ -147,7 +147,7 @@ class HardwareSettings(Settings):
     language_model_only: Switch = False
     """Do not load the encoders of images and audio."""
     limit_mm_per_prompt: Annotated[str | None, Help(metavar="JSON", otherwise="vLLM's")] = None
-    """Images, videos and sounds per prompt: where all are 0, encoders are not loaded; else it changes nothing here."""
+    """Images, videos and sounds per prompt: an encoder is not loaded where all its inputs are 0."""
     hf_overrides: Annotated[str | None, Help(metavar="JSON", otherwise="none")] = None
     """Fields of config.json to exchange: those of rotary positions and max_position_embeddings are read."""
     enforce_eager: Switch = False

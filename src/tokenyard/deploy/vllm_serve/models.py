@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.models.inputs import inputs_of
 from tokenyard.models.named import config_of, model_spec
-from tokenyard.models.spec import ModelSpec
+from tokenyard.models.spec import EncoderSpec, ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a model known by name is called on the Hugging Face hub: what ``vllm serve`` is given to start it.
@@ -483,21 +484,14 @@ def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodell
     return Changed(changed, tuple(f"{flag}: {why}" for flag, why in said))
 
 
-def loads_encoders(model: ModelSpec, limits: str | None) -> bool:
-    """Whether ``--limit-mm-per-prompt`` leaves the model any use of its encoders. ConfigError for what is no limit."""
+def encoders_in_use(model: ModelSpec, limits: str | None) -> tuple[EncoderSpec, ...]:
+    """The encoders that ``--limit-mm-per-prompt`` leaves a use: vLLM loads no other. ConfigError if it is no limit."""
     if limits is None or not model.encoders:
-        return bool(model.encoders)
+        return model.encoders
     given = _object("limit_mm_per_prompt", limits)
-    return any(_count(kind, given.get(kind)) != 0 for kind in _kinds(model))
-
-
-def _kinds(model: ModelSpec) -> set[str]:
-    """What its encoders read."""
-    vision = {"image", "video"} if "VL" in model.architecture else {"image"}
-    kinds: set[str] = set()
-    for encoder in model.encoders:
-        kinds |= vision if encoder.kind == "vision" else {encoder.kind}
-    return kinds
+    forbidden = {kind for kind, value in given.items() if _count(kind, value) == 0}
+    inputs = {encoder: inputs_of(model, encoder) for encoder in model.encoders}
+    return tuple(encoder for encoder in model.encoders if not inputs[encoder] or inputs[encoder] - forbidden)
 
 
 def _count(kind: str, value: Any) -> int | None:
