@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _read_by_towers(answer: dict[str, Any]) -> dict[str, list[str]]:
-    """By the kind of a tower, what a line has to forbid for it to be left out; nothing where it is loaded in any case."""
+    """By the kind of a tower, what has to be forbidden for it to be left out; nothing where it is always loaded."""
     weights = answer["weight_bytes"]
     whole = weights[""]
     sound = whole - weights["audio"]
