@@ -103,6 +103,7 @@ def _ask(name: str, config: dict[str, Any], answers: Any) -> None:
     from tokenyard.vllm.describing.built import BuiltModel
 
     weights: dict[str, int] = {}
+    inputs: list[str] = []
     try:
         config_class(name)  # registers what stands in where no class reads its files
         for forbidden in FORBIDDEN:
