@@ -74,7 +74,7 @@ class PrefillFirst(Policy):
         self._held_for: str | None = None
         """The head of the queue for which the last step held decodes."""
         self._begun: dict[str, int] = {}
-        """Prompts computed since somebody decoded, and how often each had been preempted when it was begun."""
+        """Prompts computed since a request decoded, and how often each had been preempted when it was begun."""
 
     def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
         state = _state_of(self)

@@ -12,6 +12,7 @@ from tokenyard.questions.recorded.answer import (
     SelfCheck as SelfCheck,
     VariantAnswer as VariantAnswer,
     ClassAnswer as ClassAnswer,
+    GoodputAnswer as GoodputAnswer,
     WhatIf as WhatIf,
 )
 from tokenyard.questions.upgrade import Upgrade as Upgrade
