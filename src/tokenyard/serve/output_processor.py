@@ -57,6 +57,11 @@ class Detokenizer:
 
     def add(self, token_id: int) -> str:
         """One more token: the text that is certain now, which may be none."""
+        if len(self._ids) == self._read:
+            piece = self._tokenizer.certain_text(token_id)
+            if piece and piece[-1] != _INCOMPLETE:  # as below, with nothing to decode
+                self._ids, self._read, self._prefix_text = [token_id], 1, piece
+                return piece
         self._ids.append(token_id)
         text = self._decode(self._ids)
         if text == self._prefix_text:
@@ -152,6 +157,7 @@ class Sample:
         self._stops = _NO_STOPS
         if params.stop:
             self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
+        self._held_back = self._stops.held_back()
         self._detokenizer: Detokenizer | None = None
         self._waits = params.output_kind is OutputKind.FINAL_ONLY and not params.stop
         """No text is looked at before the end: it is made then, of all tokens together."""
@@ -262,7 +268,7 @@ class Sample:
 
     @property
     def _num_certain(self) -> int:
-        return len(self._text) if self.is_finished else max(0, len(self._text) - self._stops.held_back())
+        return len(self._text) if self.is_finished else max(0, len(self._text) - self._held_back)
 
     def _output(self, text: str, start: int) -> CompletionOutput:
         return CompletionOutput(
@@ -470,6 +476,7 @@ class OutputProcessor:
         News of a request that was forgotten is passed over, also where another request has its id now.
         """
         changed: dict[Generation, None] = {}
+        ended: list[Generation] = []
         to_abort, samples = [], self._samples
         for request, news in outputs.records(self._kept):
             known = samples.get(news.request_id)
@@ -480,8 +487,10 @@ class OutputProcessor:
                 generation.add_prompt_logprobs(sample, news)
             if sample.add(news):
                 to_abort.append(news.request_id)
+            if sample.finish_reason is not None:
+                ended.append(generation)
             changed[generation] = None
-        self._forget_finished(changed)
+        self._forget_finished(ended)
         return Changes([each for each in changed if each.has_news], to_abort)
 
     def refuse(self, request_id: str, error: BaseException) -> tuple[Generation, list[str]] | None:

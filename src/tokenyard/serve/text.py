@@ -147,6 +147,10 @@ class TextTokenizer:
         text: str = self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         return text
 
+    def certain_text(self, token_id: int) -> str | None:
+        """A token's text where it is the same after any others and before any others; None: that is not known."""
+        return None
+
     def token_text(self, token_id: int) -> str:
         """One token as text, special ones too; a piece of a character is U+FFFD."""
         return self.decode([token_id], skip_special_tokens=False)

@@ -85,6 +85,10 @@ class ApproximateTokenizer(TextTokenizer):
         self._ids[piece] = ids
         return ids
 
+    def certain_text(self, token_id: int) -> str | None:
+        """That of all but single bytes and special tokens."""
+        return self._texts[token_id] if _BYTES <= token_id < self.vocab_size - _SPECIAL else None
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text; an id that has none yet is a word of its number."""
         texts, special = self._texts, self.vocab_size - _SPECIAL

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,6 +24,8 @@ _CALLS_READ = "vllm:tool_call_parser_invocations"
 _COUNTS = ("prompt_tokens", "total_tokens", "completion_tokens")
 _UNTOLD: Mapping[str, None] = dict.fromkeys(("logprobs", "finish_reason", "token_ids"))
 _PROMPTS = frozenset(("prompt", "messages", "input"))
+_MARK = "\0"
+"""Stands for the text of a piece."""
 _TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
@@ -181,6 +184,14 @@ class _Formed(AnswerWriter):
         """Ids of the prompt whose answer is being told."""
         self._told = set[int]()
         """Answers whose prompts have been told."""
+        options = request.stream_options
+        counts = options is not None and options.continuous_usage_stats
+        self._is_plain = not (self._tells_ids or self._reads_calls or counts)
+        """Pieces between the first and the last of an answer differ by their texts alone."""
+        self._begun = set[tuple[int, int]]()
+        """Answers whose first pieces have been told, by prompt and index."""
+        self._around: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        """What stands before and after the text of a piece of an answer."""
 
     def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
         """All of it at once."""
@@ -199,6 +210,35 @@ class _Formed(AnswerWriter):
         """Those of a stream that tell a piece."""
         self._prompt = piece.output.prompt_token_ids
         return self._formed(self._answer.chunks(piece))
+
+    def events(self, piece: PromptNews) -> bytes:
+        """A piece as server-sent events; of pieces that differ by their texts alone only the text is encoded."""
+        part = piece.output.outputs[0]
+        if not self._is_plain or len(piece.output.outputs) > 1 or part.finish_reason is not None:
+            return super().events(piece)
+        answer = piece.prompt, part.index
+        around = self._around.get(answer)
+        if around is not None:
+            self._answer.count(piece)
+            before, after = around
+            return b"%b%b%b" % (before, msgspec.json.encode(part.text), after)
+        told = self.chunks(piece)
+        events = b"".join(map(self.event, told))
+        if answer in self._begun and part.logprobs is None and len(told) == 1:
+            self._learn(answer, told[0])
+        self._begun.add(answer)
+        return events
+
+    def _learn(self, answer: tuple[int, int], chunk: dict[str, Any]) -> None:
+        """What stands around the text of ``chunk``, which has been told and is not needed any more."""
+        (choice,) = chunk["choices"]
+        if self._kind == "chat":
+            choice["delta"]["content"] = _MARK
+        else:
+            choice["text"] = _MARK
+        around = self.event(chunk).split(msgspec.json.encode(_MARK))
+        if len(around) == 2:
+            self._around[answer] = around[0], around[1]
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
         """Those after the last piece."""

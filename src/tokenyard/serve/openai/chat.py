@@ -186,6 +186,10 @@ class _ChatAnswer(AnswerWriter):
         self._usage, self._begun = Usage(), set[int]()
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
+    def count(self, piece: PromptNews) -> None:
+        """Take in a piece that has been told already."""
+        self._usage.add(piece)
+
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
         self._usage.add(piece)

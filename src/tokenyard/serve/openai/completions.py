@@ -82,6 +82,10 @@ class _CompletionAnswer(AnswerWriter):
         model = context.answering(request.model)
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
+    def count(self, piece: PromptNews) -> None:
+        """Take in a piece that has been told already."""
+        self._usage.add(piece)
+
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
         self._usage.add(piece)

@@ -56,7 +56,8 @@ class Usage:
     def add(self, piece: PromptNews) -> None:
         """Count new tokens: deltas, or whole answers once."""
         self._prompts[piece.prompt] = (len(piece.output.prompt_token_ids), piece.output.num_cached_tokens)
-        self._completion += sum(len(part.token_ids) for part in piece.output.outputs)
+        for part in piece.output.outputs:
+            self._completion += len(part.token_ids)
 
     def record(self) -> dict[str, Any]:
         """As the API says it."""
@@ -254,6 +255,13 @@ class AnswerWriter:
         """The chunk for an error in the middle of a stream."""
         return error.record()
 
+    def count(self, piece: PromptNews) -> None:
+        """Take in a piece that has been told already."""
+
+    def events(self, piece: PromptNews) -> bytes:
+        """A piece as server-sent events."""
+        return b"".join(map(self.event, self.chunks(piece)))
+
     def event(self, chunk: dict[str, Any]) -> bytes:
         """A chunk as a server-sent event."""
         return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
@@ -287,9 +295,9 @@ class EventStream(Response):
         try:
             async with aclosing(self._pieces) as pieces, ForClient(receive, self._seconds):
                 async for piece in pieces:
-                    told = answer.chunks(piece)
+                    told = answer.events(piece)
                     if told:
-                        await self._send(send, b"".join(map(answer.event, told)))
+                        await self._send(send, told)
             last = b"".join(map(answer.event, answer.last_chunks())) + answer.last_event
         except GoneError:
             return
