@@ -106,7 +106,7 @@ class Forms:
 
     def formed(self, kind: str, answer: AnswerWriter, request: GenerationRequest) -> AnswerWriter:
         """An answer of a kind (``chat``, ``completion``) that is told in this form."""
-        return _Formed(self, kind, answer, request)
+        return FormedAnswer(self, kind, answer, request)
 
     def usage(self, usage: Mapping[str, Any], kind: str) -> dict[str, Any]:
         """The tokens of a request, in a whole answer."""
@@ -168,7 +168,7 @@ class Forms:
         return self.filled("model_card", {**card, "permission": [self.filled("model_permission", permission)]})
 
 
-class _Formed(AnswerWriter):
+class FormedAnswer(AnswerWriter):
     """Tells another answer's chunks and whole."""
 
     def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, request: GenerationRequest) -> None:
