@@ -71,7 +71,7 @@ else prints the figures of this page's first table, and these commands:
 ```
 
 The table grows, so that its figures may differ from those of this page, which are of the 836 points that the constants
-were fitted to.
+were fitted to. Every point is replayed by the scheduler: some minutes for the whole table.
 """
 POINTS = """
 A table of points holds one load per row: `model_path`, `system`, `precision`, `isl`, `osl`, `batch_size`, `tp_size`,
