@@ -4,8 +4,9 @@
 process with ``tokenyard.vllm.EmulatedExecutor``; waiting for a step moves the clock, so nothing else takes time and a
 busy machine changes nothing. Each pair of settings gets the same conversations: a turn is sent when the answer before
 it has come and its pause is over, which is what ``whatif`` supposes of turns. From the trace of the first alone
-``whatif`` predicts the second; the means that the second really had stand beside the prediction. Exits with 1 if one is
-off by more than 2 %.
+``whatif`` predicts the second; the means that the second really had stand beside the prediction. With
+``--fixed-arrivals`` requests come at the same moments under both settings, whatever has been answered. Exits with 1 if
+one is off by more than 2 %.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ from whatif_vllm import BASE, BASES, VARIANTS, Pair, Session, compare, sessions 
 __all__ = ["main"]
 
 _MOST_OFF = 0.02
+_SECONDS_PER_TOKEN = 0.03
+"""For which a client that does not wait for answers reads them."""
+_SHORTEST_QUESTION = 15
+"""Tokens at the end of a first turn that are no part of its document."""
 
 
 class _Clients:
@@ -95,8 +100,32 @@ class _Clients:
             heappush(self._due, (now + asked[turn + 1][2], number, turn + 1))
 
 
-def served(model: Path, folder: Path, settings: dict[str, str], given: dict[str, Any], traffic: list[Session]) -> Path:
-    """The trace of vLLM under this traffic."""
+class _Arrivals(_Clients):
+    """Questions about a session's document, at moments of their own: none says again what was answered before."""
+
+    def __init__(self, traffic: list[Session]) -> None:
+        super().__init__(traffic)
+        self._due = []
+        for number, session in enumerate(traffic):
+            moment = session.starts_at
+            for turn, (_, max_tokens, pause) in enumerate(session.asked):
+                moment += pause + max_tokens * _SECONDS_PER_TOKEN if turn else 0.0
+                self._due.append((moment, number, turn))
+        heapify(self._due)
+
+    def turn(self) -> tuple[str, float, list[int], int, int]:
+        moment, number, turn = heappop(self._due)
+        session = self._traffic[number]
+        new, max_tokens, _ = session.asked[turn]
+        document = session.asked[0][0][:-_SHORTEST_QUESTION] if turn else []
+        return f"{number}-{turn}", moment, [*document, *new], max_tokens, session.priority
+
+    def answered(self, name: str, tokens: list[int], now: float) -> None:
+        """Nothing waits for it."""
+
+
+def served(model: Path, folder: Path, settings: dict[str, str], given: dict[str, Any], clients: _Clients) -> Path:
+    """The trace of vLLM under what these clients send."""
     from vllm import EngineArgs, SamplingParams  # noqa: PLC0415 - heavy
     from vllm.v1.engine.llm_engine import LLMEngine  # noqa: PLC0415
 
@@ -114,7 +143,6 @@ def served(model: Path, folder: Path, settings: dict[str, str], given: dict[str,
             **{name: _value(value) for name, value in settings.items()},
         )
     )
-    clients = _Clients(traffic)
     by_priority = settings.get("scheduling_policy") == "priority"
     CLOCK.now = 0.0
     while clients.next_moment is not None or engine.has_unfinished_requests():
@@ -151,7 +179,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--as", dest="model", default="qwen3-32b", help="whose step times are taken")
+    parser.add_argument("--fixed-arrivals", action="store_true", help="no turn waits for the answer before it")
     flags = parser.parse_args()
+    clients = _Arrivals if flags.fixed_arrivals else _Clients
     given, worst = {"gpu": flags.gpu, "model": flags.model, "tensor_parallel_size": 2}, 0.0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -163,7 +193,7 @@ def main() -> int:
             traffic = sessions(flags.sessions, flags.rate, flags.seed, urgent_are_short=urgent)
             pair = Pair(
                 *(
-                    served(model, folder / f"{number}{kind}", settings, given, traffic)
+                    served(model, folder / f"{number}{kind}", settings, given, clients(traffic))
                     for kind, settings in (("base", base), ("other", base | {name: value}))
                 )
             )
