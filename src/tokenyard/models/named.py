@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError, near_names
+from tokenyard.files import packaged
 from tokenyard.models.reading.params import PARAMS
 from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
@@ -48,7 +51,18 @@ def _named(name: str, dtype: str) -> ModelSpec:
     if name not in _names():
         raise KeyError(name)
     file, raw = read_config(_CONFIGS / f"{name}.json")
-    return model_from_config(raw, name=name, where=file.name, dtype=dtype)
+    model = model_from_config(raw, name=name, where=file.name, dtype=dtype)
+    unconfirmed = sources().get(name, {}).get("unconfirmed")
+    if unconfirmed is None:
+        return model
+    note = f"known by name, not confirmed by a public file: {unconfirmed}; give its config.json to be sure"
+    return replace(model, notes=(*model.notes, note))
+
+
+@cache
+def sources() -> Mapping[str, Mapping[str, str]]:
+    """Name -> ``source``, the public file that confirmed it, and ``unconfirmed``, what none did: ``sources.toml``."""
+    return tomllib.loads(packaged("tokenyard.models", "sources.toml").decode())
 
 
 def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:

@@ -17,8 +17,8 @@ from tokenyard.models.spec import EncoderSpec, ModelSpec
 #
 # Where a model comes in several tunings it is the one that answers in turns; they have the same shape, so the same
 # settings hold for all of them. Of quantised weights it is one publication of several; ``llama-3.1-70b-fp8-kv`` has
-# none that is known. Sizes in ``configs/`` are facts of the ``config.json`` on that page, as it or a public copy of it
-# has them; parameters of each were compared with the published number.
+# none that is known. Sizes in ``configs/`` are facts of the ``config.json`` on that page; parameters of each were
+# compared with the published number, and ``models/sources.toml`` says what a public copy confirmed and what none did.
 
 HUB_IDS = {
     "aya-expanse-8b": "CohereLabs/aya-expanse-8b",
