@@ -110,7 +110,6 @@ ARCHITECTURES = {
     "DeepseekV41ForCausalLM": "bounded replay",
     "Glm5NextForCausalLM": "circular buffers",
     "OpenPanguForCausalLM": "sinks",
-    "Qwen4ExpForCausalLM": "circular buffers",
     "Step5ForCausalLM": "circular buffers",
 }
 
