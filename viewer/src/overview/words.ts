@@ -100,7 +100,7 @@ const OVER = 1.5;
 const MOST_ADAPTERS = 6;
 
 /** What was had in a stretch: for want of KV blocks either the blocks, or the head of the queue. */
-function hadIn(store: TraceStore, stretch: Stretch, { totals }: Blame): Had | null {
+function hadIn(store: Pick<TraceStore, "shown">, stretch: Pick<Stretch, "shown">, { totals }: Blame): Had | null {
   const had = kindOf(store.shown[stretch.shown]?.name ?? "");
   return had === "blocks" && totals.head > totals.blocks ? "head" : had;
 }
@@ -191,10 +191,22 @@ function adaptersOf(names: readonly string[]): Guilty | null {
   return { who: { words, short: "", request: -1, filter }, group: null, had: "had them", couldWait: false };
 }
 
+/** Where so much went to requests that the trace does not name, who stands out among the others says little. */
+const MOSTLY_UNNAMED = 0.25;
+
 /** Where nobody stands out: how many shared it, and who had most. */
-export function sharedBy(store: TraceStore, stretch: Stretch, found: Blame): string | null {
+export function sharedBy(
+  store: Pick<TraceStore, "shown">,
+  stretch: Pick<Stretch, "shown">,
+  found: Blame,
+): string | null {
   const had = hadIn(store, stretch, found);
-  const all = had === null || had === "seat" ? [] : found.culprits.filter((culprit) => culprit.had === had);
+  if (had === null || had === "seat") return null;
+  const unnamed = found.unnamed[had] / found.totals[had];
+  if (unnamed >= MOSTLY_UNNAMED) {
+    return `who had it is not known: ${percent(unnamed)} of it went to requests that the trace does not name`;
+  }
+  const all = found.culprits.filter((culprit) => culprit.had === had);
   if (all.length < 2) return null;
   return `no one stands out: ${plural(all.length, "request")} shared it, the largest part is ${percent(all[0].share)}`;
 }
