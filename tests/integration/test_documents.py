@@ -26,6 +26,7 @@ NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 LONG = "<!-- long -->"
 """Of a document whose examples take half a minute of a processor: they run where all examples are asked for."""
 NEEDS_DATA = re.compile(r"<!-- needs data: (\S+) as (\S+) -->")
+PICTURE = re.compile(r"\]\((?:\.\./)?images/([\w.-]+\.svg)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -70,10 +71,25 @@ def run_examples(path: Path, workplace: Path) -> None:
             printed = None
         else:
             printed = None
+    _compare_pictures(path, workplace)
     for (start, end), text in reversed(changes):
         document = document[:start] + text + document[end:]
     if changes:
         path.write_text(document, encoding="utf-8")
+
+
+def _compare_pictures(path: Path, made: Path) -> None:
+    """Pictures that the examples draw are those that the document shows."""
+    for name in PICTURE.findall(path.read_text(encoding="utf-8")):
+        if not (made / name).is_file():
+            continue  # drawn by a command of its own
+        shown, drawn = REPO / "docs/images" / name, (made / name).read_text(encoding="utf-8")
+        if os.environ.get("TOKENYARD_UPDATE_DOCS"):
+            shown.write_text(drawn, encoding="utf-8")
+        else:
+            assert shown.read_text(encoding="utf-8") == drawn, (
+                f"{name}: TOKENYARD_UPDATE_DOCS=1 writes what is drawn now"
+            )
 
 
 def _trimmed(printed: str) -> str:

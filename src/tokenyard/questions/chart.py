@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import floor, log10
 
+from tokenyard.errors import ConfigError
+
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
 """Told apart by most who see colours differently; the order in the legend tells the rest."""
 _WIDTH, _HEIGHT = 720, 420
@@ -72,6 +74,44 @@ class Chart:
             _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / right,
             _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(y, 0.0) / top,
         )
+
+
+def line_chart(
+    title: str,
+    across: str,
+    up: str,
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    bounds: Mapping[str, float] | None = None,
+) -> str:
+    """A chart of named lines as SVG text: each has (x, y) points in the order of x, and both axes begin at 0.
+
+    ``bounds`` are heights with a name, drawn as dashed lines from side to side: a published figure, or a limit.
+
+    Raises:
+        ConfigError: there is no point, or no value above 0 on one of the axes.
+    """
+    bounds = bounds or {}
+    right = max((x for points in lines.values() for x, _ in points), default=0.0)
+    top = max((y for points in lines.values() for _, y in points), default=0.0)
+    top = max((top, *bounds.values()))
+    if not (right > 0 and top > 0):
+        raise ConfigError("lines", dict(lines), "give at least one point whose x and y are above 0")
+    chart = Chart(title, across, up, (1.05 * right, 1.05 * top))
+    for (name, height), colour in zip(bounds.items(), reversed(COLOURS), strict=False):
+        chart.line([(0.0, height), (1.05 * right, height)], colour, is_dashed=True)
+        chart.legend(name, colour)
+    for number, (name, points) in enumerate(lines.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        chart.line(points, colour)
+        for x, y in points if len(points) <= _MOST_DOTS else ():
+            chart.dot(x, y, colour, f"{name}: {x:g}, {y:.3g}")
+        chart.legend(name, colour)
+    return str(chart)
+
+
+_MOST_DOTS = 40
+"""A longer line is drawn without its points."""
 
 
 def _text(x: float, y: float, said: str, anchor: str = "start", more: str = "") -> str:
