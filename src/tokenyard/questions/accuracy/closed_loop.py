@@ -93,7 +93,10 @@ def run_closed_loop(loop: ClosedLoop, ranks: int = 1) -> Schedule:
         max_model_len=loop.input_tokens + loop.output_tokens + 1,
         async_scheduling=False,
     )
-    cache = CacheConfig(num_gpu_blocks=loop.num_gpu_blocks, block_size=loop.block_size, enable_prefix_caching=False)
+    # More blocks than all requests in flight can hold change no decision: a pool of a million only takes memory.
+    most_blocks = loop.users * (config.max_model_len // loop.block_size + 2) + 1
+    blocks = min(loop.num_gpu_blocks, most_blocks)
+    cache = CacheConfig(num_gpu_blocks=blocks, block_size=loop.block_size, enable_prefix_caching=False)
     steps, ended = _CountedSteps(), Ended()
     settings = ReplaySettings(config, cache, steps, fleet=Fleet(ranks, ranks > 1, loop.profile.vllm_version))
     workload = Workload("closed loop", requests, max_concurrency=loop.users)
