@@ -16,7 +16,8 @@ import msgspec
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, read_input
 from tokenyard.models.layers import dtype_bytes
-from tokenyard.models.reading.pieces import ArchitectureRow, Experts, Grouped
+from tokenyard.models.reading.pieces import Experts, Grouped
+from tokenyard.models.reading.row import ArchitectureRow
 from tokenyard.models.reading.rows_dense import windowed
 from tokenyard.models.spec import EncoderSpec, ModelSpec
 

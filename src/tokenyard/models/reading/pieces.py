@@ -1,21 +1,17 @@
-"""The pieces that a model is made of, and the row of the table that says which fields fill them.
+"""The pieces that a model is made of; a row of the table (:mod:`~tokenyard.models.reading.row`) says what fills them.
 
 mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution,
          PagedConvolutions, Linear
 MLPs     Dense, Experts
-a row    which of them stands in which layer, what lies around the layers, and how the fields are called
 
 Every number of a piece is an expression over the file's fields (:mod:`~tokenyard.models.reading.expressions`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
-from dataclasses import fields as fields_of
-from functools import cached_property
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tokenyard.models.layers import (
     Attends,
@@ -24,19 +20,16 @@ from tokenyard.models.layers import (
     GatedDeltaNet,
     Indexer,
     LatentAttention,
-    LayerSpec,
     LinearAttention,
     Mamba1,
     Mamba2,
-    Mixer,
     MoE,
     PagedConvolution,
     ShortConvolution,
     SoftmaxAttention,
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack, class_defaults
-from tokenyard.models.reading.predicting import layers_that_predict
+from tokenyard.models.reading.parts import ConfigReader, class_defaults
 from tokenyard.models.reading.quantization import MXFP4
 from tokenyard.models.spec import EncoderSpec
 
@@ -618,236 +611,3 @@ _TOWER_NAMES = {
     "merge": "spatial_merge_size=2", "out": "out_hidden_size", "grid": "image // patch",
     "pixels": "channels * patch * patch",
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A row: an architecture.
-
-AnyMixer = (
-    Grouped
-    | Latent
-    | Compressed
-    | DeltaNet
-    | KimiDelta
-    | SelectiveState
-    | HeadState
-    | Convolution
-    | PagedConvolutions
-    | Linear
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArchitectureRow:
-    """What an architecture is made of."""
-
-    mixers: Mapping[str, tuple[AnyMixer, ...]] = field(default_factory=lambda: {"full_attention": (Grouped(),)})
-    """By the kind of layer; a kind that is not here mixes nothing."""
-    mlps: Mapping[str, Dense | Experts | None] = field(default_factory=lambda: {"": Dense()})
-    """By the kind of layer, or for all others; a kind with None has none."""
-    types: str = "layer_types"
-    """Fields with a kind for every layer, by their names in the table; empty: there are none."""
-    counts_layers: bool = False
-    """A list of kinds says how many layers there are."""
-    types_if: Fill = True
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    """Words of the file -> kinds of this row, where they differ."""
-    order: tuple[tuple[str, str], ...] = (("full_attention", "1"),)
-    """Where the file has no such field: (kind, expression over ``i``), and the first that is true counts."""
-    experts: Experts | None = None
-    sparse: str = "experts"
-    """Which layers have ``experts``: an expression over ``i``."""
-    norms: Fill = 2
-    """Per layer, as wide as the model."""
-    repeats: Fill = False
-    """Which layers have the weights of an earlier one: an expression over ``i``."""
-    other: Fill = "hidden"
-    """Parameters outside the layers, besides embedding and head: the last norm, learned positions."""
-    embeddings: Fill = 0
-    """Parameters of embeddings beside the first."""
-    tied: Fill = ""
-    """Whether the output head shares the embedding's weights; empty: as the file says, inside the decoder or around."""
-    ties: bool = False
-    """What a file that says nothing of it means, where ``tied`` is empty."""
-    context: Fill = 0
-    """Longest context; 0: as ``max_position_embeddings`` and its scaling say."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Fields by another name than most files have."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that files leave out, as the configuration class fills them in."""
-    harmless: tuple[str, ...] = ()
-    """Fields that look as if they mattered and do not."""
-    harmless_around: tuple[str, ...] = ()
-    """The same, around a decoder that has a section of its own."""
-    refused: tuple[tuple[str, str, str], ...] = ()
-    """(field, expression that has to be false, what is not modelled)."""
-    refused_around: tuple[tuple[str, str], ...] = ()
-    """(field around the decoder that must be missing or null, what is not modelled)."""
-    prefix: str = "model.layers"
-    towers: tuple[Tower, ...] = ()
-    decoders: Mapping[str, ArchitectureRow] = field(default_factory=dict)
-    """What stands behind the towers, by the decoder's ``model_type``, where it may be several; others: this row."""
-    encoder_tokens: Fill = 0
-    """Embeddings that cross attention keeps per request."""
-    embedding_on_every_stage: bool = False
-    encoders_on_every_stage: bool = False
-    """Every stage of a pipeline holds them."""
-    attention_first: bool = False
-    """vLLM makes all that attends before the first layer."""
-    one_gpu: bool = False
-    """vLLM refuses to share it out over a tensor-parallel group."""
-    least_state: Fill = 0
-    """Blocks of attention have room for a state of so many elements, whether or not a layer keeps one."""
-    replicated_embedding: bool = False
-    images_attend_both_ways: Fill = False
-
-    @cached_property
-    def known(self) -> frozenset[str]:
-        """Fields that its expressions name, whether or not a file has a layer that needs them."""
-        names, found = {**NAMES, **self.names}, set[str]()
-        left = ["hidden layers vocab", *_texts(self)]
-        while left:
-            for word in re.findall(r"[A-Za-z_]\w*", left.pop()):
-                if word not in found:
-                    found.add(word)
-                    left += [names[word]] if word in names else []
-        return frozenset(found)
-
-
-_NO_EXPRESSIONS = (
-    "module", "shared", "prefix", "kind", "section", "towers", "decoders", "types_if", "harmless", "harmless_around",
-    "defaults",
-)  # fmt: skip
-
-
-def _texts(piece: Any) -> Iterator[str]:
-    """All expressions of a row or a piece."""
-    if isinstance(piece, str):
-        yield piece
-    elif isinstance(piece, Mapping | tuple):
-        for each in piece.values() if isinstance(piece, Mapping) else piece:
-            yield from _texts(each)
-    elif is_dataclass(piece):
-        yield getattr(piece, "reads", "")
-        for each in fields_of(piece):
-            if each.name not in _NO_EXPRESSIONS and (each.name != "sparse" or getattr(piece, "experts", None)):
-                yield from _texts(getattr(piece, each.name))
-
-
-def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
-    """The layers of a file, by its row."""
-    if row.decoders:
-        kind = reading.fields.text("model_type")
-        if kind not in row.decoders:
-            raise reading.fields.error("model_type", f"is not modelled here: use {' or '.join(row.decoders)}")
-        row = replace(row.decoders[kind], towers=row.towers, harmless_around=row.harmless_around, ties=row.ties)
-    names = {**NAMES, **row.names}
-    reader = Reader(reading=reading, values=Expressions(reading.fields, names))
-    values = reader.values
-    around = Expressions(reading.outer, {})
-    for name, expression, what in row.refused:
-        if values.value(expression):
-            reading.not_modelled(name, what)
-    for name, what in row.refused_around:
-        if around.value(f"{name}|{name}=0"):
-            reading.not_modelled(name, what)
-    reading.fields.passed_over(*row.harmless, *row.known)
-    reading.outer.passed_over(*row.harmless_around, *(row.known if row.towers else ()))
-    kinds = _kinds(row, reading, values)
-    layers = tuple(_layer(row, reader, kind, i) for i, kind in enumerate(kinds))
-    predicting, joins_once = layers_that_predict(
-        reading,
-        layers,
-        row.prefix,
-        lambda i, at, dense: _layer(row, reader, kinds[i], i, at, dense=dense),
-    )
-    tied = None if row.tied == "" else bool(values.count(row.tied))
-    return Stack(
-        layers=layers,
-        hidden_size=values.name("hidden"),
-        vocab_size=values.name("vocab"),
-        max_model_len=values.count(row.context),
-        tie_word_embeddings=tied,
-        ties=row.ties,
-        other_parameters=values.count(row.other),
-        embedding_parameters=values.count(row.embeddings),
-        encoders=tuple(filter(None, (tower.build(reading, values.name("hidden")) for tower in row.towers))),
-        max_encoder_tokens=values.count(row.encoder_tokens),
-        replicated_embedding=row.replicated_embedding,
-        images_attend_both_ways=bool(row.towers) and bool(values.value(row.images_attend_both_ways)),
-        predicting_layers=predicting,
-        joins_once=joins_once,
-        embedding_on_every_stage=row.embedding_on_every_stage,
-        encoders_on_every_stage=row.encoders_on_every_stage,
-        attention_first=row.attention_first,
-        one_gpu=row.one_gpu,
-        least_state=values.count(row.least_state),
-    )
-
-
-def _kinds(row: ArchitectureRow, reading: ConfigReader, values: Expressions) -> list[str]:
-    """The kind of every layer."""
-    fields = reading.fields
-    names = [name for name in row.types.split("|") if name]
-    fields.passed_over(*names)
-    given = fields.get(fields.first(*names)) if names and values.value(row.types_if) else None
-    if isinstance(given, str):
-        known = sorted({*row.kinds})
-        if not given or set(given) - set(known):
-            raise fields.error(fields.first(*names), f"give a letter per layer: {', '.join(known)}")
-        fields.passed_over("num_hidden_layers")
-        return [row.kinds[letter] for letter in given]
-    if given and row.counts_layers and isinstance(given, list):
-        fields.passed_over("num_hidden_layers")
-        count = len(given)
-    else:
-        count = _num_layers(fields, values)
-    if given:
-        words = fields.per_layer(fields.first(*names), count)
-        return [_known(row, fields, names, values, word) for word in words]
-    return [next(kind for kind, rule in row.order if values.value(rule, i=i)) for i in range(count)]
-
-
-def _num_layers(fields: Any, values: Expressions) -> int:
-    """Each layer is looked at by itself: no model has so many that it takes long."""
-    text = values.names["layers"]
-    if text.isidentifier():
-        return int(fields.count(text, high=MOST_LAYERS))
-    count = int(values.name("layers"))
-    if count > MOST_LAYERS:
-        raise fields.error(fields.first(*text.partition("=")[0].split("|")), f"give at most {MOST_LAYERS}")
-    return count
-
-
-def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressions, word: Any) -> str:
-    kind = row.kinds.get(word, word) if isinstance(word, str) else ""
-    if kind not in row.mixers and kind not in row.mlps:
-        known = {*row.mixers, *row.kinds} - {*row.kinds.values()} | {*row.kinds}
-        raise fields.error(fields.first(*names), f"holds {word!r}: use {' or '.join(sorted(known))}")
-    for mixer in row.mixers.get(kind, ()):
-        if isinstance(mixer, Grouped) and mixer.window and not values.value(mixer.window, i=0):
-            raise fields.missing("sliding_window", "give a whole number")
-    return kind
-
-
-def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int, at: str = "", *, dense: bool = False) -> LayerSpec:
-    """A layer as the one of number ``i``; ``at`` is its module where it is another, ``dense`` one without experts."""
-    at = at or f"{row.prefix}.{i}"
-    mixers: tuple[Mixer, ...] = tuple(
-        mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())
-    )
-    piece = row.mlps.get(kind, row.mlps.get(""))
-    if row.experts is not None and kind not in row.mlps and not dense and reader.values.value(row.sparse, i=i):
-        piece = row.experts
-    mlp = None if piece is None else piece.build(reader, f"{at}.{piece.module}", i)
-    norms = reader.values.count(row.norms, i=i) * reader.values.name("hidden")
-    repeats = bool(reader.values.count(row.repeats, i=i))
-    return LayerSpec(mixers=mixers, mlp=mlp, norm_parameters=norms, repeats=repeats)
-
-
-def varied(row: ArchitectureRow, **changes: Any) -> ArchitectureRow:
-    """The same row with these changes; names are added to its own."""
-    for each in ("names", "defaults"):
-        if each in changes:
-            changes[each] = {**getattr(row, each), **changes[each]}
-    return replace(row, **changes)

@@ -23,8 +23,8 @@ from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
 from tokenyard.models.reading.params import PARAMS, config_of_params, is_params
 from tokenyard.models.reading.parts import ConfigReader, Stack, class_defaults, listed
-from tokenyard.models.reading.pieces import ArchitectureRow, read_row
 from tokenyard.models.reading.quantization import read_quantization
+from tokenyard.models.reading.row import ArchitectureRow, read_row
 from tokenyard.models.reading.table import ROWS
 from tokenyard.models.spec import ModelSpec
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Grouped, varied
+from tokenyard.models.reading.pieces import Dense, Grouped
+from tokenyard.models.reading.row import ArchitectureRow, varied
 
 BIASED = Grouped(qkv_bias="attention_bias", output_bias="attention_bias")
 

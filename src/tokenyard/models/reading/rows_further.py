@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokenyard.models.reading.pieces import (
-    ArchitectureRow,
     DeltaNet,
     Dense,
     Experts,
@@ -15,8 +14,8 @@ from tokenyard.models.reading.pieces import (
     Latent,
     PagedConvolutions,
     Tower,
-    varied,
 )
+from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN, LLAMA, PANGU, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK4
 from tokenyard.models.reading.rows_recent import BAILING_2_5

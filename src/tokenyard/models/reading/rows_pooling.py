@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import AnyMixer, ArchitectureRow, Dense, Grouped, Latent, Tower, varied
+from tokenyard.models.reading.pieces import Dense, Grouped, Latent, Tower
+from tokenyard.models.reading.row import AnyMixer, ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import GEMMA2, GEMMA3, GPT2, INTERNLM2, LLAMA, MISTRAL, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK, GPT_OSS
 from tokenyard.models.reading.rows_states import JAMBA, LFM2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import ArchitectureRow, Grouped, Latent, Tower, varied
+from tokenyard.models.reading.pieces import Grouped, Latent, Tower
+from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, CHATGLM, LLAMA, MISTRAL, OPT, PHI3, QWEN2, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import DEEPSEEK
 from tokenyard.models.reading.rows_states import NEMOTRON_H, NEMOTRON_STATE

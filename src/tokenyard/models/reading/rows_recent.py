@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import (
-    ArchitectureRow,
-    Dense,
-    Experts,
-    Grouped,
-    KimiDelta,
-    Latent,
-    Linear,
-    Tower,
-    varied,
-)
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, KimiDelta, Latent, Linear, Tower
+from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, GEMMA3, HYPERCLOVAX, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import BAILING, GEMMA4, STEP3
 from tokenyard.models.reading.rows_published import DEEPSEEK_OCR

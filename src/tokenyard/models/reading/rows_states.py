@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tokenyard.models.reading.pieces import (
-    ArchitectureRow,
     Convolution,
     DeltaNet,
     Dense,
@@ -13,8 +12,8 @@ from tokenyard.models.reading.pieces import (
     KimiDelta,
     Latent,
     SelectiveState,
-    varied,
 )
+from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED
 from tokenyard.models.reading.rows_experts import DEEPSEEK, QWEN3_MOE
 

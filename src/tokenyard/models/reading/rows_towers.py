@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import ArchitectureRow, Dense, Experts, Grouped, Tower, varied
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Tower
+from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import (
     COMMAND_R2,
     ERNIE,

@@ -17,7 +17,7 @@ from tokenyard.models.reading import (
     rows_states,
     rows_towers,
 )
-from tokenyard.models.reading.pieces import ArchitectureRow
+from tokenyard.models.reading.row import ArchitectureRow
 
 ROWS: dict[str, ArchitectureRow] = {
     **rows_dense.ROWS,
