@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
@@ -11,6 +11,7 @@ from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGro
 from tokenyard.core.facts import ReleaseFacts, release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError
+from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import (
     Attends,
     CompressedAttention,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import ClassVar
 
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
+from tokenyard.lazy_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Formats in which weights are stored: bits per weight, scales included.

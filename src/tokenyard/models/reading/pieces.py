@@ -10,9 +10,10 @@ Every number of a piece is an expression over the file's fields (:mod:`~tokenyar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
+from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import (
     Attends,
     CompressedAttention,

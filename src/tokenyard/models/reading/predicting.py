@@ -6,8 +6,9 @@ They are no part of the model: vLLM passes over their weights unless ``--specula
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import Attends, CompressedAttention, LayerSpec, Mixer, MoE, SoftmaxAttention
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import field, is_dataclass, replace
 from dataclasses import fields as fields_of
 from functools import cached_property
 from typing import Any
 
+from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import (
     LayerSpec,
     Mixer,

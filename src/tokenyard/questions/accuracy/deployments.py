@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import (
     BFLOAT16,
     Attends,

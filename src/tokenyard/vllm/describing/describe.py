@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
 from tokenyard.errors import CannotDescribeError, TokenyardError
+from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.layers import (
     Attends,
