@@ -130,12 +130,65 @@ def test_long_answers_that_hold_the_kv_blocks(open_files: Open, tmp_path: Path) 
     said, page = verdict(open_files, tmp_path, chats(240) + long, *flags)
     expect(said).to_contain_text("missing KV blocks (kv_blocks) held back up to")
     expect(said).to_contain_text(re.compile(r"the \d+ requests of story- held \d\d\.\d % of the KV in use"))
-    expect(said).to_contain_text("raise num_gpu_blocks_override (now 420)")
+    blocks = re.search(r"raise num_gpu_blocks_override to (\d+) \(now 420\)", said.inner_text())
+    assert blocks
+    assert int(blocks[1]) > 420
     assert min(begins(said)) >= BEGIN
     lost = sum(len(record.get("preempted_req_ids") or ()) for record in records(tmp_path / "run"))
     assert lost > 0
     tiles = page.get_by_role("list", name="Figures")
     expect(tiles.get_by_role("button", name=re.compile("^Preemptions"))).to_contain_text(str(lost))
+
+
+def test_a_better_priority_that_keeps_others_waiting(open_files: Open, tmp_path: Path) -> None:
+    """Who came first by priority, who waited for it, until when, and two values: another priority, more seats."""
+    lines = [{**line, "priority": 5, "cache_salt": "shop"} for line in chats(240)]
+    lines += [
+        {"request_id": f"eval-{i}", "arrival_time": BEGIN + i / 50, "prompt_len": 200, "max_tokens": 120, "priority": 0}
+        for i in range(60)
+    ]
+    said, page = verdict(open_files, tmp_path, lines, "--max-num-seqs=16", "--scheduling-policy=priority")
+    expect(said).to_contain_text("let in first by their priority (0 before 5)")
+    expect(said).to_contain_text(re.compile(r"of the waiting was by requests of (tenant|chat-)"))
+    expect(said).to_contain_text(re.compile(r"set priority of .* to 5 or more \(now 0\); or raise max_num_seqs to \d+"))
+    spoken = said.inner_text()
+    begun, over = re.search(r"From ([\d:.]+(?: s)?) to ([\d:.]+(?: s)?), worst", spoken).groups()  # type: ignore[union-attr]
+    waits = [
+        (record["first_scheduled_time"] - record["arrival_time"], record["first_scheduled_time"])
+        for record in records(tmp_path / "run")
+        if record["event"] == "request_finished"
+    ]
+    last = max(left for waited, left in waits if waited > 0.2)
+    assert BEGIN <= seconds(begun) < BEGIN + 0.5
+    assert abs(seconds(over) - last) < 0.5
+    most = re.search(r"raise max_num_seqs to (\d+)", spoken)
+    assert most
+    assert int(most[1]) > 16
+    said.get_by_role("button", name=re.compile("^requests of")).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value(re.compile("^(tenant|req):"))
+
+
+def test_the_check_is_credited_with_its_own_part(open_files: Open, tmp_path: Path) -> None:
+    """Adapters without a slot and, at the same time, too few seats: the figure is of the one that is named."""
+    lines = chats(120, max_tokens=40)
+    lines += [
+        {
+            "request_id": f"t{i}",
+            "arrival_time": BEGIN + i / 40,
+            "prompt_len": 300,
+            "max_tokens": 200,
+            "lora_name": f"a{i % 5}",
+        }
+        for i in range(60)
+    ]
+    said, page = verdict(open_files, tmp_path, lines, "--enable-lora", "--max-loras=2", "--max-num-seqs=16")
+    found = re.search(
+        r"\(([\dhmins. ]+) of waiting(?: in the worst)?, of ([\dhmins. ]+) for all reasons", said.inner_text()
+    )
+    assert found
+    assert found[1] != found[2]
+    stretch = page.get_by_role("region", name="Worst stretches").get_by_role("listitem").first
+    expect(stretch).to_contain_text(found[2])
 
 
 def test_adapters_that_hold_the_slots(open_files: Open, tmp_path: Path) -> None:
@@ -149,7 +202,7 @@ def test_adapters_that_hold_the_slots(open_files: Open, tmp_path: Path) -> None:
     said, page = verdict(open_files, tmp_path, lines, "--enable-lora", "--max-loras=2")
     expect(said).to_contain_text("the 2 slots for LoRA adapters (max_loras) held back up to 1 request")
     expect(said).to_contain_text("sql, legal had them")
-    expect(said).to_contain_text("raise max_loras (now 2)")
+    expect(said).to_contain_text("raise max_loras to 3 (now 2)")
     assert BEGIN <= min(begins(said)) < BEGIN + 0.5
     page.get_by_role("region", name="Who held others back").get_by_role("button", name="sql").click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('lora:"sql"')

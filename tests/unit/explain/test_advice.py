@@ -55,22 +55,25 @@ def kv(**more: Any) -> dict[str, Any]:
     return {"kv": numbers | {"smallest_need": 650.0, "smaller_would_fit_steps": 3} | more, "kv_free": 0.05}
 
 
+WORST: dict[str, Any] = {"worst": {"running": 24, "held": 63, "used_blocks": 900, "total_blocks": 2000}}
+
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "seats": (held("max_num_seqs", kv_free=0.413), held("max_num_seqs", kv_free=0.12)),
-    "seats-and-memory": (held("max_num_seqs", kv_free=0.12), held("max_num_seqs", kv_free=0.2)),
+    "seats": (held("max_num_seqs", kv_free=0.413, **WORST), held("max_num_seqs", kv_free=0.12)),
+    "seats-and-memory": (held("max_num_seqs", kv_free=0.12, **WORST), held("max_num_seqs", kv_free=0.2)),
     "token-budget": (held("token_budget"), held("token_budget", seconds=700.0)),
     "compute": (held("token_budget") | {"mixed_ms": 54.0}, held("token_budget") | {"mixed_ms": 53.9}),
     "whole-prompts": (held("prefill_exceeds_budget"), held("prefill_exceeds_budget", steps=9)),
     "memory": (
-        held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92}},
+        held("kv_blocks", **kv(), **WORST) | {"settings": {"gpu_memory_utilization": 0.92}},
         held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 600}},
     ),
     "blocks": (
-        held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 600}},
+        held("kv_blocks", **kv(), **WORST)
+        | {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 600}},
         held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92, "kv_cache_memory_bytes": 2**30}},
     ),
     "kv-bytes": (
-        held("kv_blocks", **kv()) | {"settings": {"kv_cache_memory_bytes": 2**30}},
+        held("kv_blocks", **kv(), **WORST) | {"settings": {"kv_cache_memory_bytes": 2**30}},
         held("kv_blocks", **kv()) | {"settings": {"kv_cache_memory_bytes": 2**30, "num_gpu_blocks_override": 600}},
     ),
     "order": (
@@ -89,7 +92,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"settings": {"enable_prefix_caching": False}, "jobs": 700},
     ),
     "evicted-turns": ({"jobs": 100, "peak_kv_use": 0.99, "local_hit_rate": 0.59}, {"jobs": 100, "peak_kv_use": 0.94}),
-    "lora-slots": (held("lora_slots"), held("lora_slots", seconds=0.0)),
+    "lora-slots": (held("lora_slots") | {"adapters": 5}, held("lora_slots", seconds=0.0)),
     "encoder-budget": (held("encoder_budget"), held("encoder_budget", steps=2)),
     "remote-kv": (held("waiting_remote_kv"), held("waiting_remote_kv", seconds=10.0)),
     "grammars": (held("waiting_grammar"), held("waiting_grammar", seconds=10.0)),
@@ -163,9 +166,43 @@ def test_the_evidence_stands_in_the_sentence() -> None:
     assert (finding["setting"], finding["direction"], finding["now"]) == ("max_num_seqs", "up", 100)
     assert finding["evidence"] == (
         "412 of 5,424 steps stopped at max_num_seqs = 100 with 41 % of KV free; requests lost 48 min 20 s to it, "
-        "7 % of their time."
+        "7 % of their time. At the worst 24 ran and 63 waited for a seat; the KV cache has room for about 53 such "
+        "requests."
     )
     assert finding["lost_s"] == 2900.5
+
+
+def target(name: str, **changes: Any) -> Any:
+    """What the rule's own case is told to set, with other symptoms."""
+    return next(each["to"] for each in advice(CASES[name][0] | changes) if each["rule"] == name)
+
+
+def seats(**worst: int) -> dict[str, Any]:
+    return held("max_num_seqs", kv_free=0.413, worst={"running": 100, "held": 63} | worst)
+
+
+def test_advice_names_a_value_that_would_have_been_enough() -> None:
+    """100 ran and 63 waited: 163, or as many as the KV cache holds of such requests."""
+    assert target("seats", **seats()) == 163
+    assert target("seats", **seats(used_blocks=900, total_blocks=1800)) == 163
+    assert target("seats", **seats(used_blocks=900, total_blocks=1200)) == 133
+    assert target("seats-and-memory", **held("max_num_seqs", kv_free=0.1, worst={"running": 100, "held": 63})) == 163
+    many = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
+    given = {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 602}}
+    assert target("blocks", **held("kv_blocks", **kv(), **many), **given) == 802
+    more = {"settings": {"kv_cache_memory_bytes": 2**30}}
+    assert target("kv-bytes", **held("kv_blocks", **kv(), **many), **more) == 2**30 * 802 // 602
+    assert target("token-budget") == 4096
+    assert target("lora-slots", settings={"max_loras": 2}) == 5
+    assert target("preemptions") == 22
+
+
+def test_no_value_is_named_where_the_trace_does_not_tell_or_the_setting_is_there() -> None:
+    assert target("seats", **held("max_num_seqs", kv_free=0.413)) is None
+    assert target("seats", **seats(used_blocks=900, total_blocks=900)) is None
+    assert target("lora-slots", settings={"max_loras": 5}) is None
+    assert target("lora-slots", adapters=0) is None
+    assert target("memory") is None
 
 
 def test_a_larger_budget_is_not_advised_where_steps_take_as_long_as_their_tokens() -> None:
@@ -191,20 +228,24 @@ def test_a_run_with_too_few_seats_is_told_so(tmp_path: Path) -> None:
     report = summary.report()
     assert [(each.rule, each.now) for each in report.advice] == [("seats", 2)]
     assert "stopped at max_num_seqs = 2" in report.advice[0].evidence
+    assert report.advice[0].to == 12
 
 
 def test_every_name_in_the_rules_stands_for_something() -> None:
     """Everything that a rule may look at is given, so a misspelt name has nothing to be."""
     book = rule_book()
-    given = {reason: held(reason, **kv())["reasons"][reason] for rule in book.rules for reason in rule.reasons}
+    given = {reason: held(reason, **kv(), **WORST)["reasons"][reason] for rule in book.rules for reason in rule.reasons}
     settings = dict.fromkeys((name for names in book.symptoms.settings.values() for name in names), 1)
-    known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "guessed": True})
+    known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "adapters": 1, "guessed": True})
     values = [ratio for pair in book.ratios.values() for ratio in pair]
     named = [each for lists in book.conditions.values() for conditions in lists for each in conditions]
     values += [each.value for each in named if isinstance(each, Comparison)]
     for rule in book.rules:
         comparisons = [each for each in rule.when if isinstance(each, Comparison)]
         values += [each.value for each in comparisons] + [each.times for each in comparisons if each.times]
+        if rule.target is not None:
+            times = rule.target.times
+            values += [rule.target.value, rule.target.at_most or "steps", times if isinstance(times, str) else "steps"]
         sentences = [*rule.did, *rule.evidence, *rule.then, *book.frame.before, *book.frame.after]
         texts = [part if isinstance(part, str) else part.text for part in sentences]
         values += [name for text in texts for name in re.findall(r"\{([\w.]+):", text)]

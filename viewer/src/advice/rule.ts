@@ -18,6 +18,14 @@ export type Condition = string | Comparison;
 
 export type Sentence = readonly (string | { text: string; when: readonly Condition[] })[];
 
+/** What to set a setting to. */
+export interface Target {
+  value: string;
+  at_most?: string;
+  /** A number, or the name of another value. */
+  times?: number | string;
+}
+
 export interface Rule {
   name: string;
   symptom: string;
@@ -35,6 +43,7 @@ export interface Rule {
   did: Sentence;
   evidence: Sentence;
   then: Sentence;
+  target?: Target;
   lost_share?: string;
 }
 

@@ -46,6 +46,20 @@ export class RuleReader {
     return lost === null || share === undefined ? lost : lost * (this.number(share) ?? 0);
   }
 
+  /** The value to set; null if there is none, or if the setting is there already. */
+  target(): number | null {
+    const { target, direction, setting } = this.rule;
+    const number = target ? this.number(target.value) : null;
+    const factor = target?.times ?? 1;
+    const times = typeof factor === "string" ? this.number(factor) : factor;
+    if (!target || number === null || times === null) return null;
+    const bound = target.at_most === undefined ? null : this.number(target.at_most);
+    const to = Math.floor(times * (bound === null ? number : Math.min(number, bound)));
+    const now = this.number(`setting.${setting}`);
+    const there = now !== null && (direction === "up" ? to <= now : to >= now);
+    return there || to < 1 ? null : to;
+  }
+
   /** What a name stands for; null if the trace does not tell. */
   private value(name: string): unknown {
     if (Object.hasOwn(this.book.ratios, name)) {

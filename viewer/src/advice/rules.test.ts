@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 import { advise } from "./rules";
-import type { Held, Symptoms } from "./symptoms";
+import { type Held, type Symptoms, worstOf } from "./symptoms";
 
 type Json = Record<string, unknown>;
 
@@ -23,17 +23,29 @@ function camel(name: string): string {
 
 /** Names of the vectors are Python's; those of settings and reasons stay. */
 function symptoms(given: Json): Symptoms {
-  const empty: Json = { jobs: 0, mixedSteps: 0, decodeSteps: 0, requestSeconds: 0, guessed: false, settings: {} };
+  const empty: Json = {
+    jobs: 0,
+    adapters: 0,
+    mixedSteps: 0,
+    decodeSteps: 0,
+    requestSeconds: 0,
+    guessed: false,
+    settings: {},
+  };
   for (const name of NUMBERS) empty[name] = null;
   const named = Object.fromEntries(Object.entries(given).map(([name, value]) => [camel(name), value]));
   const reasons: Record<string, Held> = {};
   for (const [name, held] of Object.entries((given["reasons"] ?? {}) as Record<string, Json>)) {
+    const worst = held["worst"] as Record<string, number> | undefined;
     const kv = held["kv"] as Json | null | undefined;
     reasons[name] = {
       steps: held["steps"] as number,
       seconds: held["seconds"] as number,
       kvFree: (held["kv_free"] as number | undefined) ?? null,
       kv: kv ? (Object.fromEntries(Object.entries(kv).map(([key, value]) => [camel(key), value])) as Held["kv"]) : null,
+      worst: worst
+        ? worstOf(worst["running"], worst["held"], worst["used_blocks"] ?? null, worst["total_blocks"] ?? null)
+        : null,
     };
   }
   return { ...empty, ...named, reasons } as unknown as Symptoms;
@@ -42,12 +54,13 @@ function symptoms(given: Json): Symptoms {
 describe("advice", () => {
   it.each(vectors.map(({ name, ...vector }) => [name, vector] as const))("%s", (_, vector) => {
     const found = advise(symptoms(vector.symptoms)).map(
-      ({ steps: _steps, reasons: _reasons, lostSeconds, ...finding }) => ({
+      ({ steps: _steps, reasons: _reasons, lostSeconds, to, ...finding }) => ({
         ...finding,
+        to: to === null ? null : Number(to),
         lost_s: lostSeconds,
       }),
     );
-    const expected = vector.advice.map((finding) => ({ now: null, lost_s: null, ...finding }));
+    const expected = vector.advice.map((finding) => ({ now: null, to: null, lost_s: null, ...finding }));
     expect(found).toEqual(expected);
   });
 });

@@ -20,8 +20,8 @@ export interface Finding {
   steps: string;
   /** The setting's value in this run; null if the trace does not tell. */
   now: unknown;
-  /** What to set it to; null if the trace does not tell. */
-  to?: string | null | undefined;
+  /** What to set it to, or to begin with; null if the trace does not tell. */
+  to: string | null;
   /** What in this trace shows it. */
   evidence: string;
   /** Request-seconds lost to it; null if that is not what it costs. */
@@ -63,9 +63,14 @@ function found(symptoms: Symptoms, vllm: boolean, whole: Whole | null): Finding[
     return [
       {
         ...{ rule: rule.name, symptom, diagnosis, setting, direction, price, steps, reasons },
-        ...{ now: settingOf(symptoms, setting), evidence: reader.evidence(), lostSeconds: reader.lost() },
+        ...{ now: settingOf(symptoms, setting), to: textOf(reader.target()) },
+        ...{ evidence: reader.evidence(), lostSeconds: reader.lost() },
       },
     ];
   });
   return findings.sort((a, b) => (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0));
+}
+
+function textOf(value: number | null): string | null {
+  return value === null ? null : String(value);
 }

@@ -6,6 +6,7 @@ import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
+import { adapterOf } from "../data/takers";
 import { codeOf } from "../data/wording";
 import { RULE_BOOK } from "../generated/advice";
 import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
@@ -18,6 +19,32 @@ export interface Held {
   /** Mean share of the blocks that were free before its steps. */
   kvFree: number | null;
   kv: { needed: number; free: number; smallestNeed: number | null; smallerWouldFitSteps: number } | null;
+  worst: Worst | null;
+}
+
+/** The step in which most requests ran or were held back by a reason, the first of those alike: what would have been enough then. */
+export interface Worst {
+  running: number;
+  held: number;
+  totalBlocks: number | null;
+  demand: number;
+  /** So many of these requests the KV cache holds, if those that run are like the others. */
+  fits: number | null;
+  /** KV blocks for all of them, by the same measure. */
+  neededBlocks: number | null;
+  /** So many times the blocks that there are. */
+  shortage: number | null;
+}
+
+export function worstOf(running: number, held: number, used: number | null, total: number | null): Worst {
+  const demand = running + held;
+  const measured = running > 0 && used && total;
+  const neededBlocks = running > 0 && used ? Math.ceil((used * demand) / running) : null;
+  return {
+    ...{ running, held, demand, totalBlocks: total, neededBlocks },
+    fits: measured ? Math.floor((total * running) / used) : null,
+    shortage: neededBlocks && total ? neededBlocks / total : null,
+  };
 }
 
 /** Null where the trace does not tell. */
@@ -25,6 +52,8 @@ export interface Symptoms {
   steps: number;
   requests: number | null;
   jobs: number;
+  /** LoRA adapters that requests asked for. */
+  adapters: number;
   /** Time of all requests in the queues: (running + waiting) times duration, over the steps. */
   requestSeconds: number;
   reasons: Record<string, Held>;
@@ -68,7 +97,7 @@ export async function symptomsOf(store: TraceStore, found: Statistics, signal?: 
   const { localTokens, promptTokens } = found.prefixHits;
   return {
     steps: found.steps,
-    ...(whole ? { requests: store.requests.count, jobs: store.jobs.count } : present(store, found.range)),
+    ...present(store, whole ? null : found.range),
     ...counter.result(found),
     tokenBudget: known(store.steps.tokenBudget[last]),
     maxRunning: known(store.steps.maxRunning[last]),
@@ -82,17 +111,20 @@ export async function symptomsOf(store: TraceStore, found: Statistics, signal?: 
   };
 }
 
-/** Requests, and jobs of theirs, that were there at some step of the range. */
-function present(store: TraceStore, range: Range): { requests: number; jobs: number } {
+/** Requests, and jobs and adapters of theirs, that were there at some step of the range; of all if there is none. */
+function present(store: TraceStore, range: Range | null): { requests: number; jobs: number; adapters: number } {
   const { firstRow, lastRow, job, count } = store.requests;
   const jobs = new Set<number>();
+  const adapters = new Set<string>();
   let requests = 0;
   for (let request = 0; request < count; request++) {
-    if (firstRow[request] < 0 || firstRow[request] > range.last || lastRow[request] < range.first) continue;
+    if (range && (firstRow[request] < 0 || firstRow[request] > range.last || lastRow[request] < range.first)) continue;
     requests += 1;
     if (job[request] >= 0) jobs.add(job[request]);
+    const adapter = adapterOf(store, request);
+    if (adapter) adapters.add(adapter);
   }
-  return { requests, jobs: jobs.size };
+  return { requests, jobs: jobs.size, adapters: adapters.size };
 }
 
 interface Sums {
@@ -101,6 +133,7 @@ interface Sums {
   micros: number;
   free: number;
   freeSteps: number;
+  worst: { row: Row; held: number; demand: number } | null;
 }
 
 class Counter {
@@ -123,25 +156,27 @@ class Counter {
     if (at >= 0) {
       const { starts, counts, ids, requests } = outcomes.byReason;
       for (let i = starts[at]; i < starts[at] + Math.max(counts[at], 0); i++) {
-        this.hold(this.recorded, codeOf(reasonNames[ids[i]]), row, passed * requests[i]);
+        this.hold(this.recorded, codeOf(reasonNames[ids[i]]), row, requests[i], passed);
       }
     } else if (steps.stepReason[row] !== NO_REASON) {
       const { proves } = STEP_TABLE[STEP_REASONS[steps.stepReason[row]]];
       const held = or0(steps.unadmitted[row]);
-      if (proves !== null && held > 0) this.hold(this.guesses, proves, row, passed * held);
+      if (proves !== null && held > 0) this.hold(this.guesses, proves, row, held, passed);
     }
     if (steps.tokenSum[row] !== MISSING) this.tokens(row, steps.tokenSum[row]);
   }
 
-  private hold(into: Map<string, Sums>, reason: string, row: Row, lost: number): void {
+  private hold(into: Map<string, Sums>, reason: string, row: Row, held: number, passed: number): void {
     let sums = into.get(reason);
     if (!sums) {
-      sums = { steps: 0, micros: 0, free: 0, freeSteps: 0 };
+      sums = { steps: 0, micros: 0, free: 0, freeSteps: 0, worst: null };
       into.set(reason, sums);
     }
     sums.steps += 1;
-    sums.micros += lost;
-    const { freeBlocks, totalBlocks } = this.store.steps;
+    sums.micros += passed * held;
+    const { freeBlocks, totalBlocks, numRunning } = this.store.steps;
+    const demand = numRunning[row] + held;
+    if (numRunning[row] !== MISSING && !(sums.worst && demand <= sums.worst.demand)) sums.worst = { row, held, demand };
     if (freeBlocks[row] === MISSING || totalBlocks[row] <= 0) return;
     sums.free += freeBlocks[row] / totalBlocks[row];
     sums.freeSteps += 1;
@@ -161,6 +196,13 @@ class Counter {
     kind.seconds += seconds;
   }
 
+  private worst({ row, held }: { row: Row; held: number }): Worst {
+    const { freeBlocks, totalBlocks, numRunning } = this.store.steps;
+    const total = totalBlocks[row] > 0 ? totalBlocks[row] : null;
+    const used = total === null || freeBlocks[row] === MISSING ? null : total - freeBlocks[row];
+    return worstOf(numRunning[row], held, used, total);
+  }
+
   result(found: Statistics) {
     const guessed = found.recorded.length === 0;
     const reasons: Record<string, Held> = {};
@@ -170,6 +212,7 @@ class Counter {
         seconds: sums.micros / 1e6,
         kvFree: sums.freeSteps ? sums.free / sums.freeSteps : null,
         kv: found.recorded.find((totals) => totals.reason === name)?.kv ?? null,
+        worst: sums.worst && this.worst(sums.worst),
       };
     }
     return {

@@ -4,14 +4,14 @@
  * which needs more; for max_num_seqs all who ran, alike; for LoRA slots the adapters that ran, alike.
  */
 
-import { CLASSES } from "../generated/vocabulary";
 import { secondsOf } from "./lives";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
 import { type Blame, type BlamedGroup, type Culprit, HAD, type Had } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
-import { adapterOf, isOfSeats, isOfSlots, isOfTokens, userOf } from "./takers";
+import { adapterOf, isOfSeats, isOfSlots, isOfTokens, traits } from "./takers";
+import { victimsOf } from "./victims";
 import { familyOf } from "./wording";
 
 export async function blame(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Blame> {
@@ -51,7 +51,8 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     },
     signal,
   );
-  return { range, totals, unnamed, culprits, groups: groupsOf(store, culprits, everywhere) };
+  const victims = victimsOf(store, range);
+  return { range, totals, unnamed, culprits, victims, groups: groupsOf(store, culprits, everywhere) };
 }
 
 /** What those had for whom a reason was missing; null: nobody in this engine. */
@@ -163,21 +164,4 @@ function groupsOf(
     }
   }
   return [...found.values()].sort((a, b) => b.seconds - a.seconds);
-}
-
-/** What a request has in common with others: the groups that it is in. */
-export function traits(store: TraceStore, request: RequestIndex): [BlamedGroup["key"], string][] {
-  const { requests, jobs, tenants } = store;
-  const found: [BlamedGroup["key"], string | undefined][] = [
-    ["job", jobs.ids[requests.job[request]]],
-    ["req", requests.job[request] < 0 ? /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1] : undefined],
-    ["user", userOf(store, request)],
-    ["tenant", tenants[requests.tenant[request]]],
-    ["lora", adapterOf(store, request)],
-    ["priority", requests.priority[request] === MISSING ? undefined : String(requests.priority[request])],
-  ];
-  for (const bound of CLASSES.bounds) {
-    if (bound > 0 && requests.promptTokens[request] >= bound) found.push(["prompt", String(bound)]);
-  }
-  return found.filter((trait): trait is [BlamedGroup["key"], string] => Boolean(trait[1]));
 }

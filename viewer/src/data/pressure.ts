@@ -27,7 +27,7 @@ export async function pressure(
   const width = (endOf(range.last) - from) / slices;
   if (!(width > 0)) return null;
   const column = () => new Float64Array(slices);
-  const held = new Map<number, Float64Array>();
+  const held = new Map<number, { sum: Float64Array; most: Float64Array }>();
   const sums = { running: column(), waiting: column(), kv: column(), tokens: column(), known: column() };
   const most = column();
   await inSlices(
@@ -47,10 +47,11 @@ export async function pressure(
         for (const [shown, requests] of parts) {
           let series = held.get(shown);
           if (!series) {
-            series = column();
+            series = { sum: column(), most: column() };
             held.set(shown, series);
           }
-          series[slice] += requests * seconds;
+          series.sum[slice] += requests * seconds;
+          if (requests > series.most[slice]) series.most[slice] = requests;
         }
         if (total > most[slice]) most[slice] = total;
         sums.known[slice] += seconds;
@@ -66,8 +67,9 @@ export async function pressure(
   const known = (slice: number) => sums.known[slice] || Number.NaN;
   const reasons = [...held].map(([shown, series]) => ({
     shown,
-    lost: series.reduce((sum, seconds) => sum + seconds, 0),
-    held: mean(series, () => width),
+    lost: series.sum.reduce((sum, seconds) => sum + seconds, 0),
+    held: mean(series.sum, () => width),
+    most: series.most,
   }));
   return {
     ...{ from, width, slices, origin: rowsAsClock ? 0 : originOf(store) },
@@ -167,13 +169,14 @@ function stretchOf(found: Pressure, total: Float64Array, first: number, last: nu
     lost += total[slice] * found.width;
     most = Math.max(most, found.most[slice]);
   }
-  const parts = found.reasons.map(({ shown, held }) => ({
-    shown,
+  const parts = found.reasons.map(({ shown, held, most }) => ({
+    ...{ shown, most: most.subarray(first, last + 1).reduce((one, other) => Math.max(one, other), 0) },
     lost: held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
   }));
   const [main, next] = parts.sort((a, b) => b.lost - a.lost);
   return {
     ...{ first, last, lost, most, shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
+    mostByIt: main.most,
     second: next?.lost > 0 ? { shown: next.shown, share: next.lost / lost } : null,
     begin: found.from + first * found.width,
     end: found.from + (last + 1) * found.width,

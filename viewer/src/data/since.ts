@@ -54,6 +54,12 @@ export function sinceOf(store: TraceStore, found: Pressure, shown: number, stret
   return row;
 }
 
+/** The moment up to which `shown` held requests back without a pause, from a stretch on. */
+export function untilOf(found: Pressure, shown: number, stretch: Pick<Stretch, "begin" | "end">): number {
+  const incident = incidentOf(found, shown, stretch);
+  return Math.max(incident ? found.from + (incident.last + 1) * found.width : stretch.end, stretch.end);
+}
+
 /** The slices about a stretch in which a reason held requests back without a pause; null if it never did. */
 export function incidentOf(found: Pressure, shown: number, stretch?: Pick<Stretch, "begin">): Range | null {
   const reason = found.reasons.find((one) => one.shown === shown);

@@ -3,9 +3,10 @@
  * who was admitted before it though it came later.
  */
 
-import { REASONS } from "../generated/vocabulary";
+import { CLASSES, REASONS } from "../generated/vocabulary";
 import { secondsOf } from "./lives";
-import type { RequestIndex, Row } from "./model/columns";
+import { MISSING, type RequestIndex, type Row } from "./model/columns";
+import type { Trait } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import type { WaitingSplit } from "./model/waiting";
 
@@ -188,4 +189,21 @@ function ranked(store: TraceStore, sums: ReadonlyMap<RequestIndex, number>, tota
       share: total > 0 ? amount / total : 0,
     }))
     .sort((a, b) => b.amount - a.amount);
+}
+
+/** What a request has in common with others: the groups that it is in. */
+export function traits(store: TraceStore, request: RequestIndex): [Trait, string][] {
+  const { requests, jobs, tenants } = store;
+  const found: [Trait, string | undefined][] = [
+    ["job", jobs.ids[requests.job[request]]],
+    ["req", requests.job[request] < 0 ? /^(.{2,60}?[_\-.:])\d+$/.exec(requests.ids[request])?.[1] : undefined],
+    ["user", userOf(store, request)],
+    ["tenant", tenants[requests.tenant[request]]],
+    ["lora", adapterOf(store, request)],
+    ["priority", requests.priority[request] === MISSING ? undefined : String(requests.priority[request])],
+  ];
+  for (const bound of CLASSES.bounds) {
+    if (bound > 0 && requests.promptTokens[request] >= bound) found.push(["prompt", String(bound)]);
+  }
+  return found.filter((trait): trait is [Trait, string] => Boolean(trait[1]));
 }

@@ -251,7 +251,24 @@ export const RULE_BOOK: RuleBook = {
         " with {reason.kv_free:percent} of KV free"
       ],
       "evidence": [],
-      "then": []
+      "then": [
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited for a seat",
+        "; the KV cache has room for about {reason.worst.fits:count} such requests",
+        {
+          "text": ".",
+          "when": [
+            {
+              "value": "reason.worst.held",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "target": {
+        "value": "reason.worst.demand",
+        "at_most": "reason.worst.fits",
+        "times": 1.0
+      }
     },
     {
       "name": "seats-and-memory",
@@ -277,6 +294,17 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": [
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited for a seat",
+        "; all of them would need about {reason.worst.needed_blocks:count} KV blocks, and {reason.worst.total_blocks:count} are there",
+        {
+          "text": ".",
+          "when": [
+            {
+              "value": "reason.worst.held",
+              "above": 0.0
+            }
+          ]
+        },
         {
           "text": " Running requests lost their blocks {preemptions:count} times.",
           "when": [
@@ -286,7 +314,11 @@ export const RULE_BOOK: RuleBook = {
             }
           ]
         }
-      ]
+      ],
+      "target": {
+        "value": "reason.worst.demand",
+        "times": 1.0
+      }
     },
     {
       "name": "token-budget",
@@ -310,7 +342,21 @@ export const RULE_BOOK: RuleBook = {
         " and left requests without tokens"
       ],
       "evidence": [],
-      "then": []
+      "then": [
+        {
+          "text": " Twice as many are a first value to try.",
+          "when": [
+            {
+              "value": "token_budget",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "target": {
+        "value": "token_budget",
+        "times": 2.0
+      }
     },
     {
       "name": "compute",
@@ -381,7 +427,9 @@ export const RULE_BOOK: RuleBook = {
         ": the head needed {reason.kv.needed:count}, {reason.kv.free:count} were free"
       ],
       "evidence": [],
-      "then": []
+      "then": [
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, and {reason.worst.total_blocks:count} are there."
+      ]
     },
     {
       "name": "blocks",
@@ -405,7 +453,13 @@ export const RULE_BOOK: RuleBook = {
         ": the head needed {reason.kv.needed:count}, {reason.kv.free:count} were free"
       ],
       "evidence": [],
-      "then": []
+      "then": [
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, and {reason.worst.total_blocks:count} are there."
+      ],
+      "target": {
+        "value": "reason.worst.needed_blocks",
+        "times": 1.0
+      }
     },
     {
       "name": "kv-bytes",
@@ -430,7 +484,13 @@ export const RULE_BOOK: RuleBook = {
         ": the head needed {reason.kv.needed:count}, {reason.kv.free:count} were free"
       ],
       "evidence": [],
-      "then": []
+      "then": [
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, and {reason.worst.total_blocks:count} are there."
+      ],
+      "target": {
+        "value": "setting.kv_cache_memory_bytes",
+        "times": "reason.worst.shortage"
+      }
     },
     {
       "name": "order",
@@ -539,7 +599,11 @@ export const RULE_BOOK: RuleBook = {
         ".",
         " At most {peak_running:count} ran at once: the limit has to be lower than that."
       ],
-      "then": []
+      "then": [],
+      "target": {
+        "value": "peak_running",
+        "times": 0.75
+      }
     },
     {
       "name": "long-prefills",
@@ -653,7 +717,21 @@ export const RULE_BOOK: RuleBook = {
         "passed over requests because all LoRA slots were taken"
       ],
       "evidence": [],
-      "then": []
+      "then": [
+        {
+          "text": " Requests asked for {adapters:count} adapters.",
+          "when": [
+            {
+              "value": "adapters",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "target": {
+        "value": "adapters",
+        "times": 1.0
+      }
     },
     {
       "name": "encoder-budget",

@@ -2,10 +2,11 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { isAtStepLimit } from "../data";
 import type { Range } from "../data/model/columns";
+import type { Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
-import { sinceOf } from "../data/since";
+import { sinceOf, untilOf } from "../data/since";
 import { count, duration, milliseconds, percent, plural } from "../format";
 import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
@@ -21,10 +22,12 @@ import {
   type Guilty,
   isQuiet,
   type Named,
+  priorities,
   reasonWords,
   rowsOf,
   sharedBy,
   unnamedWords,
+  victimsIn,
 } from "./words";
 
 interface SentenceProps {
@@ -136,8 +139,8 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   if (!advice) return null;
   const [first] = advice;
   if (!first) return <span class="quiet">Nothing stands out that another setting would help.</span>;
-  // Where somebody could be limited, to let them wait is as good.
-  const said = advice.slice(0, advice.slice(0, 2).every(isCause) ? 2 : 1);
+  // Where somebody could be limited or have another turn, a setting that gives all more room is as good.
+  const said = advice.slice(0, isCause(first) ? 2 : 1);
   const others = advice.length - said.length;
   return (
     <>
@@ -159,42 +162,65 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   );
 }
 
+/** When it began and ended, when it was worst, which check, whom it held back, who had what was missing, and who waited. */
 function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
-  const { second } = worst;
   const origin = found.pressure?.origin ?? 0;
-  const name = store.shown[worst.shown].name;
+  const clock = (ts: number) => clockText(store, origin, ts);
   const since = found.run ? sinceOf(store, found.run, worst.shown, worst) : -1;
-  const [begin, end] = [clockText(store, origin, worst.begin), clockText(store, origin, worst.end)];
-  const begun =
-    since < 0 || store.steps.ts[since] >= worst.begin ? begin : clockText(store, origin, store.steps.ts[since]);
+  const until = found.run ? untilOf(found.run, worst.shown, worst) : worst.end;
+  const [begin, end] = [clock(worst.begin), clock(worst.end)];
+  const [begun, over] = [clock(Math.min(since < 0 ? worst.begin : store.steps.ts[since], worst.begin)), clock(until)];
+  const all = begun === begin && over === end;
   const rest = found.blame && guilty ? unnamedWords(store, worst, found.blame) : null;
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
+  const ahead = found.blame && guilty && priorities(store, found.blame.victims, guilty.group);
+  const victims = found.blame && victimsIn(found.blame);
   const select = () => {
     selection.value = rowsOf(store, worst);
   };
   return (
     <>
       <strong>
-        {begun === begin ? "From " : `Since ${begun}, worst from `}
+        From {!all && `${begun} to ${over}, worst from `}
         <Link onClick={select} title="Select this stretch">
           {begin} to {end}
         </Link>
-        {begun === begin ? " " : ", "}
-        {reasonWords(store, name)} held back up to {plural(Math.round(worst.most), "request")}
+        {all ? " " : ", "}
+        {reasonWords(store, store.shown[worst.shown].name)} held back up to{" "}
+        {plural(Math.round(worst.mostByIt), "request")}
       </strong>{" "}
-      ({duration(worst.lost)} of waiting{begun === begin ? "" : " in the worst"}
-      {second &&
-        second.share >= WORTH_SAYING &&
-        `, ${percent(worst.share)} of it for this and ${percent(second.share)} for ${reasonWords(store, store.shown[second.shown].name)}`}
-      )
+      (<Loss store={store} worst={worst} all={all} />)
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who)}>{guilty.who.words}</Link> {guilty.had}
           {rest && <span class="quiet"> ({rest})</span>}
+          {ahead && `, let in first by their priority (${ahead[0]} before ${ahead[1]})`}
         </>
       )}
-      {shared && `: ${shared}`}.
+      {shared && `: ${shared}`}
+      {victims && (
+        <>
+          ; {percent(victims.share)} of the waiting was by{" "}
+          <Link onClick={() => showRequests(victims.filter)}>{victims.words}</Link>
+        </>
+      )}
+      .
+    </>
+  );
+}
+
+/** `3 h 56 min of waiting in the worst, of 4 h 30 min for all reasons`. */
+function Loss({ store, worst: { lost, share, second }, all }: { store: TraceStore; worst: Stretch; all: boolean }) {
+  const own = `${duration(share * lost)} of waiting${all ? "" : " in the worst"}`;
+  if (duration(share * lost) === duration(lost)) return <>{own}</>;
+  const next =
+    second && second.share >= WORTH_SAYING
+      ? `, ${percent(second.share)} of it for ${reasonWords(store, store.shown[second.shown].name)}`
+      : "";
+  return (
+    <>
+      {own}, of {duration(lost)} for all reasons{next}
     </>
   );
 }

@@ -1,15 +1,16 @@
 /** What would help where few requests took most of the tokens: to limit those, to let them wait, to take them in small pieces. */
 
 import type { Finding } from "../advice/rules";
-import { blame, traits } from "../data/blame";
+import { blame } from "../data/blame";
 import { momentText } from "../data/clock";
 import { shortId } from "../data/labels";
 import { MISSING, type Range, type RequestIndex } from "../data/model/columns";
 import type { Blame, BlamedGroup, Pressure, Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { incidentOf, pressureOfRun } from "../data/since";
+import { traits } from "../data/takers";
 import { count, plural } from "../format";
-import { culpritOf, type Guilty, rowsOf } from "./words";
+import { culpritOf, type Guilty, priorities, rowsOf } from "./words";
 
 /** Stretches that are looked at. */
 export const WORST = 3;
@@ -43,8 +44,10 @@ export async function causesIn(
 
 function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blame): Finding[] {
   const guilty = culpritOf(store, worst, blamed);
-  if (!guilty?.couldWait) return [];
+  if (!guilty) return [];
   const { group, who } = guilty;
+  const ahead = priorities(store, blamed.victims, group);
+  if (!guilty.couldWait && !(ahead && group)) return [];
   const row = Math.max(store.rows - 1, 0);
   const budget = store.steps.tokenBudget[row];
   const each = group ? group.promptTokens / group.requests : store.requests.promptTokens[who.request];
@@ -55,6 +58,7 @@ function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blam
     diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} from ${momentText(store, worst.begin)} to ${momentText(store, worst.end)}`,
     ...{ reasons: [name], steps: `reason:${name}` },
   };
+  if (ahead && group) return [sameTurn(group, ahead, common)];
   const findings: Finding[] = [];
   if (group) {
     const { to, now, evidence } = ratesOf(store, run, worst, group);
@@ -78,7 +82,7 @@ function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blam
   return findings;
 }
 
-const CAUSES: ReadonlySet<string> = new Set(["limit-them", "let-them-wait", "small-pieces"]);
+const CAUSES: ReadonlySet<string> = new Set(["limit-them", "let-them-wait", "small-pieces", "same-turn"]);
 
 /** It is about those who held others back, not about a limit. */
 export function isCause({ rule }: Finding): boolean {
@@ -99,6 +103,17 @@ function later({ policy }: TraceStore, { group }: Guilty, common: Common): Findi
     ...{ to: `priority, with a later priority for ${them}`, now: shortId(policy, 40) },
     evidence: "Whoever comes with a smaller number in the field priority is admitted before them then.",
     price: `${them === "it" ? "it waits" : "they wait"} as long as others come`,
+  };
+}
+
+/** They came first by their priority. */
+function sameTurn(group: BlamedGroup, [own, theirs]: [number, number], common: Common): Finding {
+  return {
+    ...{ ...common, rule: "same-turn", symptom: "others wait behind requests of a better priority" },
+    ...{ setting: `priority of ${groupName(group)}`, direction: "set", to: `${theirs} or more`, now: own },
+    evidence: `Smaller numbers are admitted first: theirs is ${own}, that of most who waited ${theirs}.`,
+    price: "they wait as the others do",
+    lostSeconds: group.seconds,
   };
 }
 

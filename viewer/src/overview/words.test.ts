@@ -14,6 +14,7 @@ function blame(unnamed: number): Blame {
     unnamed: { ...totals, tokens: unnamed } as unknown as Blame["unnamed"],
     culprits: culprits as unknown as Culprit[],
     groups: [],
+    victims: null,
   };
 }
 

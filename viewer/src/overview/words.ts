@@ -4,13 +4,13 @@ import { kindOf } from "../data/blame";
 import { hasWallClock, wallClock } from "../data/clock";
 import { jobAndTurn, shortId } from "../data/labels";
 import { MISSING, type Range } from "../data/model/columns";
-import type { Blame, BlamedGroup, Had, Stretch } from "../data/model/pressure";
+import type { Blame, BlamedGroup, Had, Stretch, Trait, Victims } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { endRowOf } from "../data/requestTimes";
 import { isCutShort } from "../data/status";
 import { rowAtTime, type StoreInside } from "../data/store";
-import { isOfSeats } from "../data/takers";
+import { isOfSeats, traits } from "../data/takers";
 import { familyOf, refusedWith } from "../data/wording";
 import { count, milliseconds, moment, percent, plural } from "../format";
 
@@ -95,9 +95,13 @@ const WORTH_NAMING = 0.05;
 const HALF = 0.5;
 /** Of those who got tokens: more are not few. */
 const FEW = 0.2;
+/** Whom a gateway can tell apart, and limit however many requests they send. */
+const OWNERS: ReadonlySet<Trait> = new Set<Trait>(["tenant", "user", "job"]);
 /** A group that always has its part is not what was special. */
 const OVER = 1.5;
 const MOST_ADAPTERS = 6;
+/** Of the time: who had a slot for less did not keep others from it. */
+const HELD = 0.1;
 
 /** What was had in a stretch: for want of KV blocks either the blocks, or the head of the queue. */
 function hadIn(store: Pick<TraceStore, "shown">, stretch: Pick<Stretch, "shown">, { totals }: Blame): Had | null {
@@ -111,14 +115,14 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
   if (!had) return null;
   const all = found.culprits.filter((culprit) => culprit.had === had);
   const groups = found.groups.filter((group) => group.had === had);
-  if (had === "slot") return adaptersOf(groups.map(({ name }) => name));
+  if (had === "slot") return adaptersOf(groups.filter(({ share }) => share >= HELD).map(({ name }) => name));
   const [request] = all;
   const first = request ? store.requests.ids[request.request] : "";
-  const couldWait = (share: number, requests: number) =>
-    had === "tokens" && share >= HALF && requests <= FEW * all.length;
+  const couldWait = (share: number, requests: number, of?: Trait) =>
+    had === "tokens" && share >= HALF && (requests <= FEW * all.length || (of !== undefined && OWNERS.has(of)));
   const guilty = (group: BlamedGroup): Guilty => ({
     ...{ who: namedGroup(group), group, had: hadWords(had, group.share, 0) },
-    couldWait: couldWait(group.share, group.requests),
+    couldWait: couldWait(group.share, group.requests, group.key),
   });
   // All who ran had a seat: none of them stands out.
   const named = groups.find(
@@ -154,7 +158,7 @@ function special(groups: readonly BlamedGroup[]): BlamedGroup | null {
   return found[0] ?? null;
 }
 
-const IN_COMMON: Record<BlamedGroup["key"], (name: string) => string> = {
+const IN_COMMON: Record<Trait, (name: string) => string> = {
   job: (name) => `of ${name}`,
   req: (name) => `of ${name}`,
   user: (name) => `of user ${name}`,
@@ -170,7 +174,7 @@ function namedGroup({ key, name, requests, all, promptTokens, had }: BlamedGroup
   const each = had === "tokens" && promptTokens > 0 ? ` (${count(promptTokens / requests)} prompt tokens each)` : "";
   const number = requests < all ? `${count(requests)} of the ${count(all)}` : `the ${count(all)}`;
   const words = `${number} ${key === "job" ? "turns" : "requests"} ${common}${each}`;
-  const filter = key === "prompt" ? `prompt:${name}..` : key === "priority" ? `priority:${name}` : `${key}:"${name}"`;
+  const filter = filterOf(key, name);
   const short = IN_COMMON[key](shortId(name, 12)).replace(/^(of|with) /, "");
   return {
     words,
@@ -178,6 +182,43 @@ function namedGroup({ key, name, requests, all, promptTokens, had }: BlamedGroup
     request: -1,
     filter,
   };
+}
+
+function filterOf(key: Trait, name: string): string {
+  if (key === "prompt") return `prompt:${name}..`;
+  return key === "priority" ? `priority:${name}` : `${key}:"${name}"`;
+}
+
+/** Whose waiting most of it was: `requests of tenant 30a1277d36acea06`; null if all waited alike. */
+export function victimsIn(found: Blame): { words: string; share: number; filter: string } | null {
+  const groups = found.victims?.groups ?? [];
+  if (groups.length === 0) return null;
+  const [{ key }] = groups;
+  const names = groups.map(({ name }) => shortId(name, 24));
+  const last = names.pop() ?? "";
+  return {
+    words: `requests ${IN_COMMON[key](names.length > 0 ? `${names.join(", ")} and ${last}` : last)}`,
+    share: groups.reduce((sum, { share }) => sum + share, 0),
+    // Names of one key are alternatives.
+    filter: groups.map(({ name }) => filterOf(key, name)).join(" "),
+  };
+}
+
+/** Under priority scheduling: which priority went before which; null if it made no difference. */
+export function priorities(
+  store: TraceStore,
+  victims: Victims | null,
+  group: BlamedGroup | null,
+): [number, number] | null {
+  if (store.policy !== "priority" || !group || victims === null || victims.priority === null) return null;
+  const { requests } = store;
+  const counts = new Map<number, number>();
+  for (let request = 0; request < requests.count; request++) {
+    if (!traits(store, request).some(([key, name]) => key === group.key && name === group.name)) continue;
+    counts.set(requests.priority[request], (counts.get(requests.priority[request]) ?? 0) + 1);
+  }
+  const [own] = [...counts].sort((a, b) => b[1] - a[1])[0] ?? [MISSING];
+  return own !== MISSING && own < victims.priority ? [own, victims.priority] : null;
 }
 
 function adaptersOf(names: readonly string[]): Guilty | null {

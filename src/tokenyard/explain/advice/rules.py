@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
+from math import floor
 from typing import Any
 
 import msgspec
 
 from tokenyard.explain.held_back import Verdict
 from tokenyard.explain.render.units import duration
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, free_share
+from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.files import packaged
 from tokenyard.trace.facts import RepeatedFacts, StepFacts, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
@@ -129,6 +130,16 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     after: Sentence
 
 
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to set a setting to: a number of the run."""
+
+    value: str
+    at_most: str | None = None
+    """Another that bounds it, if the trace tells."""
+    times: float | str = 1.0
+    """A number, or the name of another value."""
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From a symptom to a setting."""
 
@@ -149,6 +160,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     did: Sentence = []
     evidence: Sentence = []
     then: Sentence = []
+    target: Target | None = None
     lost_share: str | None = None
 
 
@@ -185,6 +197,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """``up``, ``down``, ``on``, ``off``, ``set`` or ``choose``."""
     now: Any = None
     """The setting's value in this run, if the trace tells."""
+    to: int | None = None
+    """A value that would have been enough where it was worst, or one to begin with; None if the trace does not tell."""
     evidence: str
     """What in this trace shows it."""
     price: str
@@ -220,6 +234,8 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     requests: int | None = None
     jobs: int = 0
+    adapters: int = 0
+    """LoRA adapters that requests asked for."""
     request_seconds: float = 0.0
     """Time of all requests in the queues: (running + waiting) x duration, over the steps."""
     reasons: dict[str, RecordedReason] = {}
@@ -258,6 +274,8 @@ class SymptomCounter:
     """Gathers what a report does not hold already. Costs a microsecond or two a step."""
 
     def __init__(self) -> None:
+        self.adapters: set[str] = set()
+        """LoRA adapters that requests asked for."""
         self._before: StepFacts | None = None
         self._guess: AdmissionOutcome | None = None
         self._guesses = RecordedReasonCounter()
@@ -334,10 +352,11 @@ class SymptomCounter:
         passed = max(micros(now) - micros(facts.ts), 0)
         self._request_micros += passed * ((facts.num_running or 0) + (facts.num_waiting or 0))
         if self._guess is not None:
-            self._guesses.add(self._guess, passed, free_share(facts))
+            self._guesses.add(self._guess, passed, facts)
 
     def join(self, other: SymptomCounter) -> None:
         """The steps of another engine, too; both are settled."""
+        self.adapters |= other.adapters
         self._guesses.join(other._guesses)
         self._request_micros += other._request_micros
         if other._scheduled is not None:
@@ -349,6 +368,7 @@ class SymptomCounter:
         """The symptoms so far; ``known`` are the numbers that the report holds."""
         (decode, mixed), (decode_s, mixed_s) = self._counts, self._seconds
         return Symptoms(
+            adapters=len(self.adapters),
             request_seconds=self._request_micros / 1e6,
             reasons=recorded or self._guesses.result(),
             guessed=not recorded,
@@ -421,6 +441,7 @@ class RuleReader:
             setting=rule.setting,
             direction=rule.direction,
             now=self._symptoms.value(rule.setting),
+            to=self._target(),
             evidence=self._text([*sentence, *rule.then]),
             price=rule.price,
             lost_s=self._lost(),
@@ -429,6 +450,21 @@ class RuleReader:
     def _lost(self) -> float | None:
         lost, share = self._number("reason.seconds"), self._rule.lost_share
         return lost if lost is None or share is None else lost * (self._number(share) or 0.0)
+
+    def _target(self) -> int | None:
+        """The value to set; None if there is none, or if the setting is there already."""
+        target = self._rule.target
+        if target is None:
+            return None
+        number = self._number(target.value)
+        times = self._number(target.times) if isinstance(target.times, str) else target.times
+        if number is None or times is None:
+            return None
+        bound = None if target.at_most is None else self._number(target.at_most)
+        to = floor(times * (number if bound is None else min(number, bound)))
+        now = self._number(f"setting.{self._rule.setting}")
+        there = now is not None and (to <= now if self._rule.direction == "up" else to >= now)
+        return None if there or to < 1 else to
 
     # ---- values
 

@@ -253,7 +253,8 @@ def _what(advice: Advice) -> str:
     trial = advice.trial
     if trial is None:
         now = "" if advice.now is None else f" (now {plain(str(advice.now))})"
-        return f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{now}"
+        to = "" if advice.to is None else f" to {advice.to}"
+        return f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{to}{now}"
     whose = "" if trial.is_vllm else ", which vLLM has not"
     return f"{plain(trial.title)} ({plain(trial.flag)}{whose})"
 

@@ -11,7 +11,7 @@ import msgspec
 from tokenyard.explain.advice.rules import SymptomCounter, Symptoms, advise
 from tokenyard.explain.held_back import Agreement, classify
 from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
-from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
+from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, SpeculationCounter, Throughput, header_of
 from tokenyard.explain.report.slo import SLO, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
@@ -118,6 +118,8 @@ class ReportBuilder:
         self._arrivals.arrive(record)
         if record.job_id:
             self.jobs.add(record.job_id)
+        if record.lora_name:
+            self._symptoms.adapters.add(record.lora_name)
 
     def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
         """Add a request's hits."""
@@ -271,7 +273,7 @@ class ReportBuilder:
         if facts is not None and facts.outcome is not None:
             began = facts.ts
             lost = max(micros(now) - micros(began), 0) if now is not None and began is not None else 0
-            self._recorded.add(facts.outcome, lost, free_share(facts))
+            self._recorded.add(facts.outcome, lost, facts)
 
     def _close(self) -> None:
         """Add what is known so far of steps that go on."""

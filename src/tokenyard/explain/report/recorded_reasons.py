@@ -35,6 +35,42 @@ class KVMeans(msgspec.Struct, frozen=True):
     """Steps in which the smallest waiting request needed no more than was free and not spoken for."""
 
 
+class WorstStep(msgspec.Struct, frozen=True):
+    """The step in which most requests ran or were held back by a reason, the first of those alike: what would have been
+    enough then.
+    """
+
+    running: int
+    held: int
+    used_blocks: int | None = None
+    """KV blocks in use before it."""
+    total_blocks: int | None = None
+
+    @property
+    def demand(self) -> int:
+        """Requests that would have run, had the reason held none back."""
+        return self.running + self.held
+
+    @property
+    def fits(self) -> int | None:
+        """So many of these requests the KV cache holds, if those that run are like the others."""
+        if not (self.running and self.used_blocks and self.total_blocks):
+            return None
+        return self.total_blocks * self.running // self.used_blocks
+
+    @property
+    def needed_blocks(self) -> int | None:
+        """KV blocks for all of them, by the same measure."""
+        if not (self.running and self.used_blocks):
+            return None
+        return -(-self.used_blocks * self.demand // self.running)
+
+    @property
+    def shortage(self) -> float | None:
+        """So many times the blocks that there are."""
+        return self.needed_blocks / self.total_blocks if self.needed_blocks and self.total_blocks else None
+
+
 class RecordedReason(msgspec.Struct, frozen=True):
     """What one reason cost."""
 
@@ -50,6 +86,8 @@ class RecordedReason(msgspec.Struct, frozen=True):
     """Mean share of the pool that was free before these steps."""
     words: dict[str, float] | None = None
     """For ``policy_refused``: the policy's own words, and of the ``seconds`` those that each stands for, most first."""
+    worst: WorstStep | None = None
+    """None where the trace does not tell how many ran."""
 
 
 class _KVSums:
@@ -94,13 +132,14 @@ class _KVSums:
 class _ReasonSums:
     """What one reason cost so far."""
 
-    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps", "words")
+    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps", "words", "worst")
 
     def __init__(self) -> None:
         self.steps = self.requests = self.micros = self.free_steps = 0
         self.free = 0.0
         self.kv: _KVSums | None = None
         self.words: dict[str, int] = {}
+        self.worst: WorstStep | None = None
 
     def add(self, requests: int, micros: int, times: int, free: Sequence[float]) -> None:
         self.steps += times
@@ -109,6 +148,14 @@ class _ReasonSums:
         self.free_steps += len(free)
         for each in free:
             self.free += each
+
+    def note_worst(self, requests: int, facts: StepFacts) -> None:
+        running = facts.num_running
+        if running is None or (self.worst is not None and running + requests <= self.worst.demand):
+            return
+        free, total = facts.free_blocks, facts.total_blocks or None
+        used = None if free is None or total is None else total - free
+        self.worst = WorstStep(running, requests, used, total)
 
     def add_words(self, words: Mapping[str, int], micros: int) -> None:
         for word, requests in words.items():
@@ -126,12 +173,14 @@ class _ReasonSums:
             self.kv.join(other.kv)
         for word, micros in other.words.items():
             self.words[word] = self.words.get(word, 0) + micros
+        if other.worst is not None and (self.worst is None or other.worst.demand > self.worst.demand):
+            self.worst = other.worst
 
     def result(self) -> RecordedReason:
         kv = None if self.kv is None else self.kv.means()
         free = self.free / self.free_steps if self.free_steps else None
         words = {word: micros / 1e6 for word, micros in sorted(self.words.items(), key=lambda item: -item[1])}
-        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free, words or None)
+        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free, words or None, self.worst)
 
 
 class RecordedReasonCounter:
@@ -140,26 +189,35 @@ class RecordedReasonCounter:
     def __init__(self) -> None:
         self._sums: dict[str, _ReasonSums] = {}
 
-    def add(self, outcome: AdmissionOutcome, micros: int, free: float | None = None) -> None:
-        """Take one step's outcome; ``micros`` is the step's duration, ``free`` the share of the pool free before it."""
-        kv = outcome.kv
-        self._add(outcome, micros, 1, () if free is None else (free,), () if kv is None else (kv.free or 0,))
+    def add(self, outcome: AdmissionOutcome, micros: int, facts: StepFacts) -> None:
+        """Take the outcome of the step with these facts, which took ``micros``."""
+        kv, free = outcome.kv, free_share(facts)
+        shares = () if free is None else (free,)
+        self._add(outcome, micros, 1, shares, () if kv is None else (kv.free or 0,), facts)
 
     def add_repeated(self, steps: RepeatedFacts, micros: int) -> None:
         """Take the outcomes of all but the last; ``micros`` is the time from the first to the last."""
         outcome, total, times = steps.like.outcome, steps.like.total_blocks, len(steps.moments) - 1
         if outcome is not None and times > 0:
             free = [each / total for each in steps.free_blocks[:times]] if total else []
-            self._add(outcome, micros, times, free, steps.free_after[:times])
+            self._add(outcome, micros, times, free, steps.free_after[:times], steps.step(0))
 
     def _add(
-        self, outcome: AdmissionOutcome, micros: int, times: int, shares: Sequence[float], free: Sequence[int]
+        self,
+        outcome: AdmissionOutcome,
+        micros: int,
+        times: int,
+        shares: Sequence[float],
+        free: Sequence[int],
+        first: StepFacts,
     ) -> None:
         reason, held = outcome.reason, outcome.num_requests
         for name, count in held_by_reason(outcome).items():
-            self._sums_of(name).add(count, micros, times, shares)
+            sums = self._sums_of(name)
+            sums.add(count, micros, times, shares)
+            sums.note_worst(count, first)
             if name == Reason.POLICY_REFUSED:
-                self._sums_of(name).add_words(held_by_word(outcome), micros)
+                sums.add_words(held_by_word(outcome), micros)
         if reason is not None and held and outcome.kv is not None:
             sums = self._sums_of(reason)
             sums.kv = sums.kv or _KVSums()

@@ -9,8 +9,8 @@ export interface Pressure {
   slices: number;
   /** Times that are shown count from here. */
   origin: number;
-  /** By reason, most time lost first: index into `TraceStore.shown`, request-seconds, and mean requests held per slice. */
-  reasons: { shown: number; lost: number; held: Float64Array }[];
+  /** By reason, most time lost first: index into `TraceStore.shown`, request-seconds, and mean and most requests held per slice. */
+  reasons: { shown: number; lost: number; held: Float64Array; most: Float64Array }[];
   /** Most requests held back at once, per slice. */
   most: Float64Array;
   /** Means by time; `kv` as a share of the blocks. */
@@ -34,12 +34,13 @@ export interface Stretch {
   last: number;
   begin: number;
   end: number;
-  /** Request-seconds. */
+  /** Request-seconds, and most requests held back at once: by all reasons. */
   lost: number;
   most: number;
-  /** The reason that took most of it, and its share. */
+  /** The reason that took most of it, its share, and how many it held back at once. */
   shown: number;
   share: number;
+  mostByIt: number;
   /** The next one; null if there is none. */
   second: { shown: number; share: number } | null;
 }
@@ -65,14 +66,37 @@ export interface Blame {
   unnamed: Record<Had, number>;
   /** Most first. */
   culprits: Culprit[];
+  /** Null: nobody stood in the queue. */
+  victims: Victims | null;
   /** Most first. A request is in several: one for each thing that it has in common with others. */
   groups: BlamedGroup[];
+}
+
+export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "prompt";
+
+/** Who stood in the queue. */
+export interface Victims {
+  /** In the queue, within the stretch. */
+  seconds: number;
+  /** Of most of it; null if the trace tells none. */
+  priority: number | null;
+  /** Most of it was theirs, and much more than of others; none if all waited alike. */
+  groups: VictimGroup[];
+}
+
+export interface VictimGroup {
+  key: Trait;
+  name: string;
+  seconds: number;
+  share: number;
+  /** Those that waited. */
+  requests: number;
 }
 
 /** Requests that have something in common; `key:"name"` is the filter that means them. */
 export interface BlamedGroup {
   /** `req`: what their ids have before a number, `crawl_` of `crawl_093`. `prompt`: as long or longer. */
-  key: "lora" | "job" | "req" | "user" | "tenant" | "priority" | "prompt";
+  key: Trait;
   name: string;
   seconds: number;
   share: number;

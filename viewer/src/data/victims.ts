@@ -1,0 +1,82 @@
+/** Who waited in a stretch: the time that requests stood in the queue within it, and what those have in common who did. */
+
+import { endOfRow } from "./lives";
+import { MISSING, type Range } from "./model/columns";
+import type { Trait, VictimGroup, Victims } from "./model/pressure";
+import type { TraceStore } from "./model/trace";
+import { traits } from "./takers";
+
+/** Of the waiting: smaller shares are not most of it. */
+const HALF = 0.5;
+/** So many times the odds of a request that is there at all. */
+const OVER = 2;
+/** Several groups of one kind, where no single one has half. */
+const TOGETHER = 3;
+/** Which things in common say more. Not the lengths of prompts: short ones wait behind long ones everywhere. */
+const TELLING: readonly Trait[] = ["lora", "tenant", "user", "job", "req", "priority"];
+const OWNERS: ReadonlySet<Trait> = new Set<Trait>(["lora", "tenant", "user"]);
+
+interface Sum {
+  key: Trait;
+  name: string;
+  seconds: number;
+  requests: number;
+  there: number;
+}
+
+export function victimsOf(store: TraceStore, range: Range): Victims | null {
+  const begin = store.steps.ts[range.first];
+  const end = endOfRow(store, range.last);
+  const { arrivalTime, firstScheduledTime, finishedTime, priority, count } = store.requests;
+  const sums = new Map<string, Sum>();
+  const byPriority = new Map<number, number>();
+  let [seconds, there] = [0, 0];
+  for (let request = 0; request < count; request++) {
+    const arrived = arrivalTime[request];
+    // Not `>=`: of a request that did not end nothing is known.
+    if (!(arrived < end) || finishedTime[request] < begin) continue;
+    there += 1;
+    const left = firstOf(firstScheduledTime[request], finishedTime[request], end);
+    const waited = Math.max(Math.min(left, end) - Math.max(arrived, begin), 0);
+    seconds += waited;
+    if (priority[request] !== MISSING) {
+      byPriority.set(priority[request], (byPriority.get(priority[request]) ?? 0) + waited);
+    }
+    for (const [key, name] of traits(store, request)) {
+      const id = `${key},${name}`;
+      const sum = sums.get(id) ?? { key, name, seconds: 0, requests: 0, there: 0 };
+      sums.set(id, {
+        ...sum,
+        ...{ seconds: sum.seconds + waited, there: sum.there + 1, requests: sum.requests + Number(waited > 0) },
+      });
+    }
+  }
+  if (!(seconds > 0)) return null;
+  const most = [...byPriority].sort((a, b) => b[1] - a[1])[0];
+  return { seconds, priority: most ? most[0] : null, groups: standingOut([...sums.values()], seconds, there) };
+}
+
+function firstOf(...moments: number[]): number {
+  return moments.find((moment) => !Number.isNaN(moment)) ?? Number.NaN;
+}
+
+/** The group that most of the waiting is of, or a few of one kind; none if all waited alike. */
+function standingOut(sums: Sum[], seconds: number, there: number): VictimGroup[] {
+  const groups = sums.map(({ there: part, ...sum }) => {
+    const share = sum.seconds / seconds;
+    return { ...sum, share, odds: odds(share) / odds(part / there) };
+  });
+  const over = groups.filter((group) => group.odds >= OVER && group.requests > 1).sort((a, b) => b.seconds - a.seconds);
+  for (const key of TELLING) {
+    const alike = over.filter((group) => group.key === key);
+    const [single] = alike;
+    if (single && single.share >= HALF) return [single];
+    const few = OWNERS.has(key) ? alike.slice(0, TOGETHER) : [];
+    if (few.reduce((sum, { share }) => sum + share, 0) >= HALF) return few;
+  }
+  return [];
+}
+
+function odds(share: number): number {
+  return share / (1 - share);
+}
