@@ -15,6 +15,7 @@ from tests.support.headless import HeadlessViewer, TraceLines
 from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, align_jobs, first_difference
 from tokenyard.explain.held_back import classify
 from tokenyard.explain.report.figures import LatencyFigures, StepFigures
+from tokenyard.explain.report.recorded_reasons import WorstStep
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline import TimelineReader
@@ -61,6 +62,7 @@ def figures_of_package(path: Path, other: Path | None = None) -> dict[str, Any]:
         "steps": list(_steps(path)),
         "statistics": _statistics(report),
         "advice": msgspec.to_builtins(report.advice),
+        "worst": {name: _worst(reason.worst) for name, reason in report.recorded_reasons.items()},
         "reading": _reading(report),
         "partial": None if report.header.partial is None else str(report.header.partial),
         "waits": {life.request_id: _wait(life, reconstructed=reconstructed) for life in lives},
@@ -89,13 +91,19 @@ def _steps(path: Path) -> Iterator[dict[str, Any]]:
         }
 
 
+def _worst(worst: WorstStep | None) -> list[float | None] | None:
+    if worst is None:
+        return None
+    return [worst.running, worst.held, worst.demand, worst.total_blocks, worst.fits, worst.needed_blocks]
+
+
 def _statistics(report: Report) -> dict[str, Any]:
     return {
         "steps": report.steps,
         "buckets": report.buckets,
         "reasons": list(report.reasons.values()),
         "recorded": [
-            {"reason": name} | _camel(msgspec.to_builtins(reason), leave_out=("kv_free",))
+            {"reason": name} | _camel(msgspec.to_builtins(reason), leave_out=("kv_free", "worst"))
             for name, reason in report.recorded_reasons.items()
         ],
         "unseen": report.unseen_s,
@@ -206,14 +214,16 @@ def figures_of_viewer(viewer: HeadlessViewer, path: Path, other: Path | None = N
     """The same of the page."""
     told = viewer.ask(TraceLines.of(path), None if other is None else TraceLines.of(other))
     waits = {each["id"]: each for each in told["waits"] if each["seen"]}
+    reasons = {} if told["symptoms"]["guessed"] else told["symptoms"]["reasons"]
     figures = {
         "steps": [{name: value for name, value in each.items() if name != "badge"} for each in told["steps"]],
         "statistics": _viewer_statistics(told),
         "advice": [
             {name: value for name, value in each.items() if name not in ("steps", "lostSeconds", "reasons")}
-            | {"lost_s": each["lostSeconds"]}
+            | {"lost_s": each["lostSeconds"], "to": None if each["to"] is None else int(each["to"])}
             for each in told["advice"]
         ],
+        "worst": {name: _viewer_worst(each["worst"]) for name, each in reasons.items()},
         "reading": {
             name: told["notes"][name]
             for name in ("badLines", "unknownEvents", "droppedFields", "duplicateRecords", "lateRecords")
@@ -228,6 +238,11 @@ def figures_of_viewer(viewer: HeadlessViewer, path: Path, other: Path | None = N
     if other is not None:
         figures["comparison"] = _viewer_comparison(told["comparison"])
     return figures
+
+
+def _viewer_worst(worst: dict[str, Any] | None) -> list[float | None] | None:
+    names = ("running", "held", "demand", "totalBlocks", "fits", "neededBlocks")
+    return None if worst is None else [worst[name] for name in names]
 
 
 def _viewer_statistics(told: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from tests.unit.trace.recorded import RecordedYard
 from tokenyard.errors import TraceError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
+from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
 from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.explain.report.summary import summarize
+from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary import Bucket, StepReason
 
@@ -154,7 +155,9 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     assert (report.itl_ms, report.itl_requests) == (LatencyFigures(*[500.0] * 6), 2)
     assert report.e2e_ms.mean == pytest.approx((2500.0 + 3000.0) / 2)
     assert report.recorded_reasons == {
-        "max_num_seqs": RecordedReason(steps=3, requests=3, seconds=1.5, kv_free=99 / 101)
+        "max_num_seqs": RecordedReason(
+            steps=3, requests=3, seconds=1.5, kv_free=99 / 101, worst=WorstStep(1, 1, 2, 101)
+        )
     }
     assert report.buckets == dict.fromkeys(Bucket, 0) | {
         Bucket.MAX_SEQS: 2,  # a runs
@@ -194,7 +197,11 @@ def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
     toy.step()
     toy.writer.close()
     # b and c wait from 0.0 to 3.0, then until the end of the last step.
-    expected = {"max_num_seqs": RecordedReason(2, 4, 2 * 3.0 + 2 * 0.5, kv_free=(100 + 99) / 2 / 101)}
+    expected = {
+        "max_num_seqs": RecordedReason(
+            2, 4, 2 * 3.0 + 2 * 0.5, kv_free=(100 + 99) / 2 / 101, worst=WorstStep(1, 2, 2, 101)
+        )
+    }
     assert summary.report().recorded_reasons == summarize(tmp_path).recorded_reasons == expected
 
 
@@ -269,7 +276,8 @@ def test_no_trace(tmp_path: Path) -> None:
 def test_blocks_that_are_spoken_for_fit_nobody(watermark: int, reserved: int, would_fit: int) -> None:
     reasons = RecordedReasonCounter()
     kv = KVNumbers(needed=20, free=12, watermark=watermark, reserved=reserved)
-    reasons.add(AdmissionOutcome(step=0, reason="kv_blocks", num_requests=2, kv=kv, smallest_need=8), micros=1)
+    outcome = AdmissionOutcome(step=0, reason="kv_blocks", num_requests=2, kv=kv, smallest_need=8)
+    reasons.add(outcome, micros=1, facts=StepFacts(step=0, outcome=outcome))
     means = reasons.result()["kv_blocks"].kv
     assert means is not None
     assert means.smaller_would_fit_steps == would_fit
