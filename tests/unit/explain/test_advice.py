@@ -187,7 +187,7 @@ def test_advice_names_a_value_that_would_have_been_enough() -> None:
     assert target("seats", **seats(used_blocks=900, total_blocks=1800)) == 163
     assert target("seats", **seats(used_blocks=900, total_blocks=1200)) == 133
     assert target("seats-and-memory", **held("max_num_seqs", kv_free=0.1, worst={"running": 100, "held": 63})) == 163
-    many = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
+    many: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
     given = {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 602}}
     assert target("blocks", **held("kv_blocks", **kv(), **many), **given) == 802
     more = {"settings": {"kv_cache_memory_bytes": 2**30}}
