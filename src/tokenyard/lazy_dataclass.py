@@ -38,7 +38,7 @@ _FACTORY = _Factory()
 
 
 class _MadeLater:
-    """Stands for a method until somebody looks it up; then it is made, and takes its place."""
+    """Stands for a method until it is looked up; then it is made, and takes its place."""
 
     __slots__ = ("_name", "_owner")
 

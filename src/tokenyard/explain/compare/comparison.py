@@ -44,6 +44,8 @@ _FIRST = (
     "recomputed_tokens",
 )
 _LAST = ("buckets", "reasons")
+_ONE_STEP = ("worst",)
+"""Numbers of a single step, which say nothing beside those of another."""
 _LESS_IS_BETTER = (
     "queue_ms",
     "ttft_ms",
@@ -86,7 +88,7 @@ def figures(a: Report, b: Report) -> list[Figure]:
 
 def _numbers(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | None]]:
     for name, value in fields.items():
-        if not prefix and name in _NOT_COMPARED:
+        if name in (_ONE_STEP if prefix else _NOT_COMPARED):
             continue
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
