@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder import vectors
-from recorder.drawn import KEPT, drawn
+from recorder.drawn import KEPT, drawn, with_rings
 from recorder.drive import Recording
 from recorder.host import build_host, vllm_facts
-from recorder.scenarios import LATER, SCENARIOS
-from recorder.versions import HAS_MAMBA_MODE_ALL, IS_FIRST, RELEASE, VERSION
+from recorder.scenarios import LATER, RINGS, SCENARIOS
+from recorder.versions import HAS_CIRCULAR_BUFFERS, HAS_MAMBA_MODE_ALL, IS_FIRST, RELEASE, VERSION
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
@@ -50,12 +50,12 @@ def _print(name: str, size: int, stats: dict[str, int]) -> None:
     print(f"{name:28} {size / 1024:5.0f} KiB  {shown}", flush=True)
 
 
-def _record_drawn(span: str, folder: Path) -> None:
+def _record_drawn(span: str, folder: Path, *, rings: bool = False) -> None:
     """Record random scenarios; where vLLM itself fails or hangs there is nothing to compare, and that is printed."""
     first, _, last = span.partition("-")
     for seed in range(int(first), int(last or first) + 1):
         try:
-            _record(drawn(seed), folder)
+            _record(with_rings(drawn(seed)) if rings else drawn(seed), folder)
         except (RuntimeError, AssertionError) as problem:
             print(f"drawn_{seed}: vLLM gave up: {problem!r}", flush=True)
 
@@ -89,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("name", nargs="?", default="", help="part of a scenario's name (default: all)")
     parser.add_argument("--drawn", metavar="FIRST-LAST", help="record random scenarios of these numbers instead")
+    parser.add_argument("--rings", action="store_true", help="with --drawn: circular buffers beside the other groups")
     parser.add_argument("--output", type=Path, help=f"folder to write to (default: {DEFAULT_FOLDER.name})")
     arguments = parser.parse_args()
     folder = arguments.output or DEFAULT_FOLDER
@@ -96,10 +97,15 @@ def main() -> None:
         parser.error("--drawn needs --output: random scenarios are not kept")
     folder.mkdir(parents=True, exist_ok=True)
     if arguments.drawn:
-        _record_drawn(arguments.drawn, folder)
+        _record_drawn(arguments.drawn, folder, rings=arguments.rings)
         return
     before = None if IS_FIRST else _before()
-    scenarios = (*SCENARIOS, *map(drawn, KEPT), *(() if IS_FIRST else LATER))
+    scenarios = (
+        *SCENARIOS,
+        *map(drawn, KEPT),
+        *(() if IS_FIRST else LATER),
+        *(RINGS if HAS_CIRCULAR_BUFFERS else ()),
+    )
     chosen = [scenario for scenario in scenarios if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")

@@ -29,7 +29,7 @@ from recorder.workloads import (
 if TYPE_CHECKING:
     from recorder.workloads import Builder
 
-__all__ = ["KEPT", "drawn"]
+__all__ = ["KEPT", "drawn", "with_rings"]
 
 KEPT = (517,)
 """Numbers of those that once showed a difference which no named scenario shows: they are recorded with these."""
@@ -61,6 +61,21 @@ def drawn(seed: int) -> Scenario:
         vocab=vocab,
         acceptance=rng.choice((30, 60, 85, 100)),
     )
+
+
+def with_rings(scenario: Scenario) -> Scenario:
+    """The same with circular buffers beside its groups. Beside states their capacity divides a block, as in any model."""
+    rng, engine = Random(f"rings {scenario.seed}"), scenario.engine
+    groups = list(engine.groups or (Group(),))
+    size = engine.block_size
+    kinds = {group.kind for group in groups}
+    capacities = (size,) if "chunked" in kinds else (4, size // 2, size, *(() if "mamba" in kinds else (2 * size,)))
+    rings = [Group(kind="ring", block_size=rng.choice(capacities)) for _ in range(rng.choice((1, 1, 2)))]
+    for ring in rings:
+        groups.insert(rng.randint(0, len(groups)), ring)
+    changes: dict[str, Any] = {"decode_context_parallel_size": None, "prefill_context_parallel_size": None}
+    changes |= {"groups": tuple(groups), "num_blocks": engine.num_blocks + rng.randint(1, 4) * len(rings)}
+    return replace(scenario, name=f"rings_{scenario.seed}", engine=replace(engine, **changes))
 
 
 def _engine(rng: Random) -> Engine:

@@ -40,7 +40,13 @@ from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from recorder.plan import Engine, Group, Image, Planned
-from recorder.versions import DECODES_GO_ROUND_STAGES, complete_cache_config, derived_cache_fields, make_block_hasher
+from recorder.versions import (
+    DECODES_GO_ROUND_STAGES,
+    circular_buffer,
+    complete_cache_config,
+    derived_cache_fields,
+    make_block_hasher,
+)
 
 __all__ = [
     "BlockHasher",
@@ -243,6 +249,8 @@ def _kv_cache_spec(group: Group, engine: Engine) -> KVCacheSpec:
         return ChunkedLocalAttentionSpec(attention_chunk_size=group.window, **shape)
     if group.kind == "cross":
         return CrossAttentionSpec(**shape)
+    if group.kind == "ring":
+        return circular_buffer(**shape)
     if group.kind == "mamba":
         return MambaSpec(
             block_size=shape["block_size"],

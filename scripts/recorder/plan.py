@@ -16,7 +16,7 @@ __all__ = ["Engine", "Event", "Group", "Image", "Plan", "Planned", "Scenario"]
 class Group:
     """A KV-cache group: layers that share a block table."""
 
-    kind: Literal["full", "swa", "chunked", "mamba", "cross"] = "full"
+    kind: Literal["full", "swa", "chunked", "mamba", "cross", "ring"] = "full"
     window: int | None = None
     """Tokens of a sliding window ("swa") or of a chunk ("chunked")."""
     block_size: int | None = None
@@ -76,9 +76,10 @@ class Engine:
         drafts = self.num_speculative_tokens or 0
         ranks = (self.decode_context_parallel_size or 1) * (self.prefill_context_parallel_size or 1)
         groups = self.groups or (Group(),)
-        sizes = [group.block_size or self.block_size for group in groups]
+        rings = sum(group.kind == "ring" for group in groups)
+        sizes = [group.block_size or self.block_size for group in groups if group.kind != "ring"]
         states = drafts * sum(group.kind == "mamba" for group in groups)
-        room = (self.num_blocks - 1 - states) // len(sizes) * min(sizes) * ranks - drafts
+        room = (self.num_blocks - 1 - states - rings) // len(sizes) * min(sizes) * ranks - drafts
         return min(self.max_model_len, room + 1)
 
 

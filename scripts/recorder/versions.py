@@ -8,13 +8,15 @@ from typing import Any
 
 import vllm
 from vllm.config import VllmConfig
+from vllm.v1 import kv_cache_interface
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
 
 __all__ = [
     "DECODES_GO_ROUND_STAGES",
     "FILLS_QUEUE_FIRST",
+    "HAS_CIRCULAR_BUFFERS",
     "HAS_MAMBA_MODE_ALL",
     "IS_FIRST",
     "KEEPS_LAST_OF_SESSIONS",
@@ -23,6 +25,7 @@ __all__ = [
     "PAUSES_COUNT_HOLDERS",
     "RELEASE",
     "VERSION",
+    "circular_buffer",
     "complete_cache_config",
     "derived_cache_fields",
     "make_block_hasher",
@@ -48,6 +51,8 @@ LOSES_RESET_SESSIONS = _NUMBERS < (0, 33)
 """A session that is reset between a step and its output is put back into the queue, then taken off it."""
 HAS_MAMBA_MODE_ALL = _NUMBERS < (0, 32)
 """Later versions keep the states of Mamba layers in another mode only, which has conditions of its own."""
+HAS_CIRCULAR_BUFFERS = hasattr(kv_cache_interface, "CircularBufferSpec")
+"""Groups with one block per request."""
 
 _CACHE_FIELDS = {field.name for field in dataclasses.fields(KVCacheConfig)}
 
@@ -66,6 +71,12 @@ def complete_cache_config(cache: KVCacheConfig, config: VllmConfig, block_size: 
         cache.cache_hit_alignment_tokens = kv_cache_utils.resolve_cache_hit_alignment_tokens(
             cache, config, block_size, hash_block_size
         )
+
+
+def circular_buffer(**shape: Any) -> KVCacheSpec:
+    """The layers that keep a request's last tokens in one block; AttributeError before there were any."""
+    spec: KVCacheSpec = kv_cache_interface.CircularBufferSpec(**shape)
+    return spec
 
 
 def make_block_hasher(config: VllmConfig, hash_block_size: int, hash_fn: Callable[[Any], bytes]) -> Callable[..., Any]:

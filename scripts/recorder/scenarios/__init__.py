@@ -16,13 +16,14 @@ from recorder.scenarios.prefixes import PREFIXES
 from recorder.scenarios.priority import PRIORITY
 from recorder.scenarios.ranks import RANKS
 from recorder.scenarios.recurrent import RECURRENT
+from recorder.scenarios.rings import RINGS
 from recorder.scenarios.speculation import SPECULATION
 from recorder.scenarios.structured import STRUCTURED
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
 
-__all__ = ["LATER", "SCENARIOS"]
+__all__ = ["LATER", "RINGS", "SCENARIOS"]
 
 SCENARIOS: tuple[Scenario, ...] = (
     *FIRST_COME,

@@ -116,6 +116,8 @@ class GroupKind(StrEnum):
     """State-space or linear attention: a state after each block instead of KV of every position."""
     CROSS_ATTENTION = "cross_attention"
     """Decoder layers that read an encoder's output: blocks for its tokens, taken once."""
+    CIRCULAR_BUFFER = "circular_buffer"
+    """What is still being compressed of a request's last tokens: one block as long as it runs, shared with nobody."""
 
 
 class MambaCacheMode(StrEnum):
@@ -152,6 +154,11 @@ class KVCacheGroup:
         has_window = self.kind in (GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL)
         require_int("window", self.window, 1 if has_window else 0)
         _require_bools(self)
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether its blocks can be found again by another request."""
+        return self.kind is not GroupKind.CIRCULAR_BUFFER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +213,8 @@ class CacheConfig:
         sizes = sorted(set(self.group_block_sizes))
         if len(sizes) > 1 and GroupKind.CHUNKED_LOCAL in kinds:
             raise ConfigError("groups", sizes, "chunked local attention needs groups of one block size")
+        if kinds == {GroupKind.CIRCULAR_BUFFER}:
+            raise ConfigError("groups", self.groups, "circular buffers stand beside other groups: give one of those")
         ranks = self.context_parallel_size
         if ranks > 1 and (len(self.groups) > 1 or kinds != {GroupKind.FULL}):
             raise ConfigError(
@@ -237,6 +246,12 @@ class CacheConfig:
     def tokens_per_block(self) -> int:
         """Tokens per block id where a group gives no size of its own."""
         return self.block_size * self.context_parallel_size
+
+    @property
+    def shared_block_sizes(self) -> tuple[int, ...]:
+        """Tokens per block, by group, of those whose blocks can be found again."""
+        pairs = zip(self.groups, self.group_block_sizes, strict=True)
+        return tuple(size for group, size in pairs if group.shares_prefixes)
 
     @property
     def group_block_sizes(self) -> tuple[int, ...]:

@@ -217,6 +217,7 @@ _GROUP_KINDS = {
     "chunked": GroupKind.CHUNKED_LOCAL,
     "mamba": GroupKind.MAMBA,
     "cross": GroupKind.CROSS_ATTENTION,
+    "ring": GroupKind.CIRCULAR_BUFFER,
 }
 _Enum = TypeVar("_Enum", bound=StrEnum)
 _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}

@@ -17,6 +17,7 @@ from tokenyard.core.basics import IntArray, int32s
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.core.kv.allocation import Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool, unhashed_first
+from tokenyard.core.kv.circular import CircularBufferManager
 from tokenyard.core.kv.coordinator import ComputedBlocks
 from tokenyard.core.kv.groups import (
     ChunkedLocalManager,
@@ -68,9 +69,9 @@ class _AttentionType(NamedTuple):
 
 
 def hash_block_size(config: CacheConfig) -> int:
-    """Tokens per hashed block: the greatest common divisor of the groups' block sizes."""
+    """Tokens per hashed block: the greatest common divisor of the block sizes of groups that share prefixes."""
     # Without prefix caching nothing is hashed, and a state's block may be as long as a sequence.
-    return gcd(*config.group_block_sizes) if config.enable_prefix_caching else config.block_size
+    return gcd(*config.shared_block_sizes) if config.enable_prefix_caching else config.block_size
 
 
 def _shape(group: KVCacheGroup, size: int) -> tuple[GroupKind, int, int]:
@@ -99,6 +100,8 @@ def _make_manager(
     num_beyond: int,
 ) -> SingleTypeManager:
     size = config.group_block_sizes[group_id]
+    if group.kind is GroupKind.CIRCULAR_BUFFER:
+        return CircularBufferManager(pool, size, group_id)
     stride = size // hash_block_size(config)
     # Beside Mamba layers workers must zero new blocks of attention layers, whose old content may be no numbers.
     has_states = any(each.kind is GroupKind.MAMBA for each in config.groups)
@@ -154,6 +157,7 @@ class HybridCoordinator:
             manager.put_back_freed = unhashed_first if isinstance(manager, SlidingWindowManager) else None
         self._types = self._attention_types(config, sizes, drops)
         self._alignment = lcm(*sizes)
+        self._is_of_one_type = len(self._types) == 1 and len(config.shared_block_sizes) == len(sizes)
         self._hash_block_size = hash_block_size(config)
         self._caches_tails = profile.eagle_caches_prompt_tail
         self._peeks_all_hashed = profile.eagle_peeks_all_hashed
@@ -165,8 +169,11 @@ class HybridCoordinator:
         self._kept_again = [
             manager for manager in self.managers if isinstance(manager, AlignedMambaManager) and manager.waits_again
         ]
+        shares = [group.shares_prefixes for group in config.groups]
         self._finds_beyond = {
-            i for i, (beyond, state) in enumerate(zip(num_beyond, has_state, strict=True)) if beyond and not state
+            i
+            for i, (beyond, state) in enumerate(zip(num_beyond, has_state, strict=True))
+            if beyond and not state and shares[i]
         }
         self._seal_unit = gcd(self._alignment, *(sizes[i] for i in self._finds_beyond))
 
@@ -176,6 +183,8 @@ class HybridCoordinator:
         """Full attention first: its left-to-right scan gives the tightest bound to begin with."""
         by_shape: dict[tuple[GroupKind, int, int], list[int]] = {}
         for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True)):
+            if not group.shares_prefixes:
+                continue
             by_shape.setdefault(_shape(group, size), []).append(i)
         types = [_AttentionType([self.managers[i] for i in ids], drops[ids[0]]) for ids in by_shape.values()]
         if self._caching and any(t.drop_last_hit and isinstance(t.managers[0], ChunkedLocalManager) for t in types):
@@ -185,7 +194,7 @@ class HybridCoordinator:
     # ---- lookup
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        if len(self._types) == 1:
+        if self._is_of_one_type:
             kind = self._types[0]
             hits = self._lookup(kind, request, max_length, kind.block_size, drop_last=kind.drop_last_hit)
             return ComputedBlocks(tuple(hits), len(hits[0]) * kind.block_size)
@@ -337,7 +346,7 @@ class HybridCoordinator:
         hashes = [request.block_hashes for request in requests]
         # A hit is a multiple of the alignment, so what lies beyond the last multiple cannot be part of one yet.
         alignment = self._alignment
-        unit = alignment if len(self._types) > 1 else 1
+        unit = 1 if self._is_of_one_type else alignment
         aligned = [tokens // unit * unit for tokens in num_tokens]
         reachable = [self._retention.of(request) for request in requests]
         for manager in self.managers:

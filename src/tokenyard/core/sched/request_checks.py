@@ -249,7 +249,7 @@ def _check_states(profile: DecisionProfile, cache: CacheConfig) -> None:
     if (
         profile.chunks_end_where_blocks_do
         and splits_at_blocks(cache)
-        and min(cache.group_block_sizes) < cache.block_size
+        and min(cache.shared_block_sizes) < cache.block_size
     ):
         fix = (
             f"hits within a block of a state, which vLLM {profile.vllm_version} has, are not modelled: use equal sizes"
