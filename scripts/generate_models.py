@@ -18,13 +18,12 @@ sys.path.insert(0, str(REPO))
 
 from tests.support.planner_answers import differences, is_proof, num_built, recorded  # noqa: E402 - needs the path
 
-from tokenyard.models.layers import (  # noqa: E402
+from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
+from tokenyard.models.mixers import (  # noqa: E402
     Attends,
     CompressedAttention,
     LatentAttention,
-    LayerSpec,
     Mixer,
-    MoE,
     PagedConvolution,
     SoftmaxAttention,
     StateSpace,

@@ -64,7 +64,7 @@ def drawn(seed: int) -> Scenario:
 
 
 def with_rings(scenario: Scenario) -> Scenario:
-    """The same with circular buffers beside its groups. Beside states their capacity divides a block, as in any model."""
+    """The same with circular buffers beside its groups. Beside states they divide a block, as in any model."""
     rng, engine = Random(f"rings {scenario.seed}"), scenario.engine
     groups = list(engine.groups or (Group(),))
     size = engine.block_size

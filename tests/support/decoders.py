@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tokenyard.core.config import require_int
-from tokenyard.models.layers import DenseMLP, LayerSpec, MoE, SoftmaxAttention, plain_format
+from tokenyard.models.formats import plain_format
+from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
+from tokenyard.models.mixers import SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
 
 __all__ = ["uniform_decoder"]

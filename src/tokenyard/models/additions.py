@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokenyard.core.config import require_int
-from tokenyard.models.layers import (
-    DenseMLP,
-    LayerSpec,
-    Mixer,
-    MoE,
-    SoftmaxAttention,
-    dtype_bytes,
-)
+from tokenyard.models.formats import dtype_bytes
+from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
+from tokenyard.models.mixers import Mixer, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec, pipeline_stages
 
 # ---------------------------------------------------------------------------------------------------------------------

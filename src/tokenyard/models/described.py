@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from tokenyard.errors import ConfigError
-from tokenyard.models import layers as kinds
+from tokenyard.models import formats, layers, mixers
 from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.parts import MOST_LAYERS
 from tokenyard.models.spec import EncoderSpec, ModelSpec
@@ -25,10 +25,10 @@ _VERSION = 1
 _KINDS: dict[str, type] = {
     each.__name__: each
     for each in (
-        kinds.WeightFormat, kinds.SoftmaxAttention, kinds.LatentAttention, kinds.CompressedAttention, kinds.Indexer,
-        kinds.Mamba1, kinds.Mamba2, kinds.GatedDeltaNet, kinds.ShortConvolution,
-        kinds.LinearAttention, kinds.PagedConvolution, kinds.DenseMLP, kinds.MoE, EncoderSpec,
-        kinds.LayerSpec,
+        formats.WeightFormat, mixers.SoftmaxAttention, mixers.LatentAttention, mixers.CompressedAttention,
+        mixers.Indexer, mixers.Mamba1, mixers.Mamba2, mixers.GatedDeltaNet, mixers.ShortConvolution,
+        mixers.LinearAttention, mixers.PagedConvolution, layers.DenseMLP, layers.MoE, EncoderSpec,
+        layers.LayerSpec,
     )
 }  # fmt: skip
 

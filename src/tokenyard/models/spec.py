@@ -8,20 +8,10 @@ from collections.abc import Iterator, Sequence
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import (
-    BFLOAT16,
-    CompressedAttention,
-    DenseMLP,
-    LatentAttention,
-    LayerSpec,
-    MoE,
-    SoftmaxAttention,
-    StateSpace,
-    WeightFormat,
-    dtype_bytes,
-    plain_format,
-)
-from tokenyard.models.layers import dtype_bytes as bytes_of
+from tokenyard.models.formats import BFLOAT16, WeightFormat, dtype_bytes, plain_format
+from tokenyard.models.formats import dtype_bytes as bytes_of
+from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
+from tokenyard.models.mixers import CompressedAttention, LatentAttention, SoftmaxAttention, StateSpace
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What turns pictures or sound into embeddings before the decoder sees them.

@@ -15,7 +15,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.additions import draft_head
 from tokenyard.models.gpus import GPU
-from tokenyard.models.layers import StateSpace
+from tokenyard.models.mixers import StateSpace
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.formula import (

@@ -8,21 +8,17 @@ from typing import Any
 
 from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.room import MOST_CAPTURED
+from tokenyard.models.formats import WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.gpus import GPU, GPUS
-from tokenyard.models.layers import (
+from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
+from tokenyard.models.mixers import (
     Attends,
     CompressedAttention,
-    DenseMLP,
     LatentAttention,
-    LayerSpec,
     Mixer,
-    MoE,
     PagedConvolution,
     SoftmaxAttention,
     StateSpace,
-    WeightFormat,
-    dtype_bytes,
-    plain_format,
 )
 from tokenyard.models.spec import ModelSpec
 

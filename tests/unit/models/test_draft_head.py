@@ -10,7 +10,7 @@ from tests.support.planner_answers import LARGEST_WEIGHT_ERROR, recorded
 from tokenyard.core.config import GroupKind
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.additions import draft_head, with_draft_head
-from tokenyard.models.layers import Attends, SoftmaxAttention
+from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.named import named_model
 from tokenyard.models.reading.read import model_from_config
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.layers import SoftmaxAttention
+from tokenyard.models.mixers import SoftmaxAttention
 from tokenyard.models.named import MODELS, config_of, model_spec, named_model
 from tokenyard.models.reading.harmless import harmless_by_rule
 from tokenyard.models.reading.params import config_of_params

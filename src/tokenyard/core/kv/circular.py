@@ -1,7 +1,7 @@
 """Circular buffers: layers that keep a request's last few tokens in one block, for as long as it runs.
 
-They hold what is still being compressed: the keys of the tokens that have not become one vector yet (GLM-5 Next, Step 5,
-Qwen 4). A new token overwrites the oldest one, so that one block is enough whatever the length. It is the request's own:
+They hold what is still being compressed: the keys of tokens that have not become one vector yet (GLM-5 Next, Step 5,
+Qwen 4). A new token takes the place of the oldest, so that one block is enough for any length. It is the request's own:
 never hashed, never found by another, no part of a hit.
 
     block size 4, 6 computed     held  [ b7 ]     b7:  4 5 2 3     the next token takes the place of 2

@@ -9,7 +9,8 @@ from math import gcd
 from tokenyard.core.config import SpeculativeConfig, require_int
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.models.layers import LatentAttention, MoE, SoftmaxAttention
+from tokenyard.models.layers import MoE
+from tokenyard.models.mixers import LatentAttention, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files import MIB, read_input
-from tokenyard.models.layers import dtype_bytes
+from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.reading.pieces import Experts, Grouped
 from tokenyard.models.reading.row import ArchitectureRow
 from tokenyard.models.reading.rows_dense import windowed

@@ -14,17 +14,16 @@ from dataclasses import field
 from typing import ClassVar
 
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import (
+from tokenyard.models.layers import DenseMLP, MoE
+from tokenyard.models.mixers import (
     Attends,
     CompressedAttention,
-    DenseMLP,
     GatedDeltaNet,
     Indexer,
     LatentAttention,
     LinearAttention,
     Mamba1,
     Mamba2,
-    MoE,
     PagedConvolution,
     ShortConvolution,
     SoftmaxAttention,

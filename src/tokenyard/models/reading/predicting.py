@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import Attends, CompressedAttention, LayerSpec, Mixer, MoE, SoftmaxAttention
+from tokenyard.models.layers import LayerSpec, MoE
+from tokenyard.models.mixers import Attends, CompressedAttention, Mixer, SoftmaxAttention
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader
 
 

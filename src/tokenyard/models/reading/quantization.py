@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tokenyard.errors import shown
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import WeightFormat, plain_format
+from tokenyard.models.formats import WeightFormat, plain_format
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 

@@ -17,7 +17,7 @@ from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
-from tokenyard.models.layers import DTYPE_BYTES, dtype_bytes
+from tokenyard.models.formats import DTYPE_BYTES, dtype_bytes
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed

@@ -10,10 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import (
-    LayerSpec,
-    Mixer,
-)
+from tokenyard.models.layers import LayerSpec
+from tokenyard.models.mixers import Mixer
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader, Stack
 from tokenyard.models.reading.pieces import (

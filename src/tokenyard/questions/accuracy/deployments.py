@@ -6,16 +6,9 @@ from collections.abc import Callable
 
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import (
-    BFLOAT16,
-    Attends,
-    DenseMLP,
-    LatentAttention,
-    LayerSpec,
-    MoE,
-    SoftmaxAttention,
-    WeightFormat,
-)
+from tokenyard.models.formats import BFLOAT16, WeightFormat
+from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
+from tokenyard.models.mixers import Attends, LatentAttention, SoftmaxAttention
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE

@@ -11,7 +11,8 @@ import numpy as np
 from tokenyard.connectors.tier_worker import Tensors
 from tokenyard.core.basics import Int32Array, IntArray
 from tokenyard.errors import ConfigError
-from tokenyard.memory.kv_plan import LayerCache, LayerGroup
+from tokenyard.memory.kv_plan import LayerGroup
+from tokenyard.memory.layer_caches import LayerCache
 from tokenyard.serve.torch.checkpoint import ATTENTION, require_torch
 
 # ---------------------------------------------------------------------------------------------------------------------

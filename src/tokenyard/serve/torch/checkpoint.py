@@ -10,7 +10,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError, text_of
 from tokenyard.lazy_dataclass import dataclass
-from tokenyard.models.layers import Attends, SoftmaxAttention
+from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.read import read_model_file
 from tokenyard.models.spec import ModelSpec
 

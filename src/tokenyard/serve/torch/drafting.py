@@ -11,7 +11,8 @@ import numpy as np
 from tokenyard.core.basics import Int32Array, IntArray
 from tokenyard.core.config import GroupKind
 from tokenyard.errors import ConfigError
-from tokenyard.memory.kv_plan import CacheSettings, LayerGroup, layer_caches
+from tokenyard.memory.kv_plan import LayerGroup
+from tokenyard.memory.layer_caches import CacheSettings, layer_caches
 from tokenyard.models.spec import ModelSpec
 from tokenyard.serve.torch.attention import HeldBlocks, KVTensors, StepRows, elements_of
 from tokenyard.serve.torch.checkpoint import load_checkpoint, read_spec

@@ -34,7 +34,8 @@ from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
-from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, kv_element_bytes, plan_kv_cache
+from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
+from tokenyard.memory.layer_caches import kv_element_bytes
 from tokenyard.serve.torch.adapters import AdapterSettings, lora_modules_of, read_adapter
 from tokenyard.serve.torch.attention import KVTensors, StepRows, register_attention
 from tokenyard.serve.torch.checkpoint import (

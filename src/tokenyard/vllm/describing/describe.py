@@ -17,21 +17,19 @@ from typing import Any
 from tokenyard.errors import CannotDescribeError, TokenyardError
 from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.kv_plan import plan_kv_cache
-from tokenyard.models.layers import (
+from tokenyard.models.formats import WeightFormat
+from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
+from tokenyard.models.mixers import (
     Attends,
-    DenseMLP,
     GatedDeltaNet,
     Indexer,
     LatentAttention,
-    LayerSpec,
     LinearAttention,
     Mamba1,
     Mamba2,
     Mixer,
-    MoE,
     ShortConvolution,
     SoftmaxAttention,
-    WeightFormat,
 )
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization, read_quantization

@@ -1,0 +1,65 @@
+"""Formats in which weights are stored: bits per weight, scales included.
+
+A format says what memory and traffic cost; ``compute`` says in which arithmetic the products are taken, which is
+less precise than the model's own dtype only where activations are quantised too.
+"""
+
+from __future__ import annotations
+
+from tokenyard.errors import ConfigError
+from tokenyard.lazy_dataclass import dataclass
+
+DTYPE_BYTES = {
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+    "uint8": 1,
+}
+"""Bytes per element, by torch's names."""
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes per element of a dtype, or ConfigError listing the known ones."""
+    size = DTYPE_BYTES.get(dtype) if isinstance(dtype, str) else None
+    if size is None:
+        raise ConfigError("dtype", dtype, f"use one of: {', '.join(DTYPE_BYTES)}")
+    return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """How one kind of weight is stored and multiplied."""
+
+    name: str
+    """bfloat16, fp8, mxfp4, awq ...: as reports show it."""
+    bits: float
+    """Per weight, scales and zero points aside."""
+    group_size: int = 0
+    """Weights that share a scale; 0: scales are too few to count."""
+    group_bits: float = 0
+    """Scale and zero point of a group, in bits."""
+    compute: str = "bfloat16"
+    """Arithmetic of the matrix products: bfloat16, float8, int8 or float4."""
+    alignment: int = 1
+    """Columns of a matrix that cannot be parted: the share of a GPU has to be a multiple of it."""
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Scales and zero points included."""
+        return self.bits + (self.group_bits / self.group_size if self.group_size else 0.0)
+
+    def num_bytes(self, num_weights: int) -> int:
+        """Bytes of so many weights, rounded up."""
+        return -int(-num_weights * self.bits_per_weight // 8)
+
+
+def plain_format(dtype: str) -> WeightFormat:
+    """Weights as they are, in ``dtype``: not quantised."""
+    return WeightFormat(name=dtype, bits=8 * dtype_bytes(dtype), compute=dtype)
+
+
+BFLOAT16_BYTES = 2
+BFLOAT16 = plain_format("bfloat16")
