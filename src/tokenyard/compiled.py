@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 MODULES = (
+    "core/basics",
     "core/request",
     "core/table",
+    "core/kv/hashing",
     "core/kv/block_pool",
     "core/kv/allocation",
     "core/kv/groups",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.compiled import core_is_compiled
 from tokenyard.errors import ConfigError, near_names
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -25,6 +26,7 @@ _FEW = 64
 """Entries up to which Python adds faster than NumPy."""
 
 _sum = np.add.reduce
+_IS_COMPILED = core_is_compiled()
 
 
 def constant(value: int) -> IntArray:
@@ -50,10 +52,28 @@ def counting(n: int) -> IntArray:
     return more
 
 
-def int32s(values: Sequence[int]) -> Int32Array:
-    """The numbers as a column, shape ``[n]``; ``struct`` takes half of NumPy's time for many."""
+def int32s(values: list[int]) -> Int32Array:
+    """The numbers as a column, shape ``[n]``; for many the interpreter takes half of NumPy's time with ``struct``."""
     count = len(values)
-    return np.array(values, np.int32) if count <= _FEW else np.frombuffer(Struct(f"{count}i").pack(*values), np.int32)
+    if not _IS_COMPILED:
+        few = count <= _FEW
+        return np.array(values, np.int32) if few else np.frombuffer(Struct(f"{count}i").pack(*values), np.int32)
+    column = np.empty(count, np.int32)
+    numbers = column  # for C: a view of it
+    for i, value in enumerate(values):
+        numbers[i] = value
+    return column
+
+
+def int64s(values: list[int]) -> IntArray:
+    """The numbers as a column, shape ``[n]``."""
+    if not _IS_COMPILED:
+        return np.array(values, np.int64)
+    column = np.empty(len(values), np.int64)
+    numbers = column  # for C: a view of it
+    for i, value in enumerate(values):
+        numbers[i] = value
+    return column
 
 
 def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:

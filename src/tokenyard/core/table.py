@@ -359,7 +359,7 @@ class RequestTable(Columns):
         """Positions that the tenants' blocks can store."""
         self._write.capacity[slots] = positions
 
-    def set_seal_at(self, slots: Sequence[int] | int, positions: Sequence[int] | int) -> None:
+    def set_seal_at(self, slots: IntArray | int, positions: IntArray | int) -> None:
         """Positions at which the tenants' next blocks can be published."""
         self._write.seal_at[slots] = positions
 
@@ -414,9 +414,8 @@ class RequestTable(Columns):
 
     def tenants(self, slots: IntArray) -> list[Request]:
         """The requests in ``slots``, all of which are taken."""
-        requests: list[Request] = [self.requests[slot] for slot in slots.tolist()]
-        assert None not in requests, "a slot has no tenant"
-        return requests
+        requests = self.requests
+        return [requests[slot] for slot in slots.tolist()]  # to ask for each that it is one costs as much again
 
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
@@ -424,9 +423,10 @@ class RequestTable(Columns):
         self._write.tail_shift[slots] -= size
         data = self.tail[slots].astype(np.int32).tobytes()
         stride = len(data) // len(slots)
-        sealed = []
-        for i, (request, end) in enumerate(zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True)):
-            tokens = data[i * stride : (i + 1) * stride]
+        sealed, at = [], 0
+        for request, end in zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True):
+            tokens = data[at : at + stride]
+            at += stride
             request.replace_tail(end - size, tokens)
             sealed.append((request, tokens))
         return sealed

@@ -18,6 +18,7 @@ from tests.support.toy_engine import Watcher, make_request
 from tokenyard.core.config import CacheConfig, PauseState, SchedulerConfig
 from tokenyard.core.kv.allocation import KVShortage
 from tokenyard.core.kv.block_pool import PoolListener
+from tokenyard.core.kv.hashing import BlockHasher, RequestHasher
 from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.candidate import FeatureHook
 from tokenyard.core.sched.connector import KVConnector
@@ -124,7 +125,14 @@ class Yard:
     What clients are told of each request is kept: nothing of it may be lost.
     """
 
-    def __init__(self, policy: Policy, *, connector: Connector | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        connector: Connector | None = None,
+        block_hasher: RequestHasher | None = None,
+        **settings: Any,
+    ) -> None:
         self.connector = connector
         self.scheduler = Scheduler(
             SchedulerConfig(
@@ -140,6 +148,7 @@ class Yard:
             policy=policy,
             observer=Gauger(),
             kv_connector=connector,
+            block_hasher=block_hasher,
             log_stats=True,
         )
         self.requests: dict[str, Request] = {}
@@ -350,19 +359,18 @@ def test_a_pool_listener_that_raises_closes_the_scheduler(hook: str) -> None:
 
 @pytest.mark.parametrize("after", [0, 7])
 @pytest.mark.parametrize("hook", ["extend", "append_n"])
-def test_a_hasher_that_raises_closes_the_scheduler(monkeypatch: pytest.MonkeyPatch, hook: str, after: int) -> None:
-    yard, fuse = Yard(Busy()), Fuse(after)
-    hasher = yard.scheduler.kv.hasher
-    real = getattr(hasher, hook)
+def test_a_hasher_that_raises_closes_the_scheduler(hook: str, after: int) -> None:
+    fuse = Fuse(after)
 
-    def fused(*args: Any) -> Any:
+    def fused(hasher: BlockHasher, given: Any) -> Any:
         fuse.after -= 1
         if fuse.after < 0:
             raise BoomError(hook)
-        return real(*args)
+        return getattr(BlockHasher, hook)(hasher, given)
 
-    monkeypatch.setattr(type(hasher), hook, staticmethod(fused))
-    closes(yard, BoomError)
+    hasher = type("Fused", (BlockHasher,), {hook: fused})(4)
+    closes(Yard(Busy(), block_hasher=hasher), BoomError)
+    assert fuse.after < 0
 
 
 def test_features_are_ours_and_have_no_hook_that_is_not_tested() -> None:

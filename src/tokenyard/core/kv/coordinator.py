@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.core.basics import Int32Array, IntArray, any_true, counting, int32s, total
+from tokenyard.core.basics import Int32Array, IntArray, any_true, counting, int32s, int64s, total
 from tokenyard.core.kv.allocation import BlockDeltas, Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool
 from tokenyard.core.kv.groups import FullAttentionManager, Need, SingleTypeManager
@@ -228,7 +228,7 @@ class SingleGroupCoordinator:
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached
         self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
-        self.table.set_seal_at(slots, [(num_cached[slot] + 1) * size for slot in slots])
+        self.table.set_seal_at(int64s(slots), int64s([(num_cached[slot] + 1) * size for slot in slots]))
 
     def held(self, slot: int) -> Blocks:
         return (list(self.group.held[slot]),)

@@ -41,36 +41,36 @@ class PrefixHash:
     """Everything hashed of one request so far, in the order of its blocks.
 
     A block enters as the int32 values of its tokens. If it has extra keys, then -1, their length and their bytes
-    follow: no token is negative, so two different prefixes never give the same stream. ``update`` and ``digest`` are
-    the hash object's own methods, because a block costs little more than the two calls.
+    follow: no token is negative, so two different prefixes never give the same stream. A block costs little more than
+    ``update`` and ``digest`` of ``state``.
     """
 
-    __slots__ = ("_state", "digest", "extra_keys", "update")
+    __slots__ = ("extra_keys", "state")
 
     def __init__(self, state: HashState) -> None:
         """``state`` has the root in it."""
-        self._state = state
-        self.update = state.update
-        self.digest = state.digest
-        self.extra_keys: dict[int, bytes] = {}
-        """Extra keys by block number, as they were when the block was hashed."""
+        self.state = state
+        self.extra_keys: dict[int, bytes] | None = None
+        """Extra keys by block number, as they were when the block was hashed; None before there are any."""
 
     def digest_with(self, data: bytes) -> bytes:
         """The digest as it would be with ``data`` behind it; the hash goes on without."""
-        ahead = self._state.copy()
+        ahead = self.state.copy()
         ahead.update(data)
         return ahead.digest()
 
     def fork(self) -> PrefixHash:
         """The same again, to go on in another request; it must have no extra keys so far."""
         assert not self.extra_keys, "extra keys belong to one request"
-        return PrefixHash(self._state.copy())
+        return PrefixHash(self.state.copy())
 
     def add_keys(self, block: int, keys: bytes) -> None:
         """Continue behind the tokens of block number ``block`` with its extra keys, unless they are empty."""
         if keys:
+            if self.extra_keys is None:
+                self.extra_keys = {}
             self.extra_keys[block] = keys
-            self.update(framed(keys))
+            self.state.update(framed(keys))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -241,7 +241,8 @@ class BlockHasher:
         hashes = request.block_hashes
         start = len(hashes)
         prefix = request.prefix_hash or self._begin(request)
-        update, digest = prefix.update, prefix.digest
+        state = prefix.state
+        update, digest = state.update, state.digest
         blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
         if request.has_extra_keys:
             for i, (block,) in enumerate(blocks, start):
@@ -280,10 +281,11 @@ class BlockHasher:
         for request, tokens in sealed:
             hashes = request.block_hashes
             prefix = request.prefix_hash or self._begin(request)
-            prefix.update(tokens)
+            state = prefix.state
+            state.update(tokens)
             if request.has_extra_keys:
                 prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
-            hashes.append(prefix.digest())
+            hashes.append(state.digest())
 
     @staticmethod
     def _forget(request: Request) -> None:
@@ -295,11 +297,11 @@ class BlockHasher:
         """Keep the hashes of the request's first ``num_blocks`` blocks, whose tokens must still be there."""
         if num_blocks >= len(request.block_hashes):
             return
-        keys = request.prefix_hash.extra_keys if request.prefix_hash else {}
+        keys = (request.prefix_hash.extra_keys if request.prefix_hash else None) or {}
         del request.block_hashes[num_blocks:]
         prefix = self._begin(request)
         for i, (block,) in enumerate(self._blocks_of(request.token_bytes(0, num_blocks * self.block_size))):
-            prefix.update(block)
+            prefix.state.update(block)
             prefix.add_keys(i, keys.get(i, b""))
 
     def _begin(self, request: Request) -> PrefixHash:
@@ -366,7 +368,7 @@ class LookaheadBlockHasher(BlockHasher):
         prefix = request.prefix_hash or self._begin(request)
         for i in range(start, stop):
             at = i * size - first
-            prefix.update(tokens[at : at + size].tobytes())
+            prefix.state.update(tokens[at : at + size].tobytes())
             ahead = tokens[at + size : at + size + self.num_ahead].tobytes()
             if request.has_extra_keys:
                 prefix.add_keys(i, self.extra_keys(request, i))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.core.basics import IntArray, int32s
+from tokenyard.core.basics import IntArray, int32s, int64s
 from tokenyard.core.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.core.kv.allocation import Blocks, NewBlocks
 from tokenyard.core.kv.block_pool import BlockPool, unhashed_first
@@ -369,7 +369,7 @@ class HybridCoordinator:
                 if aligned[i] == manager.last_state(request.num_prompt_tokens):
                     manager.write_again(request.slot, aligned[i], request.block_hashes)
                     seals[i] = aligned[i]
-        self.table.set_seal_at(slots, seals)
+        self.table.set_seal_at(int64s(slots), int64s(seals))
 
     def held(self, slot: int) -> Blocks:
         return tuple(list(manager.held[slot]) for manager in self.managers)
