@@ -182,7 +182,8 @@ def main() -> int:
     parser.add_argument("--fixed-arrivals", action="store_true", help="no turn waits for the answer before it")
     flags = parser.parse_args()
     clients = _Arrivals if flags.fixed_arrivals else _Clients
-    given, worst = {"gpu": flags.gpu, "model": flags.model, "tensor_parallel_size": 2}, 0.0
+    given = {"gpu": flags.gpu, "model": flags.model, "tensor_parallel_size": 2, "enforce_eager": False}
+    worst = 0.0
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = make_model("llama", folder)

@@ -34,5 +34,8 @@ def test_vllm_serves_without_a_model(models: Path, tmp_path: Path) -> None:
         assert [len(tokens) for tokens in answers[:6]] == [each.max_tokens for each in asked]
         assert len(answers[6]) >= 3
         assert server.stop() == 0
-    steps = list(TraceReader(tmp_path / "trace", requests=False).steps())
+    reader = TraceReader(tmp_path / "trace", requests=False)
+    steps = list(reader.steps())
+    assert reader.start is not None
+    assert (reader.start.model, reader.start.gpu) == (_MODEL, "h100"), "what is emulated, not what was loaded"
     assert any(each.decision is not None for each in steps), "vLLM's own scheduler has decided, and was traced"

@@ -127,8 +127,9 @@ def _weighted(features: Floats, seconds: Floats, weights: Floats, pull: float) -
 #     decode_context    tokens whose KV the decodes read
 #     prefill_pairs     (query, key) pairs of the prefills under a causal mask
 #     prefills          requests that compute more than one: each costs something whatever its length
+#     any_prefill       1 if there is one: such a step is launched in another way (no CUDA graph of the whole)
 
-FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs", "prefills")
+FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs", "prefills", "any_prefill")
 
 
 def step_features(shape: StepShape) -> tuple[float, ...]:
@@ -141,6 +142,7 @@ def step_features(shape: StepShape) -> tuple[float, ...]:
         work.decode_context,
         work.prefill_pairs,
         work.num_prefills,
+        min(work.num_prefills, 1),
     )
 
 
@@ -154,6 +156,7 @@ class FittedLatency:
     decode_context: float = 0.0
     prefill_pairs: float = 0.0
     prefills: float = 0.0
+    any_prefill: float = 0.0
     transfer: Transfer = field(default_factory=Transfer)
     host_seconds: float = 0.0
     """Part of ``constant`` that is the host's; step times alone do not tell it."""
@@ -171,6 +174,7 @@ class FittedLatency:
             + self.decode_context * work.decode_context
             + self.prefill_pairs * work.prefill_pairs
             + self.prefills * work.num_prefills
+            + self.any_prefill * min(work.num_prefills, 1)
         )
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
@@ -180,22 +184,14 @@ class FittedLatency:
 def fit(features: Floats, seconds: Floats) -> FittedLatency:
     """The model that fits measured steps best.
 
-    ``features`` has shape ``[steps, 6]`` (:data:`FEATURES`), ``seconds`` ``[steps]``; how errors count is said at
+    ``features`` has shape ``[steps, 7]`` (:data:`FEATURES`), ``seconds`` ``[steps]``; how errors count is said at
     :func:`~tokenyard.steptime.fitted.coefficients`. Raises ConfigError if there are fewer steps than features
     or a value cannot be.
     """
     _check(features, seconds)
     has_prefill = features[:, FEATURES.index("prefills")] > 0
     values = coefficients(features, seconds, is_prompt=has_prefill, prior=None)
-    constant, prefill_tokens, decodes, decode_context, prefill_pairs, prefills = values.tolist()
-    return FittedLatency(
-        constant=constant,
-        prefill_tokens=prefill_tokens,
-        decodes=decodes,
-        decode_context=decode_context,
-        prefill_pairs=prefill_pairs,
-        prefills=prefills,
-    )
+    return FittedLatency(**dict(zip(FEATURES, values.tolist(), strict=True)))
 
 
 def _check(features: Floats, seconds: Floats) -> None:

@@ -32,14 +32,20 @@ def table(steps: list[StepShape]) -> np.ndarray[tuple[int, int], np.dtype[np.flo
 
 def test_features_are_those_of_the_step() -> None:
     step = StepShape(np.array([1, 10, 1]), np.array([99, 5, 0]), 3, 12)
-    assert step_features(step) == (1.0, 10, 2, 101, 10 * 5 + 55.0, 1)
+    assert step_features(step) == (1.0, 10, 2, 101, 10 * 5 + 55.0, 1, 1)
 
 
 @pytest.mark.slow
 @given(st.integers(0, 1000))
 def test_known_coefficients_come_back(seed: int) -> None:
     true = FittedLatency(
-        constant=2e-3, prefill_tokens=3e-5, decodes=1e-5, decode_context=4e-8, prefill_pairs=5e-9, prefills=7e-4
+        constant=2e-3,
+        prefill_tokens=3e-5,
+        decodes=1e-5,
+        decode_context=4e-8,
+        prefill_pairs=5e-9,
+        prefills=7e-4,
+        any_prefill=4e-3,
     )
     steps = random_steps(seed, 80)
     seconds = np.array([true.step_seconds(step) for step in steps])
@@ -49,7 +55,7 @@ def test_known_coefficients_come_back(seed: int) -> None:
 
 
 @pytest.mark.slow
-@given(st.integers(0, 1000), st.lists(st.floats(1e-4, 1.0), min_size=6, max_size=40))
+@given(st.integers(0, 1000), st.lists(st.floats(1e-4, 1.0), min_size=7, max_size=40))
 def test_no_coefficient_is_negative_whatever_was_measured(seed: int, measured: list[float]) -> None:
     steps = random_steps(seed, len(measured))
     found = fit(table(steps), np.array(measured))
@@ -68,11 +74,11 @@ def test_a_fit_stands_for_the_model_it_was_measured_on() -> None:
 @pytest.mark.parametrize(
     ("features", "seconds", "message"),
     [
-        (np.ones((9, 5)), np.ones(9), "give one row of 6 numbers"),
-        (np.ones((9, 6)), np.ones(8), "give one row of 6 numbers"),
-        (np.ones((5, 6)), np.ones(5), "give at least 6 steps"),
-        (np.ones((9, 6)), np.zeros(9), "durations above 0"),
-        (np.full((9, 6), np.nan), np.ones(9), "finite features"),
+        (np.ones((9, 6)), np.ones(9), "give one row of 7 numbers"),
+        (np.ones((9, 7)), np.ones(8), "give one row of 7 numbers"),
+        (np.ones((6, 7)), np.ones(6), "give at least 7 steps"),
+        (np.ones((9, 7)), np.zeros(9), "durations above 0"),
+        (np.full((9, 7), np.nan), np.ones(9), "finite features"),
     ],
 )
 def test_measurements_that_cannot_be_fitted(
@@ -103,8 +109,22 @@ def test_steps_during_which_the_machine_paused_do_not_move_the_fit() -> None:
     assert sum(found.step_seconds(step) for step in steps) == pytest.approx(seconds.sum())
 
 
+def test_what_any_prefill_costs_is_not_taken_for_the_cost_of_each() -> None:
+    """A step with a prompt is launched in another way, however many prompts: where few steps have two, they tell."""
+    true = FittedLatency(constant=0.016, prefill_tokens=6e-6, decodes=5e-5, any_prefill=0.0126)
+    rng = np.random.default_rng(3)
+    steps = []
+    for number in range(2000):
+        prompts = 2 if number % 150 == 0 else int(number % 5 == 0)
+        new = np.array([1] * int(rng.integers(1, 4)) + [int(rng.integers(20, 200)) for _ in range(prompts)], np.int64)
+        steps.append(StepShape(new, rng.integers(50, 900, len(new)), len(new), int(new.sum())))
+    found = fit(table(steps), np.array([true.step_seconds(step) for step in steps]))
+    three = StepShape(np.array([1, 40, 40, 40]), np.zeros(4, np.int64), 4, 121)
+    assert found.step_seconds(three) == pytest.approx(true.step_seconds(three), rel=0.01)
+
+
 def test_a_feature_that_no_step_has_costs_nothing() -> None:
     steps = [StepShape(np.ones(n, np.int64), np.full(n, 100 * n), n, n) for n in range(1, 30)]
     found = fit(table(steps), np.array([0.01 + 0.001 * len(step.num_new_tokens) for step in steps]))
-    assert found.prefill_tokens == found.prefills == found.prefill_pairs == 0
+    assert found.prefill_tokens == found.prefills == found.prefill_pairs == found.any_prefill == 0
     assert found.step_seconds(steps[4]) == pytest.approx(0.015)

@@ -18,12 +18,18 @@ from tokenyard.trace.start import describe_run
 from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
 
 TRUTH = FittedLatency(
-    constant=0.01, prefill_tokens=4e-5, decodes=1e-5, decode_context=2e-8, prefill_pairs=1e-9, prefills=2e-3
+    constant=0.01,
+    prefill_tokens=4e-5,
+    decodes=1e-5,
+    decode_context=2e-8,
+    prefill_pairs=1e-9,
+    prefills=2e-3,
+    any_prefill=3e-3,
 )
 
 
 def requests() -> Workload:
-    """Forty of many lengths, some waiting for others, so that steps have many sizes and there are idle times."""
+    """Forty of many lengths, some at once and some waiting for others: steps of many sizes, and idle times."""
     return Workload(
         "forty",
         (
@@ -31,7 +37,7 @@ def requests() -> Workload:
                 request_id=f"r{i}",
                 prompt=StreamTokens.unique(i, 50 + i * 37 % 900),
                 max_tokens=10 + i * 7 % 50,
-                arrival_time=0.05 * i + (60.0 if i > 30 else 0.0),
+                arrival_time=0.1 * (i // 2 + i % 2 * (i % 3 > 0)) + (60.0 if i > 30 else 0.0),
             )
             for i in range(40)
         ),

@@ -22,6 +22,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import ConfigError
 from tokenyard.steptime.model import StepShape, step_seconds
+from tokenyard.vllm.tracing.header import emulated_settings
 from tokenyard.workload.record import output_tokens, seed_of
 
 _GOES_ON = 0.02
@@ -64,7 +65,7 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
     supports_pp = True
 
     def _init_executor(self) -> None:
-        given = dict((self.vllm_config.additional_config or {}).get("tokenyard") or {})
+        given = emulated_settings(self.vllm_config)
         self._speed, self._seed = float(given.get("speed", 1.0)), int(given.get("seed", 0))
         self._resolved = _resolved(self.vllm_config, {k: v for k, v in given.items() if k not in _OWN})
         self._requests: dict[str, _Known] = {}
@@ -207,6 +208,7 @@ def _resolved(config: Any, given: Mapping[str, Any]) -> ResolvedDeployment:
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
         "block_size": cache.block_size,
         "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "enforce_eager": model.enforce_eager,
         "ignore_unmodelled": True,
     }
     resolved = Deployment(**settings | dict(given)).resolve()

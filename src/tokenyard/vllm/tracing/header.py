@@ -36,21 +36,44 @@ _TRANSFER = ("kv_connector", "kv_role", "kv_load_failure_policy")
 def describe_engine(scheduler: Any, policy: str, ts: float) -> TraceStart:
     """The ``trace_start`` of a vLLM scheduler, made of its ``VllmConfig``; ``ts`` in Unix seconds."""
     config = scheduler.vllm_config
+    emulated = emulated_settings(config)
     blocks = int(config.cache_config.num_gpu_blocks or 0)
     block_size = int(scheduler.block_size)
-    per_block = _bytes_per_block(scheduler.kv_cache_config, blocks)
+    per_block = None if emulated else _bytes_per_block(scheduler.kv_cache_config, blocks)
     return TraceStart(
         format_version=FORMAT_VERSION,
         ts=ts,
         policy=policy,
         tokenyard_version=__version__,
         host="vllm",
-        model=str(config.model_config.model),
-        gpu=_device_name(),
+        model=str(emulated.get("model", config.model_config.model)),
+        gpu=str(emulated["gpu"]) if "gpu" in emulated else _device_name(),
         block_size=block_size,
         bytes_per_block=per_block,
-        config=_sections(scheduler, blocks, per_block),
+        config=_with_emulated(_sections(scheduler, blocks, per_block), emulated),
     )
+
+
+def emulated_settings(config: Any) -> dict[str, Any]:
+    """What ``--additional-config '{"tokenyard": {...}}'`` says of the deployment whose step times pass, if anything."""
+    given = getattr(config, "additional_config", None)
+    found = given.get("tokenyard") if isinstance(given, dict) else None
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _with_emulated(sections: dict[str, Any], emulated: dict[str, Any]) -> dict[str, Any]:
+    """The deployment that is emulated, whose step times pass, in place of the small one that vLLM has loaded."""
+    if not emulated:
+        return sections
+    sections["model"] |= {"dtype": "auto", "quantization": None} | _said(emulated, _MODEL)
+    sections["parallel"] |= _said(emulated, _PARALLEL)
+    sections["engine"] |= {"kv_cache_memory_bytes": None} | _said(emulated, _MEMORY)
+    sections[SECTION] |= _said(emulated, ("tensor_parallel_size", "pipeline_parallel_size", "enable_expert_parallel"))
+    return sections
+
+
+def _said(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: given[name] for name in names if name in given}
 
 
 def _sections(scheduler: Any, blocks: int, per_block: int | None) -> dict[str, Any]:
