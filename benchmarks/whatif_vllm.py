@@ -28,9 +28,7 @@ from tests.vllm.tiny_models import make_model  # noqa: E402
 
 from tokenyard.explain.report.report import Report  # noqa: E402
 from tokenyard.explain.report.summary import summarize  # noqa: E402
-from tokenyard.questions.recorded.ask import answer, replay_as_it_was  # noqa: E402
-from tokenyard.questions.recorded.recorded_run import read_run  # noqa: E402
-from tokenyard.questions.recorded.variants import read_variant  # noqa: E402
+from tokenyard.questions.whatif import whatif  # noqa: E402
 
 __all__ = ["BASE", "BASES", "VARIANTS", "Pair", "Session", "compare", "main", "sessions"]
 
@@ -248,12 +246,11 @@ def main() -> int:
 
 def compare(asked: str, pair: Pair) -> float:
     """Print what was predicted and what was measured; the largest share that a mean of the prediction is off by."""
-    run = read_run(pair.base)
-    baseline = replay_as_it_was(run)
-    (told,) = answer(run, baseline, [read_variant(run, asked)]).variants
+    told = whatif(pair.base, asked)
+    (variant,) = told.variants
     measured = summarize(pair.other)
-    predicted = {figure.name: figure.variant for figure in told.figures}
-    _row("as it was", "replayed", {each.name: each.replayed for each in baseline.check.checks}, run.report)
+    predicted = {figure.name: figure.variant for figure in variant.figures}
+    _row("as it was", "replayed", {each.name: each.replayed for each in told.self_check.checks}, summarize(pair.base))
     return _row(asked, "predicted", predicted, measured)
 
 
