@@ -22,6 +22,7 @@ from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
     Attends,
     CompressedAttention,
+    Indexer,
     LatentAttention,
     Mixer,
     PagedConvolution,
@@ -185,17 +186,21 @@ def _modelled(models: list[ModelSpec]) -> str:
     return "; ".join(part for part in (", ".join(mixers), ", ".join(mlps), ", ".join(towers)) if part)
 
 
+def _picks(indexer: Indexer | None) -> str:
+    return "" if indexer is None else " with an indexer" + " and a ring" * (indexer.ring is not None)
+
+
 def _mixer(mixer: Mixer) -> str:
     if isinstance(mixer, StateSpace):
         return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", type(mixer).__name__).capitalize()
     if isinstance(mixer, LatentAttention):
-        return "latent attention" + " with an indexer" * (mixer.indexer is not None)
+        return "latent attention" + _picks(mixer.indexer)
     if isinstance(mixer, CompressedAttention):
         return "a window" + " and compressed vectors" * bool(mixer.ratio) + " with an indexer" * bool(mixer.indexer)
     if isinstance(mixer, PagedConvolution):
         return "short convolutions beside attention"
     assert isinstance(mixer, SoftmaxAttention)
-    picks = " with an indexer" * (mixer.indexer is not None)
+    picks = _picks(mixer.indexer)
     where = {
         Attends.FULL: "",
         Attends.BOTH_WAYS: " both ways",
@@ -218,8 +223,6 @@ def _left(entry: dict[str, Any], around: dict[str, Any]) -> str:
 def _why(entry: dict[str, Any]) -> str:
     """What is missing: a class, a model that vLLM can build here, or a row."""
     error = re.sub(r"/tmp/\w+", "the folder", entry.get("error") or "").partition(" [type=")[0]
-    if "CircularBufferSpec" in json.dumps(entry["cases"]):
-        return "no row: layers keep a ring of a request's last tokens, a kind of group that is not modelled"
     if is_proof(entry):
         return "no row yet: vLLM's answers are recorded"
     if entry["cases"]:

@@ -115,7 +115,40 @@ FIELDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What the classes leave out, where vLLM cannot build a model without it."""
 _ZAMBA_SMALL, _ZAMBA_LARGE = [5, 11, 17, 23, 29, 35], [6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77]
+_QWEN4_INDEXER = {
+    "indexer_n_heads": 16, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048,
+    "indexer_compress_ratio": 4, "output_gate_type": "sigmoid", "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10_000_000, "partial_rotary_factor": 0.25,
+        "mrope_section": [11, 11, 10], "mrope_interleaved": True,
+    },
+}  # fmt: skip
+_QWEN4_SMALL = {
+    **_QWEN4_INDEXER, "hidden_size": 1024, "num_hidden_layers": 12, "num_experts": 32, "vocab_size": 60_000,
+    "eos_token_id": 0,
+}  # fmt: skip
+_QWEN4_LARGE = {
+    **_QWEN4_INDEXER, "indexer_compress_ratio": 8, "num_hidden_layers": 22, "num_experts": 64, "eos_token_id": 0,
+    "ple_layer_ids": [2, 9], "ngram_vocab_size_base": 100_000, "ple_embed_dim": 1024,
+}  # fmt: skip
+_STEP5_SMALL = {
+    "num_hidden_layers": 9, "hidden_size": 2048, "intermediate_size": 4096, "moe_intermediate_size": 1024,
+    "share_expert_dim": 1024, "vocab_size": 70_000,
+}  # fmt: skip
+_STEP5_LARGE = {
+    "num_hidden_layers": 14, "moe_num_experts": 32, "moe_intermediate_size": 2048, "share_expert_dim": 2048,
+    "num_attention_heads": 64, "vocab_size": 128_000, "sliding_window": 512, "swa_num_attention_heads": 32,
+    "layer_types": ["full_attention" if i % 4 == 0 else "sliding_attention" for i in range(14)],
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "Qwen4ExpForCausalLM": {"small": _QWEN4_SMALL, "large": _QWEN4_LARGE},
+    "Qwen4ExpForConditionalGeneration": {
+        "small": {"text_config": _QWEN4_SMALL}, "large": {"text_config": _QWEN4_LARGE},
+    },
+    "Step5ForCausalLM": {"small": _STEP5_SMALL, "large": _STEP5_LARGE},
+    "Step5ForConditionalGeneration": {
+        "small": {"text_config": {**_STEP5, **_STEP5_SMALL, "architectures": ["Step5ForCausalLM"]}},
+        "large": {"text_config": {**_STEP5, **_STEP5_LARGE, "architectures": ["Step5ForCausalLM"]}},
+    },
     "NomicBertModel": {
         "small": {
             "n_embd": 384, "n_head": 6, "n_inner": 1536, "n_layer": 6, "hidden_size": 384, "num_attention_heads": 6,

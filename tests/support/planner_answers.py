@@ -23,6 +23,7 @@ _ONE_GPU = "supports tensor_parallel_size=1 only"
 """What vLLM says of a model that it does not share out."""
 _KINDS = {
     "ChunkedLocalAttentionSpec": GroupKind.CHUNKED_LOCAL,
+    "CircularBufferSpec": GroupKind.CIRCULAR_BUFFER,
     "CrossAttentionSpec": GroupKind.CROSS_ATTENTION,
     "FullAttentionSpec": GroupKind.FULL,
     "MLAAttentionSpec": GroupKind.FULL,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from math import lcm
+from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
 from tokenyard.errors import ConfigError
@@ -19,7 +20,8 @@ from tokenyard.models.spec import ModelSpec, pipeline_stages
 # all of one type, sizes differ   one group; a block is as large as all its layers' pages together
 # several types                   pages are made equal (longer blocks, or padding), and every type is cut into groups
 #                                 of as many layers as the smallest type has
-# packed (DeepSeek V4)            pages stay as they are; types whose layers repeat are cut so that groups are alike
+# packed (DeepSeek V4, rings)     pages stay as they are; types whose layers repeat are cut so that groups are alike,
+#                                 and states so that none of their groups widens the block
 
 LARGER_GROUPS_BELOW = 1.5
 """If the largest type has fewer times the layers of the smallest, groups are as large as it is: less padding."""
@@ -64,21 +66,55 @@ def group_layers(caches: Sequence[LayerCache]) -> list[LayerGroup]:
     return groups
 
 
+class _Type(NamedTuple):
+    """Layers that may share a block table whatever their pages are."""
+
+    kind: GroupKind
+    window: int
+    block_size: int
+    state: object
+    """What keeps it; None where it is no state."""
+
+
 def _packed_groups(caches: Sequence[LayerCache]) -> list[LayerGroup]:
-    """Groups by window and block size; those with as many layers of every page are cut to cover as many layers each."""
-    types: dict[tuple[int, int], dict[int, list[int]]] = {}
+    """Groups by kind, window and block size; those with as many layers of every page are cut to cover as many layers
+    each.
+    """
+    types: dict[_Type, dict[int, list[int]]] = {}
     for place, cache in enumerate(caches):
-        types.setdefault((cache.window, cache.block_size), {}).setdefault(cache.page_bytes, []).append(place)
+        state = cache.shape[0] if cache.kind is GroupKind.MAMBA else None
+        which = _Type(cache.kind, cache.window, cache.block_size, state)
+        types.setdefault(which, {}).setdefault(cache.page_bytes, []).append(place)
     repeats = {each: len(max(pages.values(), key=len)) for each, pages in types.items()}
     balanced = [each for each, pages in types.items() if len({len(places) for places in pages.values()}) == 1]
     least = max((repeats[each] for each in balanced if len(types[each]) > 1), default=0)
     size = _least_padding([repeats[each] for each in balanced], least) if least else 0
+    numbers = {each: -(-repeats[each] // size) if size and each in balanced else 1 for each in types}
+    for each in types:
+        if each.kind in _ONE_PER_REQUEST:
+            numbers[each] = max(numbers[each], _groups_that_widen_nothing(each, types, numbers))
     groups = []
     for each, pages in types.items():
-        number = -(-repeats[each] // size) if size and each in balanced else 1
+        number = numbers[each]
         dealt = [sorted(place for places in pages.values() for place in places[i::number]) for i in range(number)]
         groups += [LayerGroup(layers=tuple(caches[i] for i in places), places=tuple(places)) for places in dealt]
     return groups
+
+
+_ONE_PER_REQUEST = (GroupKind.MAMBA, GroupKind.CIRCULAR_BUFFER)
+"""Kinds whose layers can go into groups of any size: a block holds the states of as many as it has room for."""
+
+
+def _groups_that_widen_nothing(
+    which: _Type, types: dict[_Type, dict[int, list[int]]], numbers: dict[_Type, int]
+) -> int:
+    """Fewest groups of these states that all fit a block of the others."""
+    widest = 0
+    for each, pages in types.items():
+        number = sum(map(len, pages.values())) if each.kind in _ONE_PER_REQUEST else numbers[each]
+        widest = max(widest, sum(-(-len(places) // number) * page for page, places in pages.items()))
+    page = next(iter(types[which]))
+    return -(-sum(map(len, types[which].values())) // max(widest // page, 1))
 
 
 def _least_padding(counts: Sequence[int], least: int) -> int:
@@ -205,6 +241,8 @@ def plan_kv_cache(
     stages = pipeline_stages(model.num_layers, pipeline_parallel_size)
     groups = group_layers(layer_caches(model, chosen))
     bytes_per_block = max(_stage_bytes(model, chosen, groups, stages), 1)
+    alignment = lcm(*(layer.alignment for group in groups for layer in group.layers))
+    bytes_per_block = -(-bytes_per_block // alignment) * alignment
     if num_gpu_blocks is not None:
         require_int("num_gpu_blocks_override", num_gpu_blocks, 2, MAX_BLOCKS)
         available_bytes = num_gpu_blocks * bytes_per_block
@@ -232,8 +270,8 @@ def plan_kv_cache(
 
 
 def _sets_block_size(cache: LayerCache) -> bool:
-    """Whether ``--block-size`` is about it: not about states, nor about windows that are packed beside others."""
-    return cache.kind is not GroupKind.MAMBA and not (cache.packed and cache.window)
+    """Whether ``--block-size`` is about it: not about states and rings, nor about windows packed beside others."""
+    return cache.kind not in _ONE_PER_REQUEST and not (cache.packed and cache.window)
 
 
 def _settings(model: ModelSpec, given: dict[str, Any]) -> CacheSettings:

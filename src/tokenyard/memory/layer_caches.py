@@ -4,6 +4,7 @@ full, chunk, window   block size x KV heads x (key size + value size) x element 
 latent (MLA)          block size x (kv_lora_rank + rope size) x element size; an indexer adds its keys
 compressed (V4)       a window, compressed vectors, an indexer's keys, and the float32 state of every compressor
 cross                 as full, for the encoder's tokens
+ring                  keys of tokens that are not joined yet, one block per request, beside an indexer's joined ones
 state (Mamba)         the state, padded to the page of the attention layers beside it
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import lcm
+from math import gcd, lcm
 
 from tokenyard.core.config import GroupKind, MambaCacheMode, require_int
 from tokenyard.core.facts import ReleaseFacts, release_facts
@@ -23,6 +24,7 @@ from tokenyard.models.mixers import (
     Attends,
     CompressedAttention,
     GatedDeltaNet,
+    KeyRing,
     LatentAttention,
     Mamba1,
     Mamba2,
@@ -35,6 +37,8 @@ from tokenyard.models.spec import ModelSpec
 DEFAULT_BLOCK_SIZE = 16
 SPARSE_BLOCK_SIZE = 64
 """What DeepSeek's sparse attention has: its kernels take no other."""
+JOINED_KEYS_PER_BLOCK = 32
+"""The fewest keys in a block that kernels take which read one key for several tokens."""
 PICKED_BLOCK_SIZE = 128
 """What MiniMax M3 picks: whole blocks."""
 FLASHMLA_BLOCK_SIZE = 64
@@ -144,6 +148,8 @@ class LayerCache:
     """Blocks for the states after drafts, where blocks follow from tokens."""
     packed: bool = False
     """A block is as large as its widest group, and no page is padded for others' sake."""
+    alignment: int = 1
+    """Bytes of which such a block is a multiple."""
 
     def blocks_per_request(self, settings: CacheSettings, max_model_len: int) -> int:
         """Most blocks that one request of ``max_model_len`` tokens takes: what vLLM plans with."""
@@ -171,7 +177,10 @@ def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
     mixers = [mixer for layer in model.layers for mixer in layer.mixers]
     if model.attention_first:
         mixers.sort(key=lambda mixer: isinstance(mixer, StateSpace))
-    return [cache for mixer in mixers for cache in _caches(model, mixer, settings, block_size, attention_page)]
+    caches = [cache for mixer in mixers for cache in _caches(model, mixer, settings, block_size, attention_page)]
+    if any(cache.kind is GroupKind.CIRCULAR_BUFFER for cache in caches):
+        return [replace(cache, packed=True) for cache in caches]
+    return caches
 
 
 def _caches(
@@ -188,7 +197,11 @@ def _caches(
     elif isinstance(mixer, CompressedAttention):
         yield from _compressed_caches(mixer)
     elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv and mixer.attends is not Attends.BOTH_WAYS:
-        yield _softmax_cache(mixer, dtype, block_size, settings)
+        cache = _softmax_cache(mixer, dtype, block_size, settings)
+        if mixer.indexer is not None and mixer.indexer.ring is not None:
+            yield from _with_joined_keys(cache, mixer.indexer.ring, settings)
+            return
+        yield cache
         if mixer.indexer is not None:
             keys = mixer.indexer.head_size
             page = int(block_size * keys * kv_element_bytes(dtype))
@@ -237,13 +250,17 @@ def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, setting
 def _latent_caches(
     mixer: LatentAttention, dtype: str, block_size: int, settings: CacheSettings
 ) -> Iterator[LayerCache]:
-    yield LayerCache(
+    cache = LayerCache(
         kind=GroupKind.FULL,
         block_size=block_size,
         page_bytes=block_size * _token_bytes(mixer, dtype, 1, settings.compute_capability),
         shape=(1, mixer.latent_size),
         is_latent=True,
     )
+    if mixer.indexer is not None and mixer.indexer.ring is not None:
+        yield from _with_joined_keys(cache, mixer.indexer.ring, settings)
+        return
+    yield cache
     if mixer.indexer is not None:
         keys = mixer.indexer.head_size
         yield LayerCache(
@@ -253,6 +270,40 @@ def _latent_caches(
             shape=("indexer", keys),
             is_latent=True,
         )
+
+
+def _with_joined_keys(cache: LayerCache, ring: KeyRing, settings: CacheSettings) -> Iterator[LayerCache]:
+    """Attention, its indexer's keys, one for several tokens, and the ring of tokens that are not joined yet."""
+    size = cache.block_size
+    if size % ring.joins:
+        raise ConfigError("block_size", size, f"give a multiple of {ring.joins} tokens, whose keys become one")
+    keys = LayerCache(
+        kind=GroupKind.FULL,
+        block_size=size,
+        page_bytes=size // ring.joins * ring.key_bytes,
+        shape=("joined keys", ring.joins),
+        is_latent=cache.is_latent,
+    )
+    tokens = ring.tokens(settings.num_speculative_tokens)
+    last = LayerCache(
+        kind=GroupKind.CIRCULAR_BUFFER,
+        block_size=tokens if ring.token_bytes else size,
+        page_bytes=tokens * ring.token_bytes or cache.page_bytes,
+        shape=("ring", ring.joins),
+        blocks_kept=1,
+        alignment=ring.alignment,
+    )
+    attention = (
+        replace(cache, alignment=_page_between_blocks(cache, ring.page_tokens)),
+        replace(keys, alignment=_page_between_blocks(keys, ring.page_keys * ring.joins)),
+    )
+    yield from (last, *attention) if ring.comes_first else (*attention, last)
+
+
+def _page_between_blocks(cache: LayerCache, tokens: int) -> int:
+    """Bytes of the pages of up to so many tokens that a kernel reads a block in; 1 where a block is one page."""
+    page = gcd(tokens, cache.block_size)
+    return 1 if tokens == 0 or page == cache.block_size else cache.page_bytes * page // cache.block_size
 
 
 def _compressed_caches(mixer: CompressedAttention) -> Iterator[LayerCache]:
@@ -342,8 +393,9 @@ def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: 
     latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
     major = settings.compute_capability[0]
     if any(mixer.indexer is not None for mixer in latent):
-        return SPARSE_BLOCK_SIZE
-    if any(isinstance(mixer, SoftmaxAttention) and mixer.indexer is not None for mixer in mixers):
+        joins = max(mixer.indexer.ring.joins if mixer.indexer and mixer.indexer.ring else 0 for mixer in latent)
+        return joins * JOINED_KEYS_PER_BLOCK or SPARSE_BLOCK_SIZE
+    if any(isinstance(mixer, SoftmaxAttention) and mixer.indexer and not mixer.indexer.ring for mixer in mixers):
         return PICKED_BLOCK_SIZE
     if latent and major == _BLACKWELL:
         return FLASHINFER_MLA_BLOCK_SIZE

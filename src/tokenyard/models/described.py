@@ -26,9 +26,9 @@ _KINDS: dict[str, type] = {
     each.__name__: each
     for each in (
         formats.WeightFormat, mixers.SoftmaxAttention, mixers.LatentAttention, mixers.CompressedAttention,
-        mixers.Indexer, mixers.Mamba1, mixers.Mamba2, mixers.GatedDeltaNet, mixers.ShortConvolution,
-        mixers.LinearAttention, mixers.PagedConvolution, layers.DenseMLP, layers.MoE, EncoderSpec,
-        layers.LayerSpec,
+        mixers.Indexer, mixers.KeyRing, mixers.Mamba1, mixers.Mamba2, mixers.GatedDeltaNet, mixers.ShortConvolution,
+        mixers.LinearAttention, mixers.NgramEmbedding, mixers.PagedConvolution, layers.DenseMLP, layers.MoE,
+        layers.LayerSpec, EncoderSpec,
     )
 }  # fmt: skip
 

@@ -38,6 +38,41 @@ class Attends(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRing:
+    """Several tokens have one indexer key between them; until it is complete, theirs lie in a block per request."""
+
+    joins: int
+    """Tokens whose keys become one."""
+    key_bytes: int
+    """Bytes of a key that stands for them."""
+    token_bytes: int = 0
+    """Bytes that a token has in the ring; 0: the ring is as large as a block of the attention beside it (Step 5)."""
+    doubles: bool = False
+    """Where drafts need more than ``joins`` tokens, the ring has twice, four times ... as many, not three times."""
+    alignment: int = 1
+    """Bytes of which a ring's distance from the next is a multiple."""
+    page_tokens: int = 0
+    """Kernels read the attention's blocks in pages of so many tokens, and blocks lie whole pages apart; 0: anyhow."""
+    page_keys: int = 0
+    """Likewise the joined keys, in pages of at most so many."""
+    comes_first: bool = False
+    """vLLM makes the ring before the attention, and its group comes first (Qwen 4)."""
+
+    def __post_init__(self) -> None:
+        for field in ("joins", "key_bytes", "alignment"):
+            require_int(field, getattr(self, field), 1)
+        for field in ("token_bytes", "page_tokens", "page_keys"):
+            require_int(field, getattr(self, field), 0)
+        require_bool("doubles", self.doubles)
+        require_bool("comes_first", self.comes_first)
+
+    def tokens(self, num_drafts: int = 0) -> int:
+        """Tokens of the ring: drafts that may be rejected must not take the place of what is joined next."""
+        times = -(-(self.joins + num_drafts) // self.joins)
+        return self.joins * (1 << (times - 1).bit_length() if self.doubles else times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
     """Sparse attention (DeepSeek, MiniMax M3): small heads that pick tokens to attend to, with keys of their own."""
 
@@ -45,6 +80,10 @@ class Indexer:
     head_size: int
     topk: int
     """Tokens attended to at most."""
+    ring: KeyRing | None = None
+    """Where several tokens have one key."""
+    parts: int = 0
+    """In how many parts its heads are shared out at most; 0: over all GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +145,9 @@ class SoftmaxAttention:
         query = heads * self.head_size * (2 if self.output_gate else 1)
         keys_values = 0 if self.shares_kv else self.kv_heads(tp) * (self.head_size + self.value_size)
         index = self.indexer
-        picking = (max(1, index.num_heads // tp) + 1) * index.head_size if index is not None else 0
+        picking = 0
+        if index is not None:
+            picking = (max(1, index.num_heads // min(tp, index.parts or tp)) + 1) * index.head_size
         return self.hidden_size * (query + keys_values + heads * self.value_size + picking)
 
 
@@ -134,8 +175,9 @@ class LatentAttention:
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
-        for field in ("hidden_size", "num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        for field in ("hidden_size", "num_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"):
             require_int(field, getattr(self, field), 1)
+        require_int("qk_rope_head_dim", self.qk_rope_head_dim, 0)
         require_int("q_lora_rank", self.q_lora_rank, 0)
         require_int("extra_parameters", self.extra_parameters, 0)
 
@@ -367,6 +409,28 @@ class LinearAttention(StateSpace):
 
     def state_dtypes(self) -> tuple[str, ...]:
         return (self.state_dtype,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NgramEmbedding(StateSpace):
+    """Embeddings of the last few tokens together, and a convolution over them that every GPU has whole (Qwen 4)."""
+
+    width: int
+    """Channels of the convolution."""
+    embedding_size: int
+    dilation: int
+    """Tokens between those that the convolution looks at."""
+    checkpoint_alignment: ClassVar[int] = 1
+
+    def num_parameters(self, tp: int = 1) -> int:
+        """What makes keys and values of an embedding, on every GPU."""
+        return self.embedding_size * (self.width + self.hidden_size)
+
+    def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
+        return (((self.conv_kernel - 1) * self.dilation + num_drafts, self.width),)
+
+    def state_dtypes(self) -> tuple[str, ...]:
+        return (self.conv_dtype,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

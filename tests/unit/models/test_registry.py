@@ -14,6 +14,7 @@ from tests.support.planner_answers import is_proof, recorded
 
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.models.mixers import NgramEmbedding
 from tokenyard.models.named import MODELS, config_of
 from tokenyard.models.reading.expressions import Expressions
 from tokenyard.models.reading.fields import Fields
@@ -67,11 +68,21 @@ def test_a_model_that_vllm_does_not_share_out_is_refused_a_second_gpu() -> None:
         model.check_tensor_parallel(2)
 
 
-@pytest.mark.parametrize(("field", "value"), [("indexer_n_heads", 4), ("ple_layer_ids", [1])])
-def test_what_is_not_modelled_of_qwen_4_is_named(field: str, value: object) -> None:
-    raw = {**ENTRIES["Qwen4ExpForCausalLM"]["cases"][0]["config"], field: value}
-    with pytest.raises(ConfigError, match=f"{field} = "):
-        model_from_config(raw, name="x", where="config.json")
+def test_a_ring_has_room_for_drafts_that_may_be_rejected() -> None:
+    raw = ENTRIES["Glm5NextForCausalLM"]["cases"][1]["config"]
+    model = model_from_config(raw, name="x", where="config.json")
+    sizes = [
+        plan_kv_cache(model, available_bytes=1 << 34, num_speculative_tokens=drafts).groups[-1].first.block_size
+        for drafts in (0, 1, 17)
+    ]
+    assert sizes == [16, 32, 64]
+
+
+def test_embeddings_of_n_grams_are_in_the_layers_that_are_named() -> None:
+    raw = ENTRIES["Qwen4ExpForCausalLM"]["cases"][2]["config"]
+    model = model_from_config(raw, name="x", where="config.json")
+    named = [i + 1 for i, layer in enumerate(model.layers) if isinstance(layer.mixers[0], NgramEmbedding)]
+    assert named == raw["ple_layer_ids"]
 
 
 # ---- expressions

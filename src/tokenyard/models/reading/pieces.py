@@ -1,7 +1,7 @@
 """The pieces that a model is made of; a row of the table (:mod:`~tokenyard.models.reading.row`) says what fills them.
 
 mixers   Grouped, Latent, Compressed, DeltaNet, KimiDelta, SelectiveState (Mamba 1), HeadState (Mamba 2), Convolution,
-         PagedConvolutions, Linear
+         Ngrams, PagedConvolutions, Linear
 MLPs     Dense, Experts
 
 Every number of a piece is an expression over the file's fields (:mod:`~tokenyard.models.reading.expressions`).
@@ -9,8 +9,7 @@ Every number of a piece is an expression over the file's fields (:mod:`~tokenyar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Iterator
 from typing import ClassVar
 
 from tokenyard.lazy_dataclass import dataclass
@@ -20,18 +19,19 @@ from tokenyard.models.mixers import (
     CompressedAttention,
     GatedDeltaNet,
     Indexer,
+    KeyRing,
     LatentAttention,
     LinearAttention,
     Mamba1,
     Mamba2,
+    NgramEmbedding,
     PagedConvolution,
     ShortConvolution,
     SoftmaxAttention,
 )
 from tokenyard.models.reading.expressions import Expressions, Fill
-from tokenyard.models.reading.parts import ConfigReader, class_defaults
+from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.reading.quantization import MXFP4
-from tokenyard.models.spec import EncoderSpec
 
 NAMES = {
     "hidden": "hidden_size",
@@ -69,6 +69,34 @@ class Reader:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ring:
+    """What becomes a :class:`~tokenyard.models.mixers.KeyRing`; the fields are its."""
+
+    joins: Fill
+    key_bytes: Fill
+    token_bytes: Fill = 0
+    doubles: bool = False
+    alignment: int = 1
+    page_tokens: int = 0
+    page_keys: int = 0
+    comes_first: bool = False
+
+    def build(self, reader: Reader) -> KeyRing:
+        """The ring of every layer."""
+        count = reader.values.count
+        return KeyRing(
+            joins=count(self.joins),
+            key_bytes=count(self.key_bytes),
+            token_bytes=count(self.token_bytes),
+            doubles=self.doubles,
+            alignment=self.alignment,
+            page_tokens=self.page_tokens,
+            page_keys=self.page_keys,
+            comes_first=self.comes_first,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grouped:
     """Heads that share keys and values in groups."""
 
@@ -88,8 +116,10 @@ class Grouped:
     """They are normed over all heads."""
     output_gate: Fill = False
     shares_kv: Fill = False
-    picks: tuple[Fill, Fill, Fill] = (0, 0, 0)
-    """Heads, head size and tokens of an indexer; 0 heads: there is none."""
+    picks: tuple[Fill, Fill, Fill, Fill] = (0, 0, 0, 0)
+    """Heads, head size and tokens of an indexer, and parts in which it is shared out; 0 heads: there is none."""
+    ring: Ring | None = None
+    """Where the indexer's keys of several tokens become one."""
     parted: Fill = 0
     """Projections through narrower vectors: what is shared out by heads, in place of what the sizes come to."""
     whole: Fill = 0
@@ -113,8 +143,12 @@ class Grouped:
         widths = heads * size + (0 if shares else kv_heads * (size + (value or size)))
         biases = widths * bool(count(self.qkv_bias)) + hidden * bool(count(self.output_bias))
         norms = 2 * size * bool(count(self.head_norms)) + (heads + kv_heads) * size * bool(count(self.full_norms))
-        index = [count(each) for each in self.picks]
-        norms += 2 * index[1] * bool(index[0])
+        indexer = None
+        if count(self.picks[0]):
+            index_heads, keys, topk, parts = map(count, self.picks)
+            ring = self.ring.build(reader) if self.ring is not None else None
+            indexer = Indexer(num_heads=index_heads, head_size=keys, topk=topk, ring=ring, parts=parts)
+            norms += 2 * keys
         if self.both_ways:
             window = chunk = 0
         kinds = (
@@ -134,7 +168,7 @@ class Grouped:
             window_plus_itself=self.window_plus_itself and bool(window),
             output_gate=bool(count(self.output_gate)),
             shares_kv=shares,
-            indexer=Indexer(num_heads=index[0], head_size=index[1], topk=index[2]) if index[0] else None,
+            indexer=indexer,
             parted_parameters=count(self.parted),
             whole_parameters=count(self.whole),
             extra_parameters=biases + norms + count(self.extra),
@@ -150,6 +184,8 @@ class Latent:
 
     indexer: Fill = "index_topk if max(i - picks_once + 1, 0) % picks_again == 0 else 0"
     """Tokens that an indexer picks; 0: there is none, and what an earlier layer picked counts (GLM 5.2)."""
+    ring: Ring | None = None
+    """Where the indexer's keys of several tokens become one."""
     output_gate: Fill = False
     both_ways: bool = False
     """Over all of a prompt: nothing is kept."""
@@ -167,13 +203,14 @@ class Latent:
         indexer = None
         if topk:
             heads, size = fields.count("index_n_heads"), fields.count("index_head_dim")
-            indexer = Indexer(num_heads=heads, head_size=size, topk=topk)
+            ring = self.ring.build(reader) if self.ring is not None else None
+            indexer = Indexer(num_heads=heads, head_size=size, topk=topk, ring=ring)
         return LatentAttention(
             hidden_size=reader.values.name("hidden"),
             num_heads=reader.values.name("heads"),
             kv_lora_rank=rank,
             qk_nope_head_dim=fields.count("qk_nope_head_dim"),
-            qk_rope_head_dim=fields.count("qk_rope_head_dim"),
+            qk_rope_head_dim=fields.count("qk_rope_head_dim", low=0),
             v_head_dim=fields.count("v_head_dim"),
             q_lora_rank=query_rank,
             indexer=indexer,
@@ -417,6 +454,39 @@ class Convolution:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ngrams:
+    """Qwen 4's embeddings of n-grams, in the layers that a list names, the first of which is 1."""
+
+    reads: ClassVar = (
+        "ple_layer_ids ple_embed_dim ple_conv_kernel_size ngram_size heads_per_ngram ngram_vocab_size_base"
+        " make_ngram_vocab_size_divisible_by split_ngram_parts hc_count"
+    )
+
+    module: str = "ple"
+
+    def build(self, reader: Reader, module: str, i: int) -> NgramEmbedding | None:
+        """What layer ``i`` has of them; None where it has nothing."""
+        count, hidden = reader.values.count, reader.values.name("hidden")
+        named = reader.reading.fields.get("ple_layer_ids")
+        if not isinstance(named, list) or i + 1 not in named:
+            return None
+        width, kernel = hidden * count("hc_count"), count("ple_conv_kernel_size=4")
+        size = count("ple_embed_dim=hidden")
+        return NgramEmbedding(
+            hidden_size=hidden,
+            conv_kernel=kernel,
+            width=width,
+            embedding_size=size,
+            dilation=count("ngram_size=3"),
+            conv_dtype=reader.reading.dtype,
+            extra_parameters=width * (3 + kernel),
+            # a table for every head, with a part of the embedding each
+            parted_parameters=count("ngram_vocab_size_base=20000000") * size,
+            weights=reader.reading.quant.of(module),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PagedConvolutions:
     """Short convolutions beside attention, whose last inputs lie in blocks."""
 
@@ -549,65 +619,3 @@ class Experts:
             width_multiple=multiples[1],
             least_width=values.count(self.least_width),
         )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What encodes pictures or sound.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tower:
-    """A vision or audio tower with its projector; expressions are over its own section of the file."""
-
-    block: Fill = 0
-    """Parameters of one block, which are shared out over a tensor-parallel group."""
-    blocks: Fill = "n"
-    shared: Fill = 0
-    """Others that are shared out: a projector."""
-    replicated: Fill = 0
-    """Those that every GPU holds."""
-    heads: Fill = 0
-    """Where a tower whose heads cannot be shared out is held by every GPU."""
-    tokens: Fill = 0
-    """Embeddings that the largest picture or clip becomes."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """``h``, ``w`` and ``n``, its width, that of its MLPs and its blocks, by other fields than most; further ones."""
-    outer: Mapping[str, str] = field(default_factory=dict)
-    """Further names: of fields of the file around it."""
-    kind: str = "vision"
-    section: str = "vision_config"
-    """Where its fields are; empty: among the decoder's."""
-    optional: bool = False
-    """A file without its section has no such tower."""
-
-    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec | None:
-        """The tower beside a decoder that is ``hidden`` wide; None where there is none."""
-        section = reading.outer.section(self.section) if self.section else reading.fields
-        if section is None and self.optional:
-            return None
-        if section is not None and self.section:
-            section = reading.outer.section(self.section, class_defaults(section.text("model_type")))
-        if section is None:
-            raise reading.outer.missing(self.section, "give the encoder's sizes")
-        around = Expressions(reading.outer, {})
-        bound = {"text": hidden, **{name: around.value(fill) for name, fill in self.outer.items()}}
-        values = Expressions(section, {**_TOWER_NAMES, **self.names})
-        blocks = values.count(self.blocks, **bound) * values.count(self.block, **bound)
-        blocks += values.count(self.shared, **bound)
-        replicated = values.count(self.replicated, **bound)
-        return EncoderSpec(
-            kind=self.kind,
-            num_parameters=blocks + replicated,
-            replicated_parameters=replicated,
-            num_heads=values.count(self.heads),
-            max_tokens_per_item=values.count(self.tokens, **bound),
-            weights=reading.quant.plain,
-        )
-
-
-_TOWER_NAMES = {
-    "h": "hidden_size", "w": "intermediate_size", "n": "num_hidden_layers|depth", "patch": "patch_size=14",
-    "channels": "num_channels|in_channels|in_chans=3", "image": "image_size=224", "frames": "temporal_patch_size=2",
-    "merge": "spatial_merge_size=2", "out": "out_hidden_size", "grid": "image // patch",
-    "pixels": "channels * patch * patch",
-}  # fmt: skip

@@ -26,12 +26,13 @@ from tokenyard.models.reading.pieces import (
     KimiDelta,
     Latent,
     Linear,
+    Ngrams,
     PagedConvolutions,
     Reader,
     SelectiveState,
-    Tower,
 )
 from tokenyard.models.reading.predicting import layers_that_predict
+from tokenyard.models.reading.towers import Tower
 
 AnyMixer = (
     Grouped
@@ -42,6 +43,7 @@ AnyMixer = (
     | SelectiveState
     | HeadState
     | Convolution
+    | Ngrams
     | PagedConvolutions
     | Linear
 )
@@ -243,9 +245,8 @@ def _known(row: ArchitectureRow, fields: Any, names: list[str], values: Expressi
 def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int, at: str = "", *, dense: bool = False) -> LayerSpec:
     """A layer as the one of number ``i``; ``at`` is its module where it is another, ``dense`` one without experts."""
     at = at or f"{row.prefix}.{i}"
-    mixers: tuple[Mixer, ...] = tuple(
-        mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())
-    )
+    found: list[Mixer | None] = [mixer.build(reader, f"{at}.{mixer.module}", i) for mixer in row.mixers.get(kind, ())]
+    mixers = tuple(mixer for mixer in found if mixer is not None)
     piece = row.mlps.get(kind, row.mlps.get(""))
     if row.experts is not None and kind not in row.mlps and not dense and reader.values.value(row.sparse, i=i):
         piece = row.experts

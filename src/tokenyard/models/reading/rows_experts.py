@@ -436,7 +436,7 @@ MINIMAX_M3 = ArchitectureRow(
                 head_norms="use_qk_norm=true", output_gate="attention_output_gate",
                 picks=(
                     "sparse_attention_config.sparse_num_index_heads", "sparse_attention_config.sparse_index_dim",
-                    "sparse_attention_config.sparse_topk_blocks * sparse_attention_config.sparse_block_size",
+                    "sparse_attention_config.sparse_topk_blocks * sparse_attention_config.sparse_block_size", 0,
                 ),
             ),
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokenyard.models.reading.pieces import (
-    DeltaNet,
     Dense,
     Experts,
     Grouped,
@@ -13,14 +12,13 @@ from tokenyard.models.reading.pieces import (
     KimiDelta,
     Latent,
     PagedConvolutions,
-    Tower,
 )
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, COMMAND_R, GPT2, HUNYUAN, LLAMA, PANGU, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK4
 from tokenyard.models.reading.rows_recent import BAILING_2_5
-from tokenyard.models.reading.rows_states import QWEN3_NEXT
 from tokenyard.models.reading.rows_towers import DECODERS, MINICPM_V, QWEN3_5_VL, QWEN3_VL, VIT
+from tokenyard.models.reading.towers import Tower
 
 GPT_BIG_CODE = varied(
     GPT2,
@@ -39,32 +37,6 @@ GPT_BIG_CODE = varied(
     harmless=("num_key_value_heads", "attention_softmax_in_fp32"),
     mlps={"": Dense(gated=False, bias=True, replicated=True)},
 )
-_NGRAMS = (
-    "ngram_size", "heads_per_ngram", "ngram_vocab_size_base", "make_ngram_vocab_size_divisible_by", "ple_embed_dim",
-    "ple_conv_kernel_size", "split_ngram_parts",
-)  # fmt: skip
-_INDEXER = ("indexer_budget", "indexer_compress_ratio", "indexer_head_dim", "indexer_kv_heads")
-_ATTENTION = Grouped(head_norms=True, output_gate=True)
-QWEN4_EXP = varied(
-    QWEN3_NEXT,
-    mixers={
-        "linear_attention": (DeltaNet(),),
-        "indexed_attention": (_ATTENTION,),
-        "qwen_sparse_attention": (_ATTENTION,),
-        "full_attention": (_ATTENTION,),
-    },
-    # the window of an embedding of n-grams, which is one of its state layouts
-    least_state="(ple_conv_kernel_size - 1) * ngram_size * hidden * hc_count",
-    # two hyper-connections: a norm over all streams, a matrix of low rank and what the block puts into each stream
-    norms="2 * hc_count * (1 + 2 * hc_lowrank + 16)",
-    other="hc_count * hidden * (1 + 2 * hc_lowrank)",
-    harmless=(*QWEN3_NEXT.harmless, "number_of_conv_states", "output_gate_type", *_NGRAMS, *_INDEXER),
-    refused=(
-        ("indexer_n_heads", "indexer_n_heads", "Qwen 4's indexer"),
-        ("ple_layer_ids", "ple_layer_ids", "Qwen 4's embeddings of n-grams"),
-    ),
-)
-QWEN4_EXP_VL = varied(QWEN4_EXP, towers=(replace(QWEN3_VL.towers[0], names={"drafts": "0 + 0"}),))
 ULTRAVOX = ArchitectureRow(
     decoders=DECODERS,
     harmless_around=("stack_factor", "hidden_size"),
@@ -438,8 +410,6 @@ ROWS = {
     "LlavaOnevision2ForConditionalGeneration": LLAVA_ONEVISION2,
     "MiniCPMOcrForConditionalGeneration": MINICPM_V,
     "GPTBigCodeForCausalLM": GPT_BIG_CODE,
-    "Qwen4ExpForCausalLM": QWEN4_EXP,
-    "Qwen4ExpForConditionalGeneration": QWEN4_EXP_VL,
     "UltravoxModel": ULTRAVOX,
 }
 """By the name in ``architectures``."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Grouped, Latent, Tower
+from tokenyard.models.reading.pieces import Dense, Grouped, Latent
 from tokenyard.models.reading.row import AnyMixer, ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import GEMMA2, GEMMA3, GPT2, INTERNLM2, LLAMA, MISTRAL, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK, GPT_OSS
 from tokenyard.models.reading.rows_states import JAMBA, LFM2
 from tokenyard.models.reading.rows_towers import QWEN2_VL, SIGLIP, VIT
+from tokenyard.models.reading.towers import Tower
 
 _LABELS = ("num_labels", "id2label", "label2id", "classifier_dropout", "pooling", "is_causal")
 _TYPES = "(type_vocab_size + 63) // 64 * 64 * hidden"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Grouped, Latent, Tower
+from tokenyard.models.reading.pieces import Grouped, Latent
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, CHATGLM, LLAMA, MISTRAL, OPT, PHI3, QWEN2, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import DEEPSEEK
@@ -21,6 +21,7 @@ from tokenyard.models.reading.rows_towers import (
     SIGLIP,
     VIT,
 )
+from tokenyard.models.reading.towers import Tower
 
 _LATENT_FIELDS = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "q_lora_rank")
 NVLM = varied(

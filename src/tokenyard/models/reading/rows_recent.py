@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped, KimiDelta, Latent, Linear, Tower
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped, KimiDelta, Latent, Linear
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import BIASED, GEMMA3, HYPERCLOVAX, QWEN3, windowed
 from tokenyard.models.reading.rows_experts import BAILING, GEMMA4, STEP3
 from tokenyard.models.reading.rows_published import DEEPSEEK_OCR
 from tokenyard.models.reading.rows_states import KIMI_LINEAR
 from tokenyard.models.reading.rows_towers import DECODERS, LLAVA_ONEVISION, QWEN2_5_VL, QWEN3_VL_MOE, VIT
+from tokenyard.models.reading.towers import Tower
 
 FLINT = ArchitectureRow(
     mixers=windowed(Grouped(qkv_bias="attention_bias", head_norms=True, extra="2 * heads")),  # sinks in float32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Experts, Grouped, Tower
+from tokenyard.models.reading.pieces import Dense, Experts, Grouped
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import (
     COMMAND_R2,
@@ -35,6 +35,7 @@ from tokenyard.models.reading.rows_experts import (
     QWEN3_MOE,
 )
 from tokenyard.models.reading.rows_states import LFM2, QWEN3_5
+from tokenyard.models.reading.towers import Tower
 
 VIT = "4 * h * h + 2 * h * w + 4 * h + w + h + 4 * h"
 GEMMA3_VISION = varied(

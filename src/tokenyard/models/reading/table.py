@@ -14,6 +14,7 @@ from tokenyard.models.reading import (
     rows_pooling,
     rows_published,
     rows_recent,
+    rows_rings,
     rows_states,
     rows_towers,
 )
@@ -27,6 +28,7 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_published.ROWS,
     **rows_recent.ROWS,
     **rows_further.ROWS,
+    **rows_rings.ROWS,
     **rows_pooling.ROWS,
 }
 """By the name in ``architectures``."""

@@ -33,6 +33,7 @@ class NoDevice(TorchFunctionMode):  # type: ignore[misc]
         options = dict(kwargs or {})
         if "cuda" in str(options.get("device", "")):
             options["device"] = "meta"
+        options.pop("pin_memory", None)
         name = getattr(func, "__name__", "")
         if name in _COPIES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _COPIES[name](args[0])

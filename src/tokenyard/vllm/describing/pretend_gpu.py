@@ -283,9 +283,9 @@ def pretend_groups(tensor_parallel_size: int, num_stages: int = 1, stage: int = 
     """Be the first rank of a tensor-parallel group of this size in one stage of a pipeline, alone in all others."""
     import vllm.distributed.parallel_state as state
 
-    for name in ("_WORLD", "_TP", "_EP"):
+    for name in ("_WORLD", "_TP", "_EP", "_ETP"):
         setattr(state, name, _group(tensor_parallel_size))
-    for name in ("_DP", "_DCP", "_PCP", "_ETP"):
+    for name in ("_DP", "_DCP", "_PCP"):
         setattr(state, name, _group(1))
     for name in ("_PP",):
         setattr(state, name, _group(num_stages, stage))

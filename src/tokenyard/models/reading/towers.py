@@ -1,0 +1,71 @@
+"""What encodes pictures or sound: the piece of a row that becomes an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from tokenyard.lazy_dataclass import dataclass
+from tokenyard.models.reading.expressions import Expressions, Fill
+from tokenyard.models.reading.parts import ConfigReader, class_defaults
+from tokenyard.models.spec import EncoderSpec
+
+__all__ = ["Tower"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tower:
+    """A vision or audio tower with its projector; expressions are over its own section of the file."""
+
+    block: Fill = 0
+    """Parameters of one block, which are shared out over a tensor-parallel group."""
+    blocks: Fill = "n"
+    shared: Fill = 0
+    """Others that are shared out: a projector."""
+    replicated: Fill = 0
+    """Those that every GPU holds."""
+    heads: Fill = 0
+    """Where a tower whose heads cannot be shared out is held by every GPU."""
+    tokens: Fill = 0
+    """Embeddings that the largest picture or clip becomes."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """``h``, ``w`` and ``n``, its width, that of its MLPs and its blocks, by other fields than most; further ones."""
+    outer: Mapping[str, str] = field(default_factory=dict)
+    """Further names: of fields of the file around it."""
+    kind: str = "vision"
+    section: str = "vision_config"
+    """Where its fields are; empty: among the decoder's."""
+    optional: bool = False
+    """A file without its section has no such tower."""
+
+    def build(self, reading: ConfigReader, hidden: int) -> EncoderSpec | None:
+        """The tower beside a decoder that is ``hidden`` wide; None where there is none."""
+        section = reading.outer.section(self.section) if self.section else reading.fields
+        if section is None and self.optional:
+            return None
+        if section is not None and self.section:
+            section = reading.outer.section(self.section, class_defaults(section.text("model_type")))
+        if section is None:
+            raise reading.outer.missing(self.section, "give the encoder's sizes")
+        around = Expressions(reading.outer, {})
+        bound = {"text": hidden, **{name: around.value(fill) for name, fill in self.outer.items()}}
+        values = Expressions(section, {**_TOWER_NAMES, **self.names})
+        blocks = values.count(self.blocks, **bound) * values.count(self.block, **bound)
+        blocks += values.count(self.shared, **bound)
+        replicated = values.count(self.replicated, **bound)
+        return EncoderSpec(
+            kind=self.kind,
+            num_parameters=blocks + replicated,
+            replicated_parameters=replicated,
+            num_heads=values.count(self.heads),
+            max_tokens_per_item=values.count(self.tokens, **bound),
+            weights=reading.quant.plain,
+        )
+
+
+_TOWER_NAMES = {
+    "h": "hidden_size", "w": "intermediate_size", "n": "num_hidden_layers|depth", "patch": "patch_size=14",
+    "channels": "num_channels|in_channels|in_chans=3", "image": "image_size=224", "frames": "temporal_patch_size=2",
+    "merge": "spatial_merge_size=2", "out": "out_hidden_size", "grid": "image // patch",
+    "pixels": "channels * patch * patch",
+}  # fmt: skip
