@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -18,6 +19,9 @@ sys.path.insert(0, str(REPO))
 
 from tests.support.planner_answers import differences, is_proof, num_built, recorded  # noqa: E402 - needs the path
 
+from tokenyard.errors import ConfigError  # noqa: E402
+from tokenyard.models.images.rules import ImageRule  # noqa: E402
+from tokenyard.models.images.table import image_rule  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
     Attends,
@@ -38,6 +42,7 @@ PAGE = REPO / "docs" / "models.md"
 RECORDED = REPO / "tests" / "unit" / "models" / "registry.json.gz"
 DRAFTS = RECORDED.with_name("drafts.json.gz")
 PUBLIC = RECORDED.with_name("public_configs.json")
+IMAGES = RECORDED.with_name("image_tokens.json.gz")
 _TEXT = """# Models
 
 <!-- Written by scripts/generate_models.py: do not edit. -->
@@ -70,6 +75,24 @@ the model's own embedding and head. `scripts/record_drafts.py` has asked vLLM {v
 Embeddings, scores and labels (`--runner pooling`): names that are also decoders' (`LlamaForCausalLM`,
 `Qwen2ForCausalLM`) have the decoder's row, and vLLM leaves their output head out; the others are counted as pooling.
 What sees a prompt both ways keeps nothing of it: its KV cache has no group and one block.
+
+## Tokens of an image
+
+`tokenyard.image_tokens("qwen2.5-vl-7b", 1280, 720)` is 1,196: the embeddings that an image becomes, by the model's own
+rule. Limits of pixels and tiles are those of a `preprocessor_config.json` beside the `config.json`, else those of the
+family's published checkpoints. `scripts/record_image_tokens.py` has asked the processing classes of vLLM {image_vllm}
+for images of drawn sizes, three times a family, with other limits each time:
+{image_total};
+`tests/unit/models/test_image_tokens.py` repeats it. The largest image, by which vLLM makes an encoder's budget and
+cache, is equal as well where vLLM says it without a checkpoint's files ({image_largest} times).
+
+| family | rule | sizes asked | exact | largest image |
+| --- | --- | --: | --: | --: |
+{images}
+
+These are embeddings: tokens around an image and at the ends of its rows (Pixtral, Gemma, InternVL, Qwen) stand beside
+them in the prompt. Not covered are families whose number of tokens only a checkpoint's own code knows (MiniCPM-V,
+Molmo, Phi-3-vision, Step 3, Ovis, HunYuan VL and others), and videos.
 
 ## Models that are not here
 
@@ -137,11 +160,52 @@ def page() -> str:
         counts=f"Exact for vLLM {around['versions']['vllm']}: {', '.join(counts)}.",
         **around["versions"],
         exact="\n".join(map(_exact, exact)),
+        **_images(),
         public="\n".join(_public()),
         unread="\n".join(_unread()),
         removed=", ".join(f"`{name}`" for name in sorted(named)) + ": compared with recordings of vLLM 0.22.",
         left="\n".join(_left(entry, around) for entry in left),
     )
+
+
+def _images() -> dict[str, str]:
+    """The table of what vLLM counted for images, and what is said of it."""
+    found = json.loads(gzip.decompress(IMAGES.read_bytes()))
+    rows, asked, equal, largest = [], 0, 0, 0
+    for name, cases in sorted(found["families"].items()):
+        rules = [image_rule(case["config"], case["processor"]) for case in cases]
+        same = sum(
+            _tokens(rule, wide, high) == tokens
+            for rule, case in zip(rules, cases, strict=True)
+            for wide, high, tokens in case["images"]
+        )
+        sizes = sum(len(case["images"]) for case in cases)
+        asked, equal = asked + sizes, equal + same
+        largest += sum(
+            case["largest"] == rule.planned for rule, case in zip(rules, cases, strict=True) if case["largest"]
+        )
+        kind = (
+            (type(rules[0]).__doc__ or "")
+            .partition(":")[0]
+            .partition(" (")[0]
+            .rstrip(".")
+            .replace("\n   ", "")
+            .replace("``", "")
+        )
+        rows.append(f"| `{name}` | {kind[0].lower()}{kind[1:]} | {sizes} | {same} | {rules[0].planned:,} |")
+    return {
+        "images": "\n".join(rows),
+        "image_vllm": found["versions"]["vllm"],
+        "image_total": f"{equal:,} of {asked:,} sizes, of {len(rows)} families, come to the same number",
+        "image_largest": str(largest),
+    }
+
+
+def _tokens(rule: ImageRule, wide: int, high: int) -> int | None:
+    try:
+        return rule.num_tokens(wide, high)
+    except ConfigError:
+        return None
 
 
 def _public() -> Iterator[str]:

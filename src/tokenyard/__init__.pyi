@@ -58,6 +58,9 @@ from tokenyard.workload.load import load_workload as load_workload
 from tokenyard.workload.builder import WorkloadBuilder as WorkloadBuilder
 from tokenyard.workload.record import Workload as Workload, WorkloadRequest as WorkloadRequest
 
+# Models
+from tokenyard.models.images.asking import image_tokens as image_tokens
+
 # Replays
 from tokenyard.steptime.load import load_latency as load_latency
 from tokenyard.sim.replay import replay as replay, replay_split as replay_split

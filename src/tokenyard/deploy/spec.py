@@ -87,7 +87,9 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
     """
     model = settled.model
     first = workload.first_with_images
-    largest = max((each.max_tokens_per_item for each in model.encoders if each.kind == "vision"), default=0)
+    seeing = [each for each in model.encoders if each.kind == "vision"]
+    largest = max((each.max_tokens_per_item for each in seeing), default=0)
+    planned = max((each.planned_tokens_per_item or each.max_tokens_per_item for each in seeing), default=0)
     if first is not None and not largest:
         why = "--language-model-only leaves the encoder out" if settled.hardware.language_model_only else "reads none"
         problem = f"request {shown(first.request_id)} has images, and {model.name} {why}"
@@ -97,10 +99,10 @@ def scheduler_with_images(scheduler: SchedulerConfig, settled: ResolvedSettings,
             if image.length > largest:
                 problem = f"request {shown(request.request_id)} has an image of {image.length:,} tokens"
                 raise WorkloadError(workload.name, 0, f"{problem}; one of {model.name} has at most {largest:,}")
-    budget = max(scheduler.max_num_batched_tokens, largest)
-    if scheduler.disable_chunked_mm_input and largest > scheduler.max_num_batched_tokens:
+    budget = max(scheduler.max_num_batched_tokens, planned)
+    if scheduler.disable_chunked_mm_input and planned > scheduler.max_num_batched_tokens:
         raise NoStartError(
-            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {largest} tokens of the "
+            f"§max_num_batched_tokens = {scheduler.max_num_batched_tokens} is less than the {planned} tokens of the "
             f"largest image of {model.name}, and §disable_chunked_mm_input forbids to cut it: raise the one or leave "
             "the other out"
         )

@@ -30,12 +30,15 @@ class EncoderSpec:
     """Where every GPU holds the whole tower if its heads cannot be shared out (Qwen3-ASR); 0: they always are."""
     max_tokens_per_item: int = 0
     """Embeddings that the largest picture or clip becomes; 0: not known."""
+    planned_tokens_per_item: int = 0
+    """Embeddings of the picture that vLLM takes for the largest, where that is another; 0: it is not."""
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
         require_int("num_parameters", self.num_parameters, 1, 1 << 50)
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
+        require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
 
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""

@@ -18,6 +18,7 @@ from tokenyard.errors import MISSING, ConfigError, FileError, near_names
 from tokenyard.files import MIB, Bounds, is_nested_deeper, read_input
 from tokenyard.models.described import described_model, is_described
 from tokenyard.models.formats import DTYPE_BYTES, dtype_bytes
+from tokenyard.models.images.table import with_images
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.harmless import check_unread
 from tokenyard.models.reading.ordinary import INNER, ORDINARY, TYPES, weighed
@@ -162,7 +163,7 @@ def _read(
             head_weights=head,
             other_parameters=stack.other_parameters,
             embedding_parameters=stack.embedding_parameters,
-            encoders=stack.encoders,
+            encoders=with_images(stack.encoders, reading.architecture, raw),
             supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,

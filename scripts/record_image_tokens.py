@@ -1,0 +1,481 @@
+"""Records how many embeddings vLLM counts for images of drawn sizes, for every family that has a rule here.
+
+vLLM's own processing classes are asked, with its configuration classes, and with image processors of ``transformers``
+or stand-ins that hold the fields which vLLM reads of them. No file of a checkpoint is needed:
+
+    PYTHONPATH=src:scripts nice python scripts/record_image_tokens.py [ARCHITECTURE ...]
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+from tokenyard.models.gpus import GPUS
+from tokenyard.vllm.describing.pretend_gpu import (
+    pretend_flashinfer,
+    pretend_gpu,
+    pretend_tokenizer,
+    pretend_torchvision,
+)
+
+MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
+OUT = MODELS / "image_tokens.json.gz"
+SIZES_PER_CASE = 120
+CASES = 3
+"""Of a family: as its classes have it, and with fields drawn by a seed."""
+_COMMON = ((640, 480), (1280, 720), (1920, 1080), (1024, 1024), (336, 336), (512, 512), (3840, 2160), (1, 1), (8, 900))
+_LEFT_OUT = ("text_config", "llm_config", "language_config", "audio_config", "sound_config", "talker_config")
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is drawn: images, and fields of the files.
+
+
+def images(name: str, case: int, tile: int) -> list[tuple[int, int]]:
+    """Widths and heights: common ones, whole tiles, and others from a few pixels to a few thousand."""
+    random = Random(f"{name} {case}")
+    drawn = list(_COMMON)
+    while len(drawn) < SIZES_PER_CASE:
+        kind = random.random()
+        if kind < 0.15:
+            drawn.append((tile * random.randint(1, 6), tile * random.randint(1, 6)))
+        elif kind < 0.25:
+            edge = random.randint(8, 4000)
+            drawn.append((edge, edge))
+        else:
+            drawn.append((round(2 ** random.uniform(3, 13)), round(2 ** random.uniform(3, 13))))
+    return drawn
+
+
+def _none(_random: Random, _tile: int) -> _Drawn:
+    return {}, {}
+
+
+def _pixels(random: Random, _: int) -> _Drawn:
+    least, most = random.choice((3136, 4096, 65_536, 200_704)), random.choice((401_408, 1_003_520, 12_845_056))
+    return {}, {"size": {"shortest_edge": least, "longest_edge": most}}
+
+
+def _patches(random: Random, _: int) -> _Drawn:
+    return {}, {**_KIMI, "in_token_limit": random.choice((1024, 4096, 16_384))}
+
+
+def _patches_and_edges(random: Random, _: int) -> _Drawn:
+    limits = {"in_patch_limit": random.choice((4096, 16_384)), "patch_limit_on_one_side": random.choice((64, 512))}
+    return {}, {"media_proc_cfg": {**_KIMI_25, **limits}}
+
+
+def _tiles(random: Random, _: int) -> _Drawn:
+    return {"max_dynamic_patch": random.choice((1, 4, 6, 12, 24)), "use_thumbnail": random.random() < 0.5}, {}
+
+
+def _edges(random: Random, _: int) -> _Drawn:
+    tile = random.choice((364, 384, 512))
+    return {}, {"max_image_size": {"longest_edge": tile}, "size": {"longest_edge": tile * random.choice((1, 2, 4))}}
+
+
+def _canvas(random: Random, _: int) -> _Drawn:
+    return {}, {"max_patches": random.choice((1, 5, 16, 24)), "resize_to_max_canvas": random.random() < 0.3}
+
+
+def _sizes(random: Random, tile: int) -> _Drawn:
+    count = random.randint(2, 20)
+    return {
+        "image_grid_pinpoints": [[tile * random.randint(1, 6), tile * random.randint(1, 6)] for _ in range(count)]
+    }, {}
+
+
+def _candidates(random: Random, _: int) -> _Drawn:
+    return {"candidate_resolutions": [[384 * random.randint(1, 5), 384 * random.randint(1, 5)] for _ in range(9)]}, {}
+
+
+_Drawn = tuple[dict[str, Any], dict[str, Any]]
+"""Fields of the configuration by their path, and of the processor's file."""
+CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
+    "area": _pixels,
+    "edge": lambda random, _: ({}, {"size": {"longest_edge": random.choice((448, 1024, 1540, 2048))}}),
+    "kimi": _patches,
+    "kimi 2.5": _patches_and_edges,
+    "tiles": _tiles,
+    "got": lambda random, _: ({}, {"max_patches": random.choice((1, 4, 12, 16))}),
+    "idefics": _edges,
+    "llama": _canvas,
+    "pinpoints": _sizes,
+    "cohere": lambda random, _: ({}, {"max_patches": random.choice((1, 4, 12, 20))}),
+    "gemma4": lambda random, _: ({"vision_config.default_output_length": random.choice((70, 140, 560, 1120))}, {}),
+    "phi": lambda random, _: ({}, {"dynamic_hd": random.choice((4, 12, 36))}),
+    "vl2": _candidates,
+}
+"""Kind of rule -> fields that are drawn for it; the edge of a tile is given."""
+
+_PUBLISHED: dict[str, dict[str, Any]] = {
+    "Gemma4ForConditionalGeneration": {"vision_config.default_output_length": 280},
+    "KimiK25ForConditionalGeneration": {"vision_config.patch_size": 14, "vision_config.merge_kernel_size": [2, 2]},
+    "DeepseekVLV2ForCausalLM": {
+        "candidate_resolutions": [[384 * high, 384 * wide] for high in range(1, 10) for wide in range(1, 9 // high + 1)]
+    },
+}
+"""What no class has by itself and every checkpoint has: as many tiles as published ones, nine at most."""
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How vLLM is asked.
+
+
+class _Asked:
+    """A processing class of vLLM's beside a configuration, with what stands in for the processor's file."""
+
+    def __init__(self, name: str, config: Any, processor: Mapping[str, Any]) -> None:
+        from vllm.model_executor.models.registry import _MULTIMODAL_MODELS
+
+        module, class_name = _MULTIMODAL_MODELS[name]
+        model = getattr(import_module(f"vllm.model_executor.models.{module}"), class_name)
+        made_by = model._processor_factory.info  # noqa: SLF001
+        context = SimpleNamespace(
+            get_hf_config=lambda *_: config,
+            get_merged_mm_kwargs=dict,
+            get_hf_processor=lambda *_, **__: self.processor,
+            get_hf_image_processor_config=lambda: dict(processor),
+            get_tokenizer=MagicMock(),
+            tokenizer=MagicMock(),
+            model_config=SimpleNamespace(trust_remote_code=False, hf_config=config),
+        )
+        self.processor: Any = MagicMock()
+        self.config = config
+        self._made_by, self._context = made_by, context
+        self._named = name != "DotsOCRForCausalLM"
+        """That one asks for the name of the configuration's class."""
+
+    @cached_property
+    def info(self) -> Any:
+        """The processing class; Kimi K2.5's reads a file when it is made, and is not needed."""
+        info = self._made_by(self._context)
+        if not self._named:
+            info.get_hf_config = lambda: self.config
+        info._merge_and_resolve_mm_processor_kwargs = lambda _: {}  # noqa: SLF001
+        return info
+
+    def largest(self, count: Callable[[int, int], int]) -> int | None:
+        """Embeddings of the image that vLLM takes for the one with the most; None where it cannot say so here."""
+        try:
+            size = self.info.get_image_size_with_most_features()
+            return count(size.width, size.height)
+        except Exception:  # noqa: BLE001 - some read files for it, each in its own way
+            return None
+
+
+def _by_size(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
+    image_processor = SimpleNamespace(size=processor.get("size", processor))
+    asked.processor = SimpleNamespace(image_processor=image_processor)
+    return lambda wide, high: int(
+        asked.info.get_num_image_tokens(
+            image_width=wide, image_height=high, image_processor=image_processor, mm_kwargs={}
+        )
+    )
+
+
+def _without_arguments(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    return lambda *_: int(asked.info.get_num_image_tokens())
+
+
+def _with_its_ends(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    vision = asked.config.vision_config
+    asked.config.vision_config = {name: getattr(vision, name) for name in ("image_size", "patch_size")}
+    return lambda *_: int(asked.info.get_num_image_feature_tokens())
+
+
+def _plain(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
+    asked.processor = SimpleNamespace(image_processor=SimpleNamespace(**processor))
+    return lambda wide, high: int(asked.info.get_num_image_tokens(image_width=wide, image_height=high))
+
+
+def _own_processor(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    processor = asked.info.get_hf_processor()
+    return lambda wide, high: int(
+        asked.info.get_num_image_tokens(image_width=wide, image_height=high, processor=processor)
+    )
+
+
+def _one_more_argument(asked: _Asked, processor: Mapping[str, Any]) -> Callable[[int, int], int]:
+    image_processor = SimpleNamespace(size=processor["size"])
+    return lambda wide, high: int(
+        asked.info.get_num_image_tokens(image_width=wide, image_height=high, image_processor=image_processor)
+    )
+
+
+def _of_transformers(module: str, class_name: str, tokens: str) -> Callable[..., Callable[[int, int], int]]:
+    def asking(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+        made_by = getattr(import_module(f"transformers.models.{module}"), class_name)
+        length = _TOKENS_OF_A_TILE[tokens](asked.config)
+        processor = SimpleNamespace(image_processor=made_by(**settings), **{tokens: length})
+        return lambda wide, high: int(
+            asked.info.get_num_image_tokens(image_width=wide, image_height=high, processor=processor, mm_kwargs={})
+        )
+
+    return asking
+
+
+_TOKENS_OF_A_TILE: dict[str, Callable[[Any], int]] = {
+    # As processing_idefics3.py has it, from the fields that the model's own class reads.
+    "image_seq_len": lambda config: int(
+        (config.vision_config.image_size // config.vision_config.patch_size) ** 2 / config.scale_factor**2
+    ),
+    "image_seq_length": lambda config: int(config.image_seq_length),
+}
+
+
+def _llama(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    """What Mllama4MultiModalProcessor does between the processor's answer and the placeholders."""
+    import torch
+    from transformers.image_utils import SizeDict
+    from transformers.models.llama4.image_processing_llama4 import find_supported_resolutions, get_best_fit
+
+    vision = asked.config.vision_config
+    tile, each = vision.image_size, asked.info.get_patch_per_chunk(vision)
+
+    def count(wide: int, high: int) -> int:
+        found = find_supported_resolutions(settings.get("max_patches", 16), SizeDict(height=tile, width=tile))
+        largest = settings.get("resize_to_max_canvas", False)
+        best = get_best_fit((high, wide), torch.tensor(found), resize_to_max_canvas=largest)
+        tiles = int(best[0] // tile) * int(best[1] // tile)
+        return int(each * (1 if tiles == 1 else tiles + 1))
+
+    return count
+
+
+def _cohere(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    from transformers.models.cohere2_vision.image_processing_cohere2_vision import Cohere2VisionImageProcessor as Theirs
+
+    tiles = SimpleNamespace(**{"min_patches": 1, "max_patches": 12, "crop_to_patches": True, **settings})
+    tiles.get_number_of_image_patches = lambda *size: Theirs.get_number_of_image_patches(tiles, *size)
+    processor = SimpleNamespace(image_processor=tiles)
+    return lambda wide, high: (
+        256
+        * int(  # patch_size**2, as _get_prompt_updates has it
+            asked.info.get_num_patches(image_width=wide, image_height=high, processor=processor, mm_kwargs={})
+        )
+    )
+
+
+def _gemma4(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    return lambda wide, high: int(asked.info._compute_num_soft_tokens(wide, high))  # noqa: SLF001
+
+
+def _kimi_k25(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    """vLLM's own copy of what the checkpoint's file does."""
+    from vllm.transformers_utils.processors.kimi_k25_vision_fused import navit_resize_image
+
+    limits = settings["media_proc_cfg"]
+    return lambda wide, high: int(
+        navit_resize_image(
+            wide, high, limits["patch_size"], limits["merge_kernel_size"], limits["in_patch_limit"],
+            limits["patch_limit_on_one_side"], None,
+        )["num_tokens"]
+    )  # fmt: skip
+
+
+def _phi(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    from vllm.transformers_utils.processors.internvl import find_closest_aspect_ratio
+
+    # Its checkpoint's file has this function as InternVL's has it.
+    def nearest(ratio: float, shapes: Any, wide: int, high: int, size: int) -> Any:
+        return find_closest_aspect_ratio(ratio, shapes, width=wide, height=high, image_size=size)
+
+    hd = settings.get("dynamic_hd", 36)
+    processor = SimpleNamespace(image_processor=SimpleNamespace(dynamic_hd=hd, find_closest_aspect_ratio=nearest))
+    asked.processor = processor
+    return lambda wide, high: int(
+        asked.info.get_num_image_tokens(image_width=wide, image_height=high, processor=processor)
+    )
+
+
+def _vl2(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    from vllm.transformers_utils.processors.deepseek_vl2 import DeepseekVLV2Processor
+
+    config = asked.config
+    processor = SimpleNamespace(
+        image_size=384, patch_size=14, downsample_ratio=2, candidate_resolutions=config.candidate_resolutions
+    )
+    processor.select_best_resolution = lambda size: DeepseekVLV2Processor.select_best_resolution(processor, size)
+    asked.processor = processor
+    return lambda wide, high: int(asked.info.get_num_image_tokens(image_width=wide, image_height=high))
+
+
+def _of_config(field: str) -> Callable[..., Callable[[int, int], int]]:
+    """Where vLLM takes the processor's number, which the processor takes of this field for any image."""
+
+    def asking(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+        processor = SimpleNamespace(image_seq_length=getattr(asked.config, field), image_processor=MagicMock())
+        asked.info.get_num_crops = lambda **_: 0
+        return lambda wide, high: int(
+            asked.info.get_num_image_tokens(image_width=wide, image_height=high, processor=processor, mm_kwargs={})
+        )
+
+    return asking
+
+
+_QWEN = {"size": {"shortest_edge": 3136, "longest_edge": 12_845_056}}
+_QWEN3 = {"size": {"shortest_edge": 65_536, "longest_edge": 16_777_216}}
+_GLM = {"size": {"shortest_edge": 12_544, "longest_edge": 28 * 28 * 15_000}}
+_AREA = ("area", _by_size, _QWEN)
+_AREA3 = ("area", _by_size, _QWEN3)
+_PINPOINTS: tuple[str, Any, dict[str, Any]] = ("pinpoints", _plain, {})
+_INTERNVL: tuple[str, Any, dict[str, Any]] = ("tiles", _own_processor, {})
+_ONE: tuple[str, Any, dict[str, Any]] = ("", _plain, {})
+_GOT = _of_transformers("got_ocr2.image_processing_pil_got_ocr2", "GotOcr2ImageProcessorPil", "image_seq_length")
+_IDEFICS = _of_transformers("idefics3.image_processing_pil_idefics3", "Idefics3ImageProcessorPil", "image_seq_len")
+_SMOL = _of_transformers("smolvlm.image_processing_pil_smolvlm", "SmolVLMImageProcessorPil", "image_seq_len")
+_KEYE = {"min_pixels": 3136, "max_pixels": 28 * 28 * 1280}
+_KIMI_25 = {"in_patch_limit": 16_384, "patch_size": 14, "merge_kernel_size": 2, "patch_limit_on_one_side": 512}
+_KIMI = {"in_token_limit": 4096, "patch_size": 14, "merge_kernel_size": [2, 2]}
+
+FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    **dict.fromkeys(
+        (
+            "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen2_5OmniModel",
+            "Qwen2_5OmniForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+            "Exaone4_5_ForConditionalGeneration", "OpenCUAForConditionalGeneration",
+            "OpenPanguVLForConditionalGeneration",
+        ), _AREA,
+    ),
+    **dict.fromkeys(
+        (
+            "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+            "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
+            "InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration",
+            "Cosmos3ForConditionalGeneration", "BailingMoeV3VLForConditionalGeneration",
+            "CohereCompassForConditionalGeneration",
+        ), _AREA3,
+    ),
+    "DotsOCRForCausalLM": ("area", _by_size, {"size": {"shortest_edge": 3136, "longest_edge": 11_289_600}}),
+    "LlavaOnevision2ForConditionalGeneration": ("area", _one_more_argument, _QWEN),
+    "Ernie4_5_VLMoeForConditionalGeneration":
+        ("area", _by_size, {"size": {"shortest_edge": 3136, "longest_edge": 28 * 28 * 6177}}),
+    "PaddleOCRVLForConditionalGeneration":
+        ("area", _by_size, {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}),
+    "KeyeForConditionalGeneration": ("", _by_size, _KEYE),
+    "KeyeVL1_5ForConditionalGeneration": ("", _by_size, _KEYE),
+    "Glm4vForConditionalGeneration": ("area", _plain, _GLM),
+    "Glm4vMoeForConditionalGeneration": ("area", _plain, _GLM),
+    "GlmOcrForConditionalGeneration": ("area", _plain, _GLM),
+    "Mistral3ForConditionalGeneration": ("edge", _plain, {"size": {"longest_edge": 1540}}),
+    "LightOnOCRForConditionalGeneration": ("edge", _plain, {"size": {"longest_edge": 1540}}),
+    "KimiVLForConditionalGeneration": ("kimi", _plain, _KIMI),
+    "KimiK25ForConditionalGeneration": ("kimi 2.5", _kimi_k25, {"media_proc_cfg": _KIMI_25}),
+    "LlavaForConditionalGeneration": _ONE,
+    "PaliGemmaForConditionalGeneration": _ONE,
+    "Phi4ForCausalLMV": _ONE,
+    "DeepseekOCRForCausalLM": _ONE,
+    "DeepseekOCR2ForCausalLM": _ONE,
+    "Blip2ForConditionalGeneration": ("", _without_arguments, {}),
+    "AriaForConditionalGeneration": ("", _without_arguments, {}),
+    "GLM4VForCausalLM": ("", _with_its_ends, {}),
+    "Gemma3ForConditionalGeneration": ("", _of_config("mm_tokens_per_image"), {}),
+    "LlavaNextForConditionalGeneration": _PINPOINTS,
+    "LlavaOnevisionForConditionalGeneration": _PINPOINTS,
+    "BeeForConditionalGeneration": _PINPOINTS,
+    "RForConditionalGeneration": _PINPOINTS,
+    "Granite4VisionForConditionalGeneration": _PINPOINTS,
+    "InternVLChatModel": _INTERNVL,
+    "SkyworkR1VChatModel": _INTERNVL,
+    "NVLM_D": _INTERNVL,
+    "QianfanOCRForConditionalGeneration": _INTERNVL,
+    "Eagle2_5_VLForConditionalGeneration": _INTERNVL,
+    "InternVLForConditionalGeneration": ("got", _GOT, {"size": {"height": 448, "width": 448}, "crop_to_patches": True}),
+    "InternS1ForConditionalGeneration": ("got", _GOT, {"size": {"height": 448, "width": 448}, "crop_to_patches": True}),
+    "Idefics3ForConditionalGeneration": ("idefics", _IDEFICS, {}),
+    "SmolVLMForConditionalGeneration": ("idefics", _SMOL, {}),
+    "Llama4ForConditionalGeneration": ("llama", _llama, {}),
+    "Cohere2VisionForConditionalGeneration": ("cohere", _cohere, {"size": {"height": 512, "width": 512}}),
+    "Gemma4ForConditionalGeneration": ("gemma4", _gemma4, {}),
+    "Phi4MMForCausalLM": ("phi", _phi, {}),
+    "DeepseekVLV2ForCausalLM": ("vl2", _vl2, {}),
+}  # fmt: skip
+"""Architecture -> kind of rule, how vLLM is asked, and what its processor's file has."""
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Recording.
+
+
+def main() -> int:
+    """Ask about every family, and write the answers."""
+    gpu = GPUS["h100"]
+    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
+    pretend_torchvision()
+    pretend_flashinfer()
+    pretend_tokenizer()
+    logging.disable(logging.CRITICAL)
+    from tokenyard.vllm.describing.built import versions
+
+    registry = json.loads(gzip.decompress((MODELS / "registry.json.gz").read_bytes()))
+    configs = {
+        each["architecture"]: case["config"]
+        for each in registry["architectures"]
+        for case in each["cases"]
+        if case["variant"] == "default"
+    }
+    known: dict[str, Any] = json.loads(gzip.decompress(OUT.read_bytes()))["families"] if OUT.exists() else {}
+    known = {name: each for name, each in known.items() if name in FAMILIES}
+    for name in sys.argv[1:] or sorted(FAMILIES):
+        try:
+            known[name] = [_case(name, case, configs[name]) for case in range(CASES)]
+            print(name, [len(each["images"]) for each in known[name]], known[name][0]["images"][:3], flush=True)
+        except Exception as error:  # noqa: BLE001 - one family that cannot be asked must not hide the others
+            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+    content = json.dumps({"versions": versions(), "families": known}, sort_keys=True)
+    OUT.write_bytes(gzip.compress(content.encode(), mtime=0))
+    print(f"{len(known)} families in {OUT}, {OUT.stat().st_size:,} bytes")
+    return 0
+
+
+def _set(raw: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    for path, value in fields.items():
+        *sections, field = path.split(".")
+        section = raw
+        for each in sections:
+            section = section[each]
+        section[field] = value
+
+
+def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
+    from planner.draw import config_class
+
+    rule, asking, processor = FAMILIES[name]
+    raw, settings = deepcopy(dict(default)), deepcopy(processor)
+    _set(raw, _PUBLISHED.get(name, {}))
+    edge = (raw.get("vision_config") or {}).get("image_size")
+    tile = edge if isinstance(edge, int) else 448
+    if number:
+        drawn, others = CHANGES.get(rule, _none)(Random(f"{name} {number} fields"), tile)
+        settings |= others
+        _set(raw, drawn)
+    config = config_class(name)(**{key: deepcopy(value) for key, value in raw.items() if key != "architectures"})
+    asked = _Asked(name, config, settings)
+    count = asking(asked, settings)
+    found: list[list[int | None]] = []
+    for wide, high in images(name, number, tile):
+        try:
+            found.append([wide, high, count(wide, high)])
+        except (ValueError, ZeroDivisionError):
+            found.append([wide, high, None])
+    kept = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
+    return {
+        "config": {**kept, "architectures": [name]},
+        "processor": settings,
+        "images": found,
+        "largest": asked.largest(count),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Asking how many embeddings an image becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenyard.core.config import require_int
+from tokenyard.errors import ConfigError
+from tokenyard.models.images.table import image_rule
+from tokenyard.models.named import config_of
+
+MAX_EDGE = 1 << 20
+"""Pixels along an edge of an image that is asked about."""
+
+
+def image_tokens(model: str, width: int, height: int) -> int:
+    """Embeddings that an image of ``width`` by ``height`` pixels becomes when ``model`` reads it.
+
+    ``model`` is a name or a path, as ``--model`` takes it; a ``preprocessor_config.json`` beside the ``config.json``
+    counts. Tokens around an image and at the ends of its rows are not counted. Raises ConfigError where no rule is
+    known for the model, or where it refuses such an image.
+    """
+    require_int("width", width, 1, MAX_EDGE)
+    require_int("height", height, 1, MAX_EDGE)
+    _, where, config = config_of(model)
+    return image_rule(config, _processor_beside(Path(where))).num_tokens(width, height)
+
+
+def _processor_beside(file: Path) -> Mapping[str, Any]:
+    beside = file.with_name("preprocessor_config.json")
+    if not file.is_file() or not beside.is_file():
+        return {}
+    try:
+        found = json.loads(beside.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError("model", str(beside), f"cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError("model", str(beside), "give an object, as a checkpoint has there")
+    return found

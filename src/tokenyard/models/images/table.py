@@ -1,0 +1,391 @@
+"""Which rule an architecture has for its images, and which fields of its files fill it.
+
+Fields are those of ``config.json``; limits of pixels and tiles are those of ``preprocessor_config.json``, where it lies
+beside it. Without that file they are what published checkpoints of the family have in it, else what the class has that
+reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tokenyard.errors import ConfigError
+from tokenyard.models.images.rules import (
+    BestResolution,
+    BoundedArea,
+    BoundedEdge,
+    BoundedPatches,
+    FilledArea,
+    FixedCount,
+    ImageRule,
+    LeastPadding,
+    LongestEdge,
+    NearestPage,
+    NearestTiles,
+    PaddedResolution,
+    PlainPatches,
+    UnpaddedTiles,
+)
+from tokenyard.models.reading.parts import class_defaults
+from tokenyard.models.spec import EncoderSpec
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The files' fields.
+
+
+class ImageFields:
+    """A model's ``config.json`` and what ``preprocessor_config.json`` says beside it."""
+
+    def __init__(self, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
+        self._config = {**class_defaults(config.get("model_type")), **config}
+        self._processor = processor
+
+    def value(self, path: str, default: Any = None) -> Any:
+        """A field of the configuration, ``section.field``; ``default`` where there is none, or null."""
+        found: Any = self._config
+        for name in path.split("."):
+            if not isinstance(found, Mapping):
+                return default
+            found = {**class_defaults(found.get("model_type")), **found}.get(name)
+        return default if found is None else found
+
+    def count(self, path: str, default: int | None = None) -> int:
+        """A whole number above 0. Raises ConfigError."""
+        return self._checked(path, self.value(path, default))
+
+    def edge(self, path: str) -> int:
+        """The same, of a length that files also give twice, for both edges."""
+        found = self.value(path)
+        return self._checked(path, found[0] if isinstance(found, list) and found else found)
+
+    def limit(self, path: str, default: int) -> int:
+        """A whole number of the processor's file: ``size.longest_edge``."""
+        found: Any = self._processor
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return self._checked(path, default if found is None else found)
+
+    def given(self, name: str, default: Any) -> Any:
+        """What the processor's file says, whatever it is."""
+        found = self._processor.get(name)
+        return default if found is None else found
+
+    def pixels(self, least: int, most: int) -> tuple[int, int]:
+        """Bounds of an image's area, by either of the names that files have for them."""
+        return (
+            self.limit("min_pixels", self.limit("size.min_pixels", self.limit("size.shortest_edge", least))),
+            self.limit("max_pixels", self.limit("size.max_pixels", self.limit("size.longest_edge", most))),
+        )
+
+    @staticmethod
+    def _checked(name: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 40:
+            raise ConfigError(name, value, "give a whole number above 0: tokens of an image follow from it")
+        return value
+
+
+Maker = Callable[[ImageFields], ImageRule]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How fields fill the rules.
+
+_MERGE = "vision_config.spatial_merge_size"
+
+
+def _area(
+    fields: ImageFields,
+    *,
+    patch: int = 14,
+    merge: str = _MERGE,
+    least: int = 3136,
+    most: int = 12_845_056,
+    **rule: Any,
+) -> ImageRule:
+    side = fields.count("vision_config.patch_size", patch) * fields.count(merge, 2)
+    low, high = fields.pixels(least, most)
+    return BoundedArea(side=side, least=low, most=high, **rule)
+
+
+def _glm(fields: ImageFields, most: int) -> ImageRule:
+    """vLLM takes the file's upper bound and the class's lower one."""
+    side = fields.count("vision_config.patch_size", 14) * fields.count(_MERGE, 2)
+    _, most = fields.pixels(1, most)
+    return BoundedArea(side=side, least=112 * 112, most=most, depth=2, small="cut", searched="whole")
+
+
+def _grid(fields: ImageFields, section: str = "vision_config") -> int:
+    return fields.count(f"{section}.image_size") // fields.count(f"{section}.patch_size")
+
+
+def _whole(fields: ImageFields) -> int:
+    """Embeddings of an image that is scaled to the tower's size, by the layer's tokens that are taken."""
+    if fields.value("vision_config.model_type") == "pixtral":
+        raise ConfigError("model", "pixtral", "its images keep their shape")
+    classes = 1 if fields.value("vision_config.model_type") == "clip_vision_model" else 0
+    strategy = fields.value("vision_feature_select_strategy", "default" if classes else "full")
+    return _grid(fields) ** 2 + classes - (1 if strategy == "default" else 0)
+
+
+def _llava(fields: ImageFields) -> ImageRule:
+    if fields.value("vision_config.model_type") == "pixtral":
+        return BoundedEdge(side=fields.count("vision_config.patch_size"), most=fields.count("vision_config.image_size"))
+    return FixedCount(_whole(fields))
+
+
+def _square(fields: ImageFields, divided: int = 1) -> ImageRule:
+    return FixedCount((_grid(fields) // divided) ** 2)
+
+
+def _next(fields: ImageFields, most_tiles: int = 0, planned_at: tuple[int, int] | None = None) -> ImageRule:
+    return BestResolution(
+        sizes=_sizes(fields, "image_grid_pinpoints"),
+        tile=fields.count("vision_config.image_size"),
+        grid=_grid(fields),
+        whole=_whole(fields),
+        most_tiles=most_tiles,
+        planned_at=planned_at,
+    )
+
+
+def _granite(fields: ImageFields) -> ImageRule:
+    up, _, down = str(fields.value("downsample_rate", "1/2")).partition("/")
+    grid = _grid(fields) * int(up) // int(down or 1)
+    tile = fields.count("vision_config.image_size")
+    return BestResolution(sizes=_sizes(fields, "image_grid_pinpoints"), tile=tile, grid=grid, whole=grid * grid)
+
+
+def _sizes(fields: ImageFields, name: str) -> tuple[tuple[int, int], ...]:
+    found = fields.value(name)
+    if not isinstance(found, list) or not found:
+        raise ConfigError(name, found, "give the sizes that images may be cut from: [[height, width], ...]")
+    return tuple((int(high), int(wide)) for high, wide in found)
+
+
+def _tiles(fields: ImageFields, *, forced: bool = False) -> ImageRule:
+    """InternVL in its own format: the configuration says it all."""
+    tile = fields.edge("vision_config.image_size")
+    tile = fields.count("force_image_size", tile) if forced else tile
+    ratio = float(fields.value("downsample_ratio", 0.5))
+    dynamic = bool(fields.value("dynamic_image_size", True))
+    return NearestTiles(
+        tile=tile,
+        tokens=int((tile // fields.edge("vision_config.patch_size")) ** 2 * ratio**2),
+        least=fields.count("min_dynamic_patch", 1) if dynamic else 1,
+        most=fields.count("max_dynamic_patch", 12) if dynamic else 1,
+        thumbnail=bool(fields.value("use_thumbnail", True)),
+    )
+
+
+def _tiles_of_transformers(fields: ImageFields) -> ImageRule:
+    """InternVL in the format of transformers."""
+    cropped = bool(fields.given("crop_to_patches", True))
+    return NearestTiles(
+        tile=fields.limit("size.height", 448),
+        tokens=fields.count("image_seq_length", 256),
+        least=fields.limit("min_patches", 1),
+        most=fields.limit("max_patches", 12) if cropped else 1,
+        in_order=True,
+    )
+
+
+def _idefics(fields: ImageFields, tile: int, times: int) -> ImageRule:
+    tile = fields.limit("max_image_size.longest_edge", tile)
+    tokens = int(_grid(fields) ** 2 / fields.count("scale_factor", 2) ** 2)
+    return LongestEdge(
+        longest=fields.limit("size.longest_edge", times * tile),
+        tile=tile,
+        tokens=tokens,
+        splits=bool(fields.given("do_image_splitting", True)),
+    )
+
+
+def _edge(fields: ImageFields, *, from_config: bool = False) -> ImageRule:
+    side = fields.count("vision_config.patch_size") * fields.count("spatial_merge_size", 2)
+    most = fields.count("vision_config.image_size")
+    return BoundedEdge(side=side, most=most if from_config else fields.limit("size.longest_edge", most))
+
+
+def _llama(fields: ImageFields) -> ImageRule:
+    shuffle = float(fields.value("vision_config.pixel_shuffle_ratio", 0.5))
+    return LeastPadding(
+        tile=fields.count("vision_config.image_size"),
+        tokens=_grid(fields) ** 2 // round(1 / shuffle**2),
+        most=fields.limit("max_patches", 16),
+        to_largest=bool(fields.given("resize_to_max_canvas", False)),
+    )
+
+
+def _cohere(fields: ImageFields) -> ImageRule:
+    cropped = bool(fields.given("crop_to_patches", True))
+    return LeastPadding(
+        tile=fields.limit("size.height", fields.count("vision_config.image_size", 512)),
+        tokens=fields.limit("patch_size", 16) ** 2,
+        most=fields.limit("max_patches", 12) if cropped else 1,
+        single=False,
+    )
+
+
+def _gemma4(fields: ImageFields) -> ImageRule:
+    side = fields.count("vision_config.patch_size", 16) * fields.count("vision_config.pooling_kernel_size", 3)
+    return FilledArea(side=side, most=fields.count("vision_config.default_output_length", 280))
+
+
+def _kimi(fields: ImageFields) -> ImageRule:
+    merge = fields.given("merge_kernel_size", fields.value("vision_config.merge_kernel_size", [2, 2]))
+    return BoundedPatches(
+        patch=fields.limit("patch_size", fields.count("vision_config.patch_size", 14)),
+        merge=int(merge[0]),
+        most=fields.limit("in_token_limit", 4096),
+    )
+
+
+def _kimi_k25(fields: ImageFields) -> ImageRule:
+    return BoundedPatches(
+        patch=fields.limit("media_proc_cfg.patch_size", fields.count("vision_config.patch_size", 14)),
+        merge=fields.limit("media_proc_cfg.merge_kernel_size", 2),
+        most=fields.limit("media_proc_cfg.in_patch_limit", 16_384),
+        along_an_edge=fields.limit("media_proc_cfg.patch_limit_on_one_side", 512),
+    )
+
+
+def _deepseek_vl2(fields: ImageFields) -> ImageRule:
+    # The names are the processor's: it takes each pair for width and height.
+    sizes = fields.given("candidate_resolutions", fields.value("candidate_resolutions", [[384, 384]]))
+    tile, ratio = fields.count("vision_config.image_size", 384), fields.limit("downsample_ratio", 2)
+    return PaddedResolution(
+        sizes=tuple((int(high), int(wide)) for wide, high in sizes),
+        tile=tile,
+        grid=-(-(tile // fields.count("vision_config.patch_size", 14)) // ratio),
+    )
+
+
+def _aria(fields: ImageFields) -> ImageRule:
+    queries = fields.value("projector_patch_to_query_dict", {"1225": 128, "4900": 256})
+    return FixedCount(max(int(each) for each in queries.values()))
+
+
+_QWEN2 = partial(_area)
+_QWEN3 = partial(_area, least=65_536, most=16_777_216, patch=16)
+
+_KEYE = partial(_area, most=28 * 28 * 1280, small="rounded", floors=False, searched="whole")
+
+RULES: dict[str, Maker] = {
+    # Bounded areas
+    "Qwen2VLForConditionalGeneration": _QWEN2,
+    "Qwen2_5_VLForConditionalGeneration": _QWEN2,
+    "Qwen2_5OmniModel": lambda fields: _omni(fields, 14, 3136, 12_845_056),
+    "Qwen2_5OmniForConditionalGeneration": lambda fields: _omni(fields, 14, 3136, 12_845_056),
+    "Qwen3OmniMoeForConditionalGeneration": lambda fields: _omni(fields, 16, 3136, 12_845_056),
+    "Qwen3VLForConditionalGeneration": _QWEN3,
+    "Qwen3VLMoeForConditionalGeneration": _QWEN3,
+    "Qwen3_5ForConditionalGeneration": _QWEN3,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3,
+    "InternS1ProForConditionalGeneration": _QWEN3,
+    "InternS2PreviewForConditionalGeneration": _QWEN3,
+    "InternS2MobiusForConditionalGeneration": _QWEN3,
+    "Cosmos3ForConditionalGeneration": _QWEN3,
+    "Exaone4_5_ForConditionalGeneration": _QWEN2,
+    "OpenCUAForConditionalGeneration": _QWEN2,
+    "OpenPanguVLForConditionalGeneration": _QWEN2,
+    "BailingMoeV3VLForConditionalGeneration": _QWEN3,
+    "DotsOCRForCausalLM": partial(_area, most=11_289_600),
+    "CohereCompassForConditionalGeneration": _QWEN3,
+    "LlavaOnevision2ForConditionalGeneration": _QWEN2,
+    "Ernie4_5_VLMoeForConditionalGeneration": partial(
+        _area, merge="spatial_conv_size", most=28 * 28 * 6177, floors=False, shortens=True, searched="whole"
+    ),
+    "PaddleOCRVLForConditionalGeneration": partial(
+        _area, least=384 * 384, most=1536 * 1536, small="rounded", searched="square"
+    ),
+    "KeyeForConditionalGeneration": _KEYE,
+    "KeyeVL1_5ForConditionalGeneration": _KEYE,
+    "Glm4vForConditionalGeneration": partial(_glm, most=28 * 28 * 15_000),
+    "Glm4vMoeForConditionalGeneration": partial(_glm, most=28 * 28 * 15_000),
+    "GlmOcrForConditionalGeneration": partial(_glm, most=28 * 28 * 15_000),
+    # Other images that keep their shape
+    "Mistral3ForConditionalGeneration": _edge,
+    "LightOnOCRForConditionalGeneration": partial(_edge, from_config=True),
+    "KimiVLForConditionalGeneration": _kimi,
+    "KimiK25ForConditionalGeneration": _kimi_k25,
+    "Gemma4ForConditionalGeneration": _gemma4,
+    "Phi4ForCausalLMV": lambda fields: PlainPatches(
+        patch=fields.count("vision_config.patch_size", 16),
+        least=fields.count("min_num_patches", 256),
+        most=fields.count("max_num_patches", 3600),
+    ),
+    # One size
+    "LlavaForConditionalGeneration": _llava,
+    "PaliGemmaForConditionalGeneration": _square,
+    "Blip2ForConditionalGeneration": lambda fields: FixedCount(fields.count("num_query_tokens", 32)),
+    "AriaForConditionalGeneration": _aria,
+    "GLM4VForCausalLM": lambda fields: FixedCount((_grid(fields) // 2) ** 2 + 2),
+    "Gemma3ForConditionalGeneration": lambda fields: FixedCount(fields.count("mm_tokens_per_image", 256)),
+    # Tiles
+    "LlavaNextForConditionalGeneration": _next,
+    "LlavaOnevisionForConditionalGeneration": partial(_next, most_tiles=9, planned_at=(1153, 944)),
+    "BeeForConditionalGeneration": partial(_next, most_tiles=9),
+    "RForConditionalGeneration": _next,
+    "Granite4VisionForConditionalGeneration": _granite,
+    "InternVLChatModel": _tiles,
+    "SkyworkR1VChatModel": _tiles,
+    "NVLM_D": _tiles,
+    "QianfanOCRForConditionalGeneration": _tiles,
+    "Eagle2_5_VLForConditionalGeneration": partial(_tiles, forced=True),
+    "InternVLForConditionalGeneration": _tiles_of_transformers,
+    "InternS1ForConditionalGeneration": _tiles_of_transformers,
+    "Idefics3ForConditionalGeneration": partial(_idefics, tile=364, times=4),
+    "SmolVLMForConditionalGeneration": partial(_idefics, tile=512, times=4),
+    "Llama4ForConditionalGeneration": _llama,
+    "Cohere2VisionForConditionalGeneration": _cohere,
+    "Phi4MMForCausalLM": lambda fields: UnpaddedTiles(
+        tile=448, patch=14, merge=2, most=fields.limit("dynamic_hd", 36)
+    ),
+    "DeepseekVLV2ForCausalLM": _deepseek_vl2,
+    "DeepseekOCRForCausalLM": lambda _: NearestPage(
+        tile=640, tile_grid=10, page_grid=16, least=2, most=6, ends_rows=True
+    ),
+    "DeepseekOCR2ForCausalLM": lambda _: NearestPage(
+        tile=768, tile_grid=12, page_grid=16, least=2, most=6, ends_rows=False
+    ),
+}  # fmt: skip
+"""Architecture -> what makes its rule of its fields."""
+
+
+def _omni(fields: ImageFields, patch: int, least: int, most: int) -> ImageRule:
+    """The tower of a Qwen Omni model stands in the part that thinks."""
+    section = "thinker_config.vision_config"
+    side = fields.count(f"{section}.patch_size", patch) * fields.count(f"{section}.spatial_merge_size", 2)
+    low, high = fields.pixels(least, most)
+    return BoundedArea(side=side, least=low, most=high)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Asking.
+
+
+def image_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = None) -> ImageRule:
+    """The rule of a ``config.json``; ConfigError where none is known for its architecture, or a field is missing."""
+    named = config.get("architectures") or [""]
+    architecture = named[0] if isinstance(named, list) else ""
+    if architecture not in RULES:
+        raise ConfigError("model", architecture, "no rule is known for its images: give their tokens instead")
+    return RULES[architecture](ImageFields(config, processor or {}))
+
+
+def with_images(
+    encoders: tuple[EncoderSpec, ...], architecture: str, raw: Mapping[str, Any]
+) -> tuple[EncoderSpec, ...]:
+    """The encoders, of which the first that sees has the largest image by the rule; as they are where none is known."""
+    seeing = next((i for i, each in enumerate(encoders) if each.kind == "vision"), None)
+    if seeing is None or architecture not in RULES:
+        return encoders
+    try:
+        rule = RULES[architecture](ImageFields(raw, {}))
+        most, planned = rule.bound, rule.planned
+    except (ConfigError, TypeError, ValueError, ZeroDivisionError, StopIteration):  # fields that only images need
+        return encoders
+    of_rule = replace(encoders[seeing], max_tokens_per_item=most, planned_tokens_per_item=planned)
+    return (*encoders[:seeing], of_rule, *encoders[seeing + 1 :])
