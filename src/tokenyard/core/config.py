@@ -117,7 +117,7 @@ class GroupKind(StrEnum):
     CROSS_ATTENTION = "cross_attention"
     """Decoder layers that read an encoder's output: blocks for its tokens, taken once."""
     CIRCULAR_BUFFER = "circular_buffer"
-    """What is still being compressed of a request's last tokens: one block as long as it runs, shared with nobody."""
+    """What is still being compressed of a request's last tokens: one block of its own, as long as it runs."""
 
 
 class MambaCacheMode(StrEnum):
