@@ -517,3 +517,17 @@ def test_the_last_turn_is_followed_though_an_earlier_one_left_more_of_a_sign() -
     assert after["second"] == ("first",)
     assert after["third"] == ("second",)
     assert after["begins like the third"] == ("first",), "the second turn goes on once"
+
+
+def test_who_begins_alike_is_no_turn_where_clients_are_seen_to_say_no_answer_again() -> None:
+    """An answer that fills no block may have been said again; those that fill one have not been, and would be seen."""
+    blocks = RecordedRequests("vllm", 16, 1024, knows_turns=False)
+    _asked(blocks, 0, "filled", 0.0, [0, 2], 2 * 16 + 14, [0, 3])
+    _asked(blocks, 1, "about the same document", 2.0, [0, 2, 7, 2], 70)
+    _asked(blocks, 2, "not filled", 4.0, [20, 3], 50)
+    _asked(blocks, 3, "as if it went on", 6.0, [20, 5], 90)
+    assert all(not request.after for request in blocks.workload())
+    _asked(blocks, 4, "says the answer again", 8.0, [0, 3, 30, 1], 70)
+    after = {request.request_id: request.after for request in blocks.workload()}
+    assert after["says the answer again"] == ("filled",)
+    assert after["as if it went on"] == ("not filled",), "as many hold an answer as begin alike"

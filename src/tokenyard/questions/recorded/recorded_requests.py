@@ -136,7 +136,7 @@ _SOONER = 1e-6
 class _Known:
     """What the trace has said of one request so far."""
 
-    __slots__ = ("answers", "arrived", "finished", "prompt")
+    __slots__ = ("answers", "arrived", "finished", "is_guessed", "prompt")
 
     def __init__(self, arrived: RequestArrived) -> None:
         self.arrived = arrived
@@ -144,6 +144,8 @@ class _Known:
         self.prompt: TokenSource | None = None
         self.answers: str | None = None
         """The request whose answer its prompt goes on from."""
+        self.is_guessed = False
+        """Nothing that anybody answered is to be seen in its prompt."""
 
 
 class RecordedRequests:
@@ -164,6 +166,9 @@ class RecordedRequests:
         """Last full block of a prompt -> who had it first: a prompt that has it begins with that whole prompt."""
         self._continued: set[str] = set()
         """Requests whose turn was found by their prompt alone: who else has it only begins alike."""
+        self._turns = self._alike = 0
+        """Prompts that hold an answer; and those that go on from a whole prompt, where its answer would be seen, and
+        is not."""
         self._gaps: Counter[str] = Counter()
         self.began = 0.0
         """Moment of the first arrival, on the trace's clock, once the workload has been made."""
@@ -218,24 +223,44 @@ class RecordedRequests:
             self._gaps["blocks"] += 1
             return
         self._hashed += 1
-        known.answers = self._answered(record.prompt_hash_runs, length)
+        known.answers, known.is_guessed = self._answered(record.prompt_hash_runs, length)
         if record.prompt_hash_runs:
             first, count = record.prompt_hash_runs[-2:]
             self._ends.setdefault(first + count - 1, record.req_id)
 
-    def _answered(self, runs: Sequence[int], length: int) -> str | None:
-        """The request whose answer a prompt goes on from: of those that left a sign in it, the last."""
+    def _answered(self, runs: Sequence[int], length: int) -> tuple[str | None, bool]:
+        """The request whose answer a prompt goes on from: of those that left a sign in it, the last; and whether that
+        is a guess, as the prompt holds no answer that can be seen.
+        """
         assert self._blocks is not None, "who has numbered blocks knows where they come from"
+        guess: str | None = None
+        begins_alike = False
         for first, count in zip(reversed(runs[::2]), reversed(runs[1::2]), strict=True):
             for number in range(first + count - 1, first - 1, -1):
                 asked = self._ends.get(number)
-                if asked is not None and asked not in self._continued and self._can_go_on_from(asked, length):
-                    self._continued.add(asked)
-                    return asked
+                if guess is None and asked is not None and asked not in self._continued:
+                    if self._can_go_on_from(asked, length):
+                        guess = asked
+                    else:
+                        begins_alike |= self._would_be_seen(asked, length)
                 origin = self._blocks.origin_of(number)
                 if origin is not None and origin.is_output:
-                    return origin.request_id
-        return None
+                    self._turns += 1
+                    return self._taken(guess) or origin.request_id, False
+        self._alike += begins_alike
+        return self._taken(guess), guess is not None
+
+    def _taken(self, guess: str | None) -> str | None:
+        if guess is not None:
+            self._continued.add(guess)
+        return guess
+
+    def _would_be_seen(self, request_id: str, length: int) -> bool:
+        """Whether the answer would fill a block of a prompt of ``length`` tokens that went on from it."""
+        finished = self._known[request_id].finished if request_id in self._known else None
+        if finished is None or not finished.output_hash_runs:
+            return False
+        return length > (finished.num_prompt_tokens or 0) + (finished.num_output_tokens or 0)
 
     def _can_go_on_from(self, request_id: str, length: int) -> bool:
         """Whether a prompt of ``length`` tokens that begins with that whole prompt can hold the answer as well.
@@ -295,12 +320,16 @@ class RecordedRequests:
         for known in served:
             arrived = known.arrived
             request_id, job = arrived.req_id or "", arrived.job_id
-            parent = None if self._knows_turns else known.answers or last_of_job.get(job or "")
+            parent = None if self._knows_turns else self._answered_by(known) or last_of_job.get(job or "")
             if parent is not None and self._ended_before(parent, arrived.arrival_time or 0.0):
                 found[request_id] = parent
             if job:
                 last_of_job[job] = request_id
         return found
+
+    def _answered_by(self, known: _Known) -> str | None:
+        """What its prompt goes on from. Of a guess: only if more prompts of the trace hold answers than begin alike."""
+        return None if known.is_guessed and self._alike > self._turns else known.answers
 
     def _ended_before(self, request_id: str, moment: float) -> bool:
         known = self._known.get(request_id)
