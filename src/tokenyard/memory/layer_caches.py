@@ -29,6 +29,7 @@ from tokenyard.models.mixers import (
     Mamba1,
     Mamba2,
     PagedConvolution,
+    ShortConvolution,
     SoftmaxAttention,
     StateSpace,
 )
@@ -187,6 +188,8 @@ def _caches(
     model: ModelSpec, mixer: object, settings: CacheSettings, block_size: int, attention_page: int
 ) -> Iterator[LayerCache]:
     dtype = settings.cache_dtype(model)
+    if isinstance(mixer, ShortConvolution) and mixer.both_ways:
+        return
     if isinstance(mixer, StateSpace):
         yield _state_cache(mixer, settings, settings.mamba_cache_mode(model), block_size, attention_page)
     elif isinstance(mixer, PagedConvolution):

@@ -383,6 +383,8 @@ class ShortConvolution(StateSpace):
     """A gated convolution of a few tokens and nothing else (LFM2)."""
 
     width: int
+    both_ways: bool = False
+    """Over tokens on either side: nothing is kept (models that pool)."""
 
     def num_parameters(self, tp: int = 1) -> int:
         return self.hidden_size * self.width * 4 // tp

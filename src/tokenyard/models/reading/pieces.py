@@ -437,6 +437,8 @@ class Convolution:
     width: Fill = "hidden"
     kernel: Fill = "conv_L_cache"
     bias: Fill = "conv_bias"
+    both_ways: bool = False
+    """Over tokens on either side: nothing is kept."""
     module: str = "conv"
 
     def build(self, reader: Reader, module: str, i: int) -> ShortConvolution:
@@ -447,6 +449,7 @@ class Convolution:
             hidden_size=hidden,
             width=width,
             conv_kernel=kernel,
+            both_ways=self.both_ways,
             conv_dtype=reader.reading.dtype,
             extra_parameters=width * kernel + (4 * width + hidden) * bool(count(self.bias)),
             weights=reader.reading.quant.of(module),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenyard.models.reading.pieces import Dense, Grouped, Latent
+from tokenyard.models.reading.pieces import Convolution, Dense, Grouped, Latent
 from tokenyard.models.reading.row import AnyMixer, ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import GEMMA2, GEMMA3, GPT2, INTERNLM2, LLAMA, MISTRAL, QWEN2, QWEN3
 from tokenyard.models.reading.rows_experts import DEEPSEEK, GPT_OSS
@@ -148,7 +148,10 @@ def _headless(row: ArchitectureRow, **changes: object) -> ArchitectureRow:
 def _both_ways(row: ArchitectureRow) -> dict[str, tuple[AnyMixer, ...]]:
     """The row's attention, over all of a prompt."""
     return {
-        kind: tuple(replace(each, both_ways=True) if isinstance(each, Grouped | Latent) else each for each in pieces)
+        kind: tuple(
+            replace(each, both_ways=True) if isinstance(each, Grouped | Latent | Convolution) else each
+            for each in pieces
+        )
         for kind, pieces in row.mixers.items()
     }
 
@@ -179,6 +182,7 @@ ROWS = {
     "LlamaBidirectionalForSequenceClassification": _headless(LLAMA, mixers=_both_ways(LLAMA)),
     "LlamaBidirectionalModel": _headless(LLAMA, mixers=_both_ways(LLAMA)),
     "InternLM2ForRewardModel": _headless(INTERNLM2, other="2 * hidden"),
+    "Lfm2BidirectionalModel": _headless(LFM2, mixers=_both_ways(LFM2)),
     "LlamaModel": _headless(LLAMA),
     "MistralModel": _headless(MISTRAL),
     "ModernBertForSequenceClassification": MODERN_BERT_SCORES,
