@@ -219,8 +219,8 @@ def figures_of_viewer(viewer: HeadlessViewer, path: Path, other: Path | None = N
         "steps": [{name: value for name, value in each.items() if name != "badge"} for each in told["steps"]],
         "statistics": _viewer_statistics(told),
         "advice": [
-            {name: value for name, value in each.items() if name not in ("steps", "lostSeconds", "reasons")}
-            | {"lost_s": each["lostSeconds"], "to": None if each["to"] is None else int(each["to"])}
+            {name: value for name, value in each.items() if name not in ("steps", "lostSeconds", "reasons", "basis")}
+            | {"lost_s": each["lostSeconds"], "to": int(each["to"]) if (each["to"] or "").isdigit() else each["to"]}
             for each in told["advice"]
         ],
         "worst": {name: _viewer_worst(each["worst"]) for name, each in reasons.items()},

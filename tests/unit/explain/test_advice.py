@@ -114,6 +114,9 @@ def advice(changes: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.skipif("TOKENYARD_UPDATE_VECTORS" not in os.environ, reason="only makes the vectors anew")
 def test_make_vectors() -> None:
     named = {"healthy": {}, "guessed": {"guessed": True} | CASES["token-budget"][0], "nothing known": {"settings": {}}}
+    worst: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
+    memory = {"settings": {"gpu_memory_utilization": 0.92}}
+    named |= {"memory names a value": held("kv_blocks", **kv(), **worst) | memory}
     named |= {f"{name} fires": pair[0] for name, pair in CASES.items()}
     named |= {f"{name} does not fire": pair[1] for name, pair in CASES.items()}
     rows = [
@@ -193,6 +196,8 @@ def test_advice_names_a_value_that_would_have_been_enough() -> None:
     more = {"settings": {"kv_cache_memory_bytes": 2**30}}
     assert target("kv-bytes", **held("kv_blocks", **kv(), **many), **more) == 2**30 * 802 // 602
     assert target("token-budget") == 4096
+    memory = {"settings": {"gpu_memory_utilization": 0.92}}
+    assert target("memory", **held("kv_blocks", **kv(), **many), **memory) == "what gives 802 KV blocks"
     assert target("lora-slots", settings={"max_loras": 2}) == 5
     assert target("preemptions") == 22
 
@@ -202,7 +207,24 @@ def test_no_value_is_named_where_the_trace_does_not_tell_or_the_setting_is_there
     assert target("seats", **seats(used_blocks=900, total_blocks=900)) is None
     assert target("lora-slots", settings={"max_loras": 5}) is None
     assert target("lora-slots", adapters=0) is None
-    assert target("memory") is None
+    few: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 300, "total_blocks": 602}}
+    memory = {"settings": {"gpu_memory_utilization": 0.92}}
+    assert target("memory", **held("kv_blocks", **kv(), **few), **memory) is None
+
+
+def test_adapters_count_while_their_requests_are_there(tmp_path: Path) -> None:
+    """Four adapters in all, three of one moment in which a request waits for a slot: more slots than three serve nobody."""
+    summary = ReportBuilder()
+    toy = RecordedYard(tmp_path, summary, max_num_seqs=8, max_num_batched_tokens=64, max_loras=2)
+    toy.add("early", 4, max_tokens=2, lora_name="early")
+    toy.drain()
+    for number in range(3):
+        toy.add(f"r{number}", 4, max_tokens=12, lora_name=f"a{number}")
+    toy.drain()
+    toy.writer.close()
+    (told,) = [each for each in summary.report().advice if each.rule == "lora-slots"]
+    assert (told.to, told.now) == (3, 2)
+    assert told.evidence.endswith("asked for up to 3 adapters.")
 
 
 def test_a_larger_budget_is_not_advised_where_steps_take_as_long_as_their_tokens() -> None:

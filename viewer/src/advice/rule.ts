@@ -24,6 +24,10 @@ export interface Target {
   at_most?: string;
   /** A number, or the name of another value. */
   times?: number | string;
+  /** What there is already, where that is not the setting's value. */
+  above?: string;
+  /** Around the number, where the setting takes another one: `what gives {} KV blocks`. */
+  words?: string;
 }
 
 export interface Rule {

@@ -46,8 +46,13 @@ export class RuleReader {
     return lost === null || share === undefined ? lost : lost * (this.number(share) ?? 0);
   }
 
-  /** The value to set; null if there is none, or if the setting is there already. */
-  target(): number | null {
+  /** How the value to set follows; empty where there is none. */
+  basis(): string {
+    return this.target() === null ? "" : this.text(this.rule.then).trim();
+  }
+
+  /** The value to set, or words with it; null if there is none, or if the setting is there already. */
+  target(): number | string | null {
     const { target, direction, setting } = this.rule;
     const number = target ? this.number(target.value) : null;
     const factor = target?.times ?? 1;
@@ -57,7 +62,9 @@ export class RuleReader {
     const to = Math.floor(times * (bound === null ? number : Math.min(number, bound)));
     const now = this.number(`setting.${setting}`);
     const there = now !== null && (direction === "up" ? to <= now : to >= now);
-    return there || to < 1 ? null : to;
+    const enough = target.above !== undefined && !(to > (this.number(target.above) ?? 0));
+    if (there || to < 1 || enough) return null;
+    return target.words === undefined ? to : target.words.replace("{}", count(to));
   }
 
   /** What a name stands for; null if the trace does not tell. */

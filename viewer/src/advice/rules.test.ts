@@ -52,15 +52,35 @@ function symptoms(given: Json): Symptoms {
 }
 
 describe("advice", () => {
+  it("says how a value follows, and nothing where none does", () => {
+    const fired = (name: string) =>
+      advise(symptoms(vectors.find((vector) => vector.name === name)?.symptoms ?? {})).map(({ to, basis }) => [
+        to,
+        basis,
+      ]);
+    expect(fired("memory names a value")).toEqual([
+      [
+        "what gives 802 KV blocks",
+        "At the worst 30 ran and 10 waited: all of them would need about 802 blocks, 1.3 times the 602 that are there.",
+      ],
+    ]);
+    expect(fired("remote-kv fires")).toEqual([[null, ""]]);
+  });
+
   it.each(vectors.map(({ name, ...vector }) => [name, vector] as const))("%s", (_, vector) => {
     const found = advise(symptoms(vector.symptoms)).map(
-      ({ steps: _steps, reasons: _reasons, lostSeconds, to, ...finding }) => ({
+      ({ steps: _steps, reasons: _reasons, basis: _basis, lostSeconds, to, ...finding }) => ({
         ...finding,
-        to: to === null ? null : Number(to),
+        to,
         lost_s: lostSeconds,
       }),
     );
-    const expected = vector.advice.map((finding) => ({ now: null, to: null, lost_s: null, ...finding }));
+    const expected = vector.advice.map((finding) => ({
+      now: null,
+      lost_s: null,
+      ...finding,
+      to: finding["to"] ? `${finding["to"]}` : null,
+    }));
     expect(found).toEqual(expected);
   });
 });

@@ -24,6 +24,8 @@ export interface Finding {
   to: string | null;
   /** What in this trace shows it. */
   evidence: string;
+  /** Of it how the value to set follows; empty where none does. */
+  basis: string;
   /** Request-seconds lost to it; null if that is not what it costs. */
   lostSeconds: number | null;
 }
@@ -34,6 +36,11 @@ export const LEAST_STEPS = Math.max(
     .flat()
     .map((each) => (typeof each !== "string" && each.value === "reason.steps" ? (each.at_least ?? 1) : 1)),
 );
+
+/** vLLM has what it would set. */
+export function isOfVllm({ rule }: Pick<Finding, "rule">): boolean {
+  return RULE_BOOK.rules.find(({ name }) => name === rule)?.vllm ?? true;
+}
 
 /** The run of which the symptoms are a part, and what is advised for it. */
 export interface Whole {
@@ -64,13 +71,13 @@ function found(symptoms: Symptoms, vllm: boolean, whole: Whole | null): Finding[
       {
         ...{ rule: rule.name, symptom, diagnosis, setting, direction, price, steps, reasons },
         ...{ now: settingOf(symptoms, setting), to: textOf(reader.target()) },
-        ...{ evidence: reader.evidence(), lostSeconds: reader.lost() },
+        ...{ evidence: reader.evidence(), basis: reader.basis(), lostSeconds: reader.lost() },
       },
     ];
   });
   return findings.sort((a, b) => (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0));
 }
 
-function textOf(value: number | null): string | null {
+function textOf(value: number | string | null): string | null {
   return value === null ? null : String(value);
 }

@@ -6,7 +6,7 @@ import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
-import { adapterOf } from "../data/takers";
+import { isOfSlots } from "../data/takers";
 import { codeOf } from "../data/wording";
 import { RULE_BOOK } from "../generated/advice";
 import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
@@ -52,7 +52,7 @@ export interface Symptoms {
   steps: number;
   requests: number | null;
   jobs: number;
-  /** LoRA adapters that requests asked for. */
+  /** Most LoRA adapters that the requests of one moment asked for while some waited for a slot. */
   adapters: number;
   /** Time of all requests in the queues: (running + waiting) times duration, over the steps. */
   requestSeconds: number;
@@ -98,6 +98,7 @@ export async function symptomsOf(store: TraceStore, found: Statistics, signal?: 
   return {
     steps: found.steps,
     ...present(store, whole ? null : found.range),
+    adapters: adaptersAsked(store, counter.slotRows),
     ...counter.result(found),
     tokenBudget: known(store.steps.tokenBudget[last]),
     maxRunning: known(store.steps.maxRunning[last]),
@@ -111,20 +112,42 @@ export async function symptomsOf(store: TraceStore, found: Statistics, signal?: 
   };
 }
 
-/** Requests, and jobs and adapters of theirs, that were there at some step of the range; of all if there is none. */
-function present(store: TraceStore, range: Range | null): { requests: number; jobs: number; adapters: number } {
+/** Most adapters that the requests of one row ask for, of the rows in which some wait for a slot. */
+function adaptersAsked({ requests, adapters }: TraceStore, slotRows: readonly Row[]): number {
+  if (slotRows.length === 0) return 0;
+  const { adapter, arrivedRow, finishedRow } = requests;
+  const events: [Row, number, number][] = [];
+  for (let request = 0; request < requests.count; request++) {
+    const [one, from, last] = [adapter[request], arrivedRow[request], finishedRow[request]];
+    if (one < 0 || from < 0) continue;
+    events.push([from, 1, one]);
+    if (last >= 0) events.push([Math.max(last + 1, from), -1, one]);
+  }
+  events.sort((a, b) => a[0] - b[0] || b[1] - a[1]);
+  const asking = new Int32Array(adapters.length);
+  let [now, most, at] = [0, 0, 0];
+  for (const row of slotRows) {
+    for (; at < events.length && events[at][0] <= row; at++) {
+      const [, by, one] = events[at];
+      asking[one] += by;
+      if (by > 0 ? asking[one] === 1 : asking[one] === 0) now += by;
+    }
+    most = Math.max(most, now);
+  }
+  return most;
+}
+
+/** Requests, and jobs of theirs, that were there at some step of the range; of all if there is none. */
+function present(store: TraceStore, range: Range | null): { requests: number; jobs: number } {
   const { firstRow, lastRow, job, count } = store.requests;
   const jobs = new Set<number>();
-  const adapters = new Set<string>();
   let requests = 0;
   for (let request = 0; request < count; request++) {
     if (range && (firstRow[request] < 0 || firstRow[request] > range.last || lastRow[request] < range.first)) continue;
     requests += 1;
     if (job[request] >= 0) jobs.add(job[request]);
-    const adapter = adapterOf(store, request);
-    if (adapter) adapters.add(adapter);
   }
-  return { requests, jobs: jobs.size, adapters: adapters.size };
+  return { requests, jobs: jobs.size };
 }
 
 interface Sums {
@@ -142,6 +165,8 @@ class Counter {
   private peakRunning: number | null = null;
   private readonly decode = { steps: 0, seconds: 0 };
   private readonly mixed = { steps: 0, seconds: 0 };
+  /** In which requests wait for a slot for their adapter. */
+  readonly slotRows: Row[] = [];
   private readonly recorded = new Map<string, Sums>();
   private readonly guesses = new Map<string, Sums>();
 
@@ -156,7 +181,9 @@ class Counter {
     if (at >= 0) {
       const { starts, counts, ids, requests } = outcomes.byReason;
       for (let i = starts[at]; i < starts[at] + Math.max(counts[at], 0); i++) {
-        this.hold(this.recorded, codeOf(reasonNames[ids[i]]), row, requests[i], passed);
+        const reason = codeOf(reasonNames[ids[i]]);
+        this.hold(this.recorded, reason, row, requests[i], passed);
+        if (requests[i] > 0 && isOfSlots(reason)) this.slotRows.push(row);
       }
     } else if (steps.stepReason[row] !== NO_REASON) {
       const { proves } = STEP_TABLE[STEP_REASONS[steps.stepReason[row]]];

@@ -1,5 +1,6 @@
 /** Since when a reason holds requests back: one answer for the verdict, the strip and the panels. */
 
+import { endOfRow } from "./lives";
 import type { Range, Row } from "./model/columns";
 import type { Pressure, Stretch } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
@@ -55,9 +56,28 @@ export function sinceOf(store: TraceStore, found: Pressure, shown: number, stret
 }
 
 /** The moment up to which `shown` held requests back without a pause, from a stretch on. */
-export function untilOf(found: Pressure, shown: number, stretch: Pick<Stretch, "begin" | "end">): number {
-  const incident = incidentOf(found, shown, stretch);
-  return Math.max(incident ? found.from + (incident.last + 1) * found.width : stretch.end, stretch.end);
+export function untilOf(
+  store: TraceStore,
+  found: Pressure,
+  shown: number,
+  stretch: Pick<Stretch, "begin" | "end">,
+): number {
+  const last = incidentOf(found, shown, stretch)?.last ?? -1;
+  if (last < 0) return stretch.end;
+  const from = found.from + last * found.width;
+  let row = rowAtTime(store, from + found.width * (1 - 1e-9));
+  const holds = () => heldBack(store, row).some(([one, requests]) => one === shown && requests > 0);
+  while (row > 0 && endOfRow(store, row) > from && !holds()) row -= 1;
+  return Math.min(endOfRow(store, row), from + found.width);
+}
+
+/** Where else `shown` held requests back, before or after a pause: then there is more than one answer to since when. */
+export function hasPauses(found: Pressure, shown: number): boolean {
+  const worst = incidentOf(found, shown);
+  const held = found.reasons.find((one) => one.shown === shown)?.held;
+  if (!worst || !held) return false;
+  const least = BEGUN * held.reduce((one, other) => Math.max(one, other), 0);
+  return held.some((requests, slice) => requests > least && (slice < worst.first || slice > worst.last));
 }
 
 /** The slices about a stretch in which a reason held requests back without a pause; null if it never did. */

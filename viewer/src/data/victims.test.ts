@@ -57,6 +57,25 @@ describe("victims", () => {
     expect(found?.groups.map(({ name }) => name)).toEqual(["b", "c"]);
   });
 
+  it("says whose waiting it was where nobody stands out", () => {
+    const found = victimsOf(
+      storeOf([
+        ...many(9, { adapter: "a", arrived: 10, scheduled: 20 }),
+        ...many(6, { adapter: "b", arrived: 10, scheduled: 20 }),
+        { adapter: "c", ...at },
+      ]),
+      { first: 0, last: 0 },
+    );
+    expect(found?.groups).toEqual([]);
+    expect(found?.requests).toBe(16);
+    expect(found?.parts.map(({ name, seconds }) => [name, seconds])).toEqual([
+      ["a", 90],
+      ["b", 60],
+    ]);
+    const lone = victimsOf(storeOf(many(9, { adapter: "a", ...at })), { first: 0, last: 0 });
+    expect([lone?.groups, lone?.parts, lone?.requests]).toEqual([[], [], 9]);
+  });
+
   it("names nobody where all waited alike, and counts those who were never scheduled", () => {
     const alike = [...many(6, { adapter: "a", ...at }), ...many(6, { adapter: "b", ...at })];
     expect(victimsOf(storeOf(alike), { first: 0, last: 0 })?.groups).toEqual([]);

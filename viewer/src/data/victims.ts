@@ -12,6 +12,9 @@ const HALF = 0.5;
 const OVER = 2;
 /** Several groups of one kind, where no single one has half. */
 const TOGETHER = 3;
+/** Of the waiting: where nobody stands out, groups that the most of it divides into. */
+const MOST_OF_IT = 0.8;
+const WORTH_NAMING = 0.1;
 /** Which things in common say more. Not the lengths of prompts: short ones wait behind long ones everywhere. */
 const TELLING: readonly Trait[] = ["lora", "tenant", "user", "job", "req", "priority"];
 const OWNERS: ReadonlySet<Trait> = new Set<Trait>(["lora", "tenant", "user"]);
@@ -30,7 +33,7 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
   const { arrivalTime, firstScheduledTime, finishedTime, priority, count } = store.requests;
   const sums = new Map<string, Sum>();
   const byPriority = new Map<number, number>();
-  let [seconds, there] = [0, 0];
+  let [seconds, there, waiting] = [0, 0, 0];
   for (let request = 0; request < count; request++) {
     const arrived = arrivalTime[request];
     // Not `>=`: of a request that did not end nothing is known.
@@ -39,6 +42,7 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
     const left = firstOf(firstScheduledTime[request], finishedTime[request], end);
     const waited = Math.max(Math.min(left, end) - Math.max(arrived, begin), 0);
     seconds += waited;
+    if (waited > 0) waiting += 1;
     if (priority[request] !== MISSING) {
       byPriority.set(priority[request], (byPriority.get(priority[request]) ?? 0) + waited);
     }
@@ -53,7 +57,12 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
   }
   if (!(seconds > 0)) return null;
   const most = [...byPriority].sort((a, b) => b[1] - a[1])[0];
-  return { seconds, priority: most ? most[0] : null, groups: standingOut([...sums.values()], seconds, there) };
+  const all = [...sums.values()];
+  const groups = standingOut(all, seconds, there);
+  return {
+    ...{ seconds, requests: waiting, priority: most ? most[0] : null, groups },
+    parts: groups.length > 0 ? [] : partsOf(all, seconds),
+  };
 }
 
 function firstOf(...moments: number[]): number {
@@ -79,4 +88,17 @@ function standingOut(sums: Sum[], seconds: number, there: number): VictimGroup[]
 
 function odds(share: number): number {
   return share / (1 - share);
+}
+
+/** Whose waiting it was where nobody stands out: the few groups of one kind that share most of it; none if there are no few. */
+function partsOf(sums: Sum[], seconds: number): VictimGroup[] {
+  const groups = sums.map(({ there: _, ...sum }) => ({ ...sum, share: sum.seconds / seconds }));
+  groups.sort((a, b) => b.seconds - a.seconds);
+  for (const key of TELLING) {
+    const few = groups.filter((group) => group.key === key && group.share >= WORTH_NAMING).slice(0, TOGETHER);
+    // One that has all of it says nothing: all are of it.
+    const told = few.length > 1 || (few.length === 1 && sums.filter((sum) => sum.key === key).length > 1);
+    if (told && few.reduce((sum, { share }) => sum + share, 0) >= MOST_OF_IT) return few;
+  }
+  return [];
 }

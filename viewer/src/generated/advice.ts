@@ -428,8 +428,14 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": [
-        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, and {reason.worst.total_blocks:count} are there."
-      ]
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, {reason.worst.shortage:tenth} times the {reason.worst.total_blocks:count} that are there."
+      ],
+      "target": {
+        "value": "reason.worst.needed_blocks",
+        "times": 1.0,
+        "above": "reason.worst.total_blocks",
+        "words": "what gives {} KV blocks"
+      }
     },
     {
       "name": "blocks",
@@ -454,7 +460,7 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": [
-        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, and {reason.worst.total_blocks:count} are there."
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, {reason.worst.shortage:tenth} times the {reason.worst.total_blocks:count} that are there."
       ],
       "target": {
         "value": "reason.worst.needed_blocks",
@@ -485,7 +491,7 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": [
-        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, and {reason.worst.total_blocks:count} are there."
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, {reason.worst.shortage:tenth} times the {reason.worst.total_blocks:count} that are there."
       ],
       "target": {
         "value": "setting.kv_cache_memory_bytes",
@@ -597,7 +603,7 @@ export const RULE_BOOK: RuleBook = {
           ]
         },
         ".",
-        " At most {peak_running:count} ran at once: the limit has to be lower than that."
+        " At most {peak_running:count} ran at once: the limit has to be lower than that, and three quarters are a first value to try."
       ],
       "then": [],
       "target": {
@@ -719,7 +725,7 @@ export const RULE_BOOK: RuleBook = {
       "evidence": [],
       "then": [
         {
-          "text": " Requests asked for {adapters:count} adapters.",
+          "text": " Requests of one moment asked for up to {adapters:count} adapters.",
           "when": [
             {
               "value": "adapters",

@@ -31,7 +31,7 @@ import {
   wholeRange,
 } from "../state/store";
 import { added, useComputed, useStatistics } from "../statistics/useStatistics";
-import { causesIn, WORST, withCauses } from "./causes";
+import { causesIn, ranked, WORST, withCauses } from "./causes";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
@@ -83,14 +83,15 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   );
   const blame = accused.found;
   // What costs little of the whole run may be all that a bad minute suffered from.
-  const about = (finding: Finding) => finding.reasons.includes(codeOf(store.shown[worst?.shown]?.name ?? ""));
+  const main = codeOf(store.shown[worst?.shown]?.name ?? "");
+  const about = (finding: Finding) => finding.reasons.includes(main);
   const unanswered = value && !isQuiet(stretches, value.found) && !value.advice.some(about);
   const ofWorst = useComputed<Finding[]>(
     async (signal) => (unanswered ? (await added(store, blamed, signal)).advice.filter(about) : []),
     [store, changed, unanswered, blamed.first, blamed.last],
     120,
   ).value;
-  const rules = value && [...(ofWorst ?? []), ...value.advice].sort((a, b) => Number(about(b)) - Number(about(a)));
+  const rules = value && ranked([...(ofWorst ?? []), ...value.advice], main);
   const quiet = isQuiet(stretches, value?.found ?? null);
   const causes = useOf<Finding[]>(
     store,

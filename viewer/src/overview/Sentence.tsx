@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
+import type { Finding } from "../advice/rules";
 import { isAtStepLimit } from "../data";
 import type { Range } from "../data/model/columns";
 import type { Stretch } from "../data/model/pressure";
@@ -151,7 +152,10 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
           <Link onClick={showAdvice}>{change(finding)}</Link>
         </>
       ))}
-      <span class="quiet">. Why: {first.symptom}</span>
+      <span class="quiet">
+        . Why: {said.map(whyWords).join("; ")}
+        {said.every(({ basis }) => !basis) && "."}
+      </span>
       {others > 0 && (
         <>
           <span class="quiet"> · </span>
@@ -162,13 +166,18 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   );
 }
 
+/** `requests wait while memory is free. At the worst 24 ran and ...`: how the value follows that is to be set. */
+function whyWords({ symptom, basis }: Finding): string {
+  return basis ? `${symptom}. ${basis}` : symptom;
+}
+
 /** When it began and ended, when it was worst, which check, whom it held back, who had what was missing, and who waited. */
 function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
   const origin = found.pressure?.origin ?? 0;
   const clock = (ts: number) => clockText(store, origin, ts);
   const since = found.run ? sinceOf(store, found.run, worst.shown, worst) : -1;
-  const until = found.run ? untilOf(found.run, worst.shown, worst) : worst.end;
+  const until = found.run ? untilOf(store, found.run, worst.shown, worst) : worst.end;
   const [begin, end] = [clock(worst.begin), clock(worst.end)];
   const [begun, over] = [clock(Math.min(since < 0 ? worst.begin : store.steps.ts[since], worst.begin)), clock(until)];
   const all = begun === begin && over === end;
@@ -201,8 +210,7 @@ function Trouble({ store, found, guilty }: Blamed) {
       {shared && `: ${shared}`}
       {victims && (
         <>
-          ; {percent(victims.share)} of the waiting was by{" "}
-          <Link onClick={() => showRequests(victims.filter)}>{victims.words}</Link>
+          ; {victims.before} <Link onClick={() => showRequests(victims.filter)}>{victims.words}</Link>
         </>
       )}
       .

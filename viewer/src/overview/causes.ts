@@ -1,6 +1,6 @@
 /** What would help where few requests took most of the tokens: to limit those, to let them wait, to take them in small pieces. */
 
-import type { Finding } from "../advice/rules";
+import { type Finding, isOfVllm } from "../advice/rules";
 import { blame } from "../data/blame";
 import { momentText } from "../data/clock";
 import { shortId } from "../data/labels";
@@ -56,16 +56,19 @@ function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blam
   const common = {
     symptom: long ? "many requests wait behind few long prompts" : "many requests wait behind few others",
     diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} from ${momentText(store, worst.begin)} to ${momentText(store, worst.end)}`,
-    ...{ reasons: [name], steps: `reason:${name}` },
+    ...{ reasons: [name], steps: `reason:${name}`, basis: "" },
+    // What each of them would spare: those who held others back are the same.
+    lostSeconds: group ? group.seconds : null,
   };
   if (ahead && group) return [sameTurn(group, ahead, common)];
   const findings: Finding[] = [];
   if (group) {
     const { to, now, evidence } = ratesOf(store, run, worst, group);
+    const basis = to === null ? "" : evidence;
     findings.push({
       ...{ ...common, rule: "limit-them", setting: groupName(group), direction: "limit", to, now, evidence },
       price: "theirs are refused or kept outside; vLLM has no such limit, a gateway or the client has",
-      lostSeconds: group.seconds,
+      basis,
     });
   }
   findings.push(later(store, guilty, common));
@@ -74,7 +77,7 @@ function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blam
   if (long && !(set > 0 && set <= threshold)) {
     findings.push({
       ...{ ...common, rule: "small-pieces", setting: "long_prefill_token_threshold", direction: "set" },
-      ...{ to: count(threshold), now: Number.isNaN(set) ? null : set, lostSeconds: null },
+      ...{ to: count(threshold), now: Number.isNaN(set) ? null : set },
       evidence: `One of their prompts takes up to ${count(budget)} tokens of a step now, and at most ${count(threshold)} then.`,
       price: `theirs take more steps to their first token; ${PIECES} of them at once leave nothing to others, as now`,
     });
@@ -89,17 +92,29 @@ export function isCause({ rule }: Finding): boolean {
   return CAUSES.has(rule);
 }
 
-/** These before the rules, and each setting once. */
+/**
+ * What is about `reason` first, then by the time lost to it; what vLLM has not last, however much is lost: beside a setting that
+ * mends it a policy of another scheduler is no advice.
+ */
+export function ranked(findings: readonly Finding[], reason: string): Finding[] {
+  const about = ({ reasons }: Finding) => Number(reasons.includes(reason));
+  return [...findings].sort(
+    (a, b) =>
+      Number(isOfVllm(b)) - Number(isOfVllm(a)) || about(b) - about(a) || (b.lostSeconds ?? 0) - (a.lostSeconds ?? 0),
+  );
+}
+
+/** These before the rules, and each setting once: at least half of what the rules look at is theirs. */
 export function withCauses(causes: readonly Finding[], rules: readonly Finding[]): Finding[] {
   return [...causes, ...rules.filter(({ setting }) => !causes.some((cause) => cause.setting === setting))];
 }
 
-type Common = Pick<Finding, "symptom" | "diagnosis" | "reasons" | "steps">;
+type Common = Pick<Finding, "symptom" | "diagnosis" | "reasons" | "steps" | "basis" | "lostSeconds">;
 
 function later({ policy }: TraceStore, { group }: Guilty, common: Common): Finding {
   const them = group && group.requests > 1 ? "them" : "it";
   return {
-    ...{ ...common, rule: "let-them-wait", setting: "scheduling_policy", direction: "set", lostSeconds: null },
+    ...{ ...common, rule: "let-them-wait", setting: "scheduling_policy", direction: "set" },
     ...{ to: `priority, with a later priority for ${them}`, now: shortId(policy, 40) },
     evidence: "Whoever comes with a smaller number in the field priority is admitted before them then.",
     price: `${them === "it" ? "it waits" : "they wait"} as long as others come`,
@@ -113,7 +128,6 @@ function sameTurn(group: BlamedGroup, [own, theirs]: [number, number], common: C
     ...{ setting: `priority of ${groupName(group)}`, direction: "set", to: `${theirs} or more`, now: own },
     evidence: `Smaller numbers are admitted first: theirs is ${own}, that of most who waited ${theirs}.`,
     price: "they wait as the others do",
-    lostSeconds: group.seconds,
   };
 }
 

@@ -10,7 +10,7 @@ import type { Row } from "../data/model/columns";
 import type { Pressure } from "../data/model/pressure";
 import type { Share } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { pressureOfRun, sinceOf } from "../data/since";
+import { hasPauses, pressureOfRun, sinceOf } from "../data/since";
 import { count, duration, percent, plural } from "../format";
 import { axisKind } from "../state/axis";
 import { goToReason } from "../state/moves";
@@ -55,6 +55,7 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
             key={share.index}
             {...{ store, share, all, first: at === 0 }}
             since={pressed ? sinceOf(store, pressed, share.index) : -1}
+            paused={pressed !== null && hasPauses(pressed, share.index)}
           />
         )),
       )}
@@ -89,9 +90,11 @@ interface ItemProps {
   first: boolean;
   /** The row since which it held requests back, up to where it was worst; -1: not, or not known yet. */
   since: Row;
+  /** It did so at other times as well, with a pause between. */
+  paused: boolean;
 }
 
-function Item({ store, share, all, first, since }: ItemProps) {
+function Item({ store, share, all, first, since, paused }: ItemProps) {
   const { name, family, meaning, recorded, blocked } = store.shown[share.index];
   const sum = (of: (one: Share) => number) => all.reduce((total, one) => total + of(one), 0);
   const { number, ts } = store.steps;
@@ -129,7 +132,9 @@ function Item({ store, share, all, first, since }: ItemProps) {
         <Swatch family={family} /> <span>{middle(name, 40)}</span>{" "}
         <span class="number quiet">
           {percent(part)}
-          {blocked && share.lost > 0 && `, ${duration(share.lost)} lost${since >= 0 ? `, since ${at(since)}` : ""}`}
+          {blocked &&
+            share.lost > 0 &&
+            `, ${duration(share.lost)} lost${since >= 0 ? `, ${paused ? "worst " : ""}since ${at(since)}` : ""}`}
         </span>
       </button>
     </li>

@@ -76,7 +76,7 @@ export function StepPanel({ store, row }: Props) {
 /** Since when requests are held back for it, as the verdict has it, and the steps on end that are the same. */
 function Episode({ store, row }: Props) {
   const { first, last } = episodeOf(store, row);
-  const since = useSince(store, row);
+  const [since, worst] = useSince(store, row);
   const { number, ts } = store.steps;
   const seconds = endOfRow(store, last) - ts[first];
   return (
@@ -84,7 +84,14 @@ function Episode({ store, row }: Props) {
       {since >= 0 && (
         <p>
           Requests are held back for it since {momentText(store, ts[since])}, step{" "}
-          <StepLink store={store} first={since} last={since} />.
+          <StepLink store={store} first={since} last={since} />
+          {worst >= 0 && worst !== since && (
+            <>
+              ; elsewhere, where it was worst, since {momentText(store, ts[worst])}, step{" "}
+              <StepLink store={store} first={worst} last={worst} />
+            </>
+          )}
+          .
         </p>
       )}
       {first < last && (
@@ -97,8 +104,8 @@ function Episode({ store, row }: Props) {
   );
 }
 
-/** -1 where the step holds nobody back, or little, or until it is known. */
-function useSince(store: TraceStore, row: Row): Row {
+/** In the stretch about the step, and where its reason was worst; -1 where the step holds nobody back, or little, or until it is known. */
+function useSince(store: TraceStore, row: Row): [Row, Row] {
   const range = scope.value;
   const { shown, ts } = store.steps;
   const wanted = range && row >= range.first && row <= range.last && store.shown[shown[row]].blocked;
@@ -108,7 +115,8 @@ function useSince(store: TraceStore, row: Row): Row {
     0,
   ).value;
   const since = pressed && wanted ? sinceOf(store, pressed, shown[row], { begin: ts[row] }) : -1;
-  return since <= row ? since : -1;
+  const worst = pressed && wanted ? sinceOf(store, pressed, shown[row]) : -1;
+  return since <= row ? [since, worst] : [-1, -1];
 }
 
 interface RecordedProps {

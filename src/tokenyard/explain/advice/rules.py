@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
@@ -15,7 +16,7 @@ from tokenyard.explain.held_back import Verdict
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.files import packaged
-from tokenyard.trace.facts import RepeatedFacts, StepFacts, micros
+from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 from tokenyard.vocabulary import STEP_REASONS, Reason
 
@@ -138,6 +139,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Another that bounds it, if the trace tells."""
     times: float | str = 1.0
     """A number, or the name of another value."""
+    above: str | None = None
+    """What there is already, where that is not the setting's value."""
+    words: str | None = None
+    """Around the number, where the setting takes another one: ``what gives {} KV blocks``."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,8 +202,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """``up``, ``down``, ``on``, ``off``, ``set`` or ``choose``."""
     now: Any = None
     """The setting's value in this run, if the trace tells."""
-    to: int | None = None
-    """A value that would have been enough where it was worst, or one to begin with; None if the trace does not tell."""
+    to: int | str | None = None
+    """A value that would have been enough where it was worst, or one to begin with; in words where the setting takes
+    another number (``what gives 5,040 KV blocks``); None if the trace does not tell."""
     evidence: str
     """What in this trace shows it."""
     price: str
@@ -235,7 +241,7 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     requests: int | None = None
     jobs: int = 0
     adapters: int = 0
-    """LoRA adapters that requests asked for."""
+    """Most LoRA adapters that the requests of one moment asked for while some waited for a slot."""
     request_seconds: float = 0.0
     """Time of all requests in the queues: (running + waiting) x duration, over the steps."""
     reasons: dict[str, RecordedReason] = {}
@@ -274,8 +280,11 @@ class SymptomCounter:
     """Gathers what a report does not hold already. Costs a microsecond or two a step."""
 
     def __init__(self) -> None:
-        self.adapters: set[str] = set()
-        """LoRA adapters that requests asked for."""
+        self._adapters: dict[str, str] = {}
+        """Request that is there -> the LoRA adapter that it asks for."""
+        self._askers: Counter[str] = Counter()
+        """Adapter -> how many of these ask for it."""
+        self._asked = 0
         self._before: StepFacts | None = None
         self._guess: AdmissionOutcome | None = None
         self._guesses = RecordedReasonCounter()
@@ -290,9 +299,27 @@ class SymptomCounter:
         self._counts = [0, 0]
         self._seconds = [0.0, 0.0]
 
+    def arrived(self, request: str | None, adapter: str | None) -> None:
+        """A request is there, which may ask for a LoRA adapter."""
+        if request is not None and adapter:
+            self.finished(request)
+            self._adapters[request] = adapter
+            self._askers[adapter] += 1
+
+    def finished(self, request: str | None) -> None:
+        """A request is no more."""
+        adapter = self._adapters.pop(request, None) if request is not None and self._adapters else None
+        if adapter is not None:
+            self._askers[adapter] -= 1
+            if not self._askers[adapter]:
+                del self._askers[adapter]
+
     def step(self, facts: StepFacts, verdict: Verdict) -> None:
         """A step was decided."""
         self.settle(facts.ts)
+        if len(self._askers) > self._asked and facts.outcome is not None:
+            if Reason.LORA_SLOTS in held_by_reason(facts.outcome):
+                self._asked = len(self._askers)
         self._before = facts
         self._guess = None
         if facts.outcome is None and verdict.reason is not None and verdict.unadmitted:
@@ -356,7 +383,7 @@ class SymptomCounter:
 
     def join(self, other: SymptomCounter) -> None:
         """The steps of another engine, too; both are settled."""
-        self.adapters |= other.adapters
+        self._asked = max(self._asked, other._asked)
         self._guesses.join(other._guesses)
         self._request_micros += other._request_micros
         if other._scheduled is not None:
@@ -368,7 +395,7 @@ class SymptomCounter:
         """The symptoms so far; ``known`` are the numbers that the report holds."""
         (decode, mixed), (decode_s, mixed_s) = self._counts, self._seconds
         return Symptoms(
-            adapters=len(self.adapters),
+            adapters=self._asked,
             request_seconds=self._request_micros / 1e6,
             reasons=recorded or self._guesses.result(),
             guessed=not recorded,
@@ -451,7 +478,7 @@ class RuleReader:
         lost, share = self._number("reason.seconds"), self._rule.lost_share
         return lost if lost is None or share is None else lost * (self._number(share) or 0.0)
 
-    def _target(self) -> int | None:
+    def _target(self) -> int | str | None:
         """The value to set; None if there is none, or if the setting is there already."""
         target = self._rule.target
         if target is None:
@@ -464,7 +491,9 @@ class RuleReader:
         to = floor(times * (number if bound is None else min(number, bound)))
         now = self._number(f"setting.{self._rule.setting}")
         there = now is not None and (to <= now if self._rule.direction == "up" else to >= now)
-        return None if there or to < 1 else to
+        if there or to < 1 or (target.above is not None and not to > (self._number(target.above) or 0)):
+            return None
+        return to if target.words is None else target.words.replace("{}", f"{to:,}")
 
     # ---- values
 

@@ -118,8 +118,7 @@ class ReportBuilder:
         self._arrivals.arrive(record)
         if record.job_id:
             self.jobs.add(record.job_id)
-        if record.lora_name:
-            self._symptoms.adapters.add(record.lora_name)
+        self._symptoms.arrived(record.req_id, record.lora_name)
 
     def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
         """Add a request's hits."""
@@ -261,6 +260,7 @@ class ReportBuilder:
         """Add a finished request."""
         self._latencies.add(record)
         self._arrivals.finish(record)
+        self._symptoms.finished(record.req_id)
         self._note_moment(record.ts)
 
     def _note_moment(self, ts: float | None) -> None:

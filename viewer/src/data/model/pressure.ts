@@ -78,10 +78,14 @@ export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "p
 export interface Victims {
   /** In the queue, within the stretch. */
   seconds: number;
+  /** Who did. */
+  requests: number;
   /** Of most of it; null if the trace tells none. */
   priority: number | null;
   /** Most of it was theirs, and much more than of others; none if all waited alike. */
   groups: VictimGroup[];
+  /** Then the few of one kind that shared most of it, the most first; none if they are not few. */
+  parts: VictimGroup[];
 }
 
 export interface VictimGroup {
