@@ -93,7 +93,7 @@ def test_a_tenant_is_named_where_ids_tell_nothing(open_files: Open, tmp_path: Pa
     assert any(record.get("scheduled_running_req_ids_omitted") for record in records(tmp_path / "run"))
     culprits = page.get_by_role("region", name="Who held others back")
     expect(culprits.get_by_role("listitem").first).to_contain_text("tenant")
-    said.get_by_role("button", name=re.compile("requests of tenant")).click()
+    said.get_by_role("button", name=re.compile(r"the \d+ requests of tenant")).click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value(f'tenant:"{tenant}"')
     page.get_by_text("24 of 224 lanes").wait_for()
 
@@ -119,7 +119,23 @@ def test_requests_that_always_come_are_not_blamed_for_a_rush(open_files: Open, t
     ]
     said, _ = verdict(open_files, tmp_path, lines, "--max-num-seqs=8")
     expect(said).to_contain_text("max_num_seqs (8 running) held back up to")
-    expect(said).not_to_contain_text("requests of chat-")
+    expect(said).not_to_contain_text(re.compile("requests of chat- held"))
+    expect(said).to_contain_text(
+        re.compile(r"the waiting was by requests of \w+- \(\d\d\.\d %\) and \w+- \(\d\d\.\d %\)")
+    )
+    value = re.search(
+        r"raise max_num_seqs to (\d+) \(now 8\)\. Why: .* At the worst (\d+) ran and (\d+) waited for a seat",
+        said.inner_text(),
+    )
+    assert value
+    steps = {record["step"]: record for record in records(tmp_path / "run") if record["event"] == "step_snapshot"}
+    held = [
+        (steps[record["step"]]["num_running"], record["num_requests"])
+        for record in records(tmp_path / "run")
+        if record["event"] == "admission_outcome" and record.get("reason") == "max_num_seqs"
+    ]
+    ran, waited = max(held, key=sum)
+    assert tuple(map(int, value.groups())) == (ran + waited, ran, waited)
 
 
 def test_long_answers_that_hold_the_kv_blocks(open_files: Open, tmp_path: Path) -> None:
@@ -201,8 +217,62 @@ def test_adapters_that_hold_the_slots(open_files: Open, tmp_path: Path) -> None:
     ]
     said, page = verdict(open_files, tmp_path, lines, "--enable-lora", "--max-loras=2")
     expect(said).to_contain_text("the 2 slots for LoRA adapters (max_loras) held back up to 1 request")
-    expect(said).to_contain_text("sql, legal had them")
+    expect(said).to_contain_text(re.compile(r"sql \(\d\d\.\d %\), legal \(\d\d\.\d %\) had them"))
+    expect(said).to_contain_text("Requests of one moment asked for up to 3 adapters.")
     expect(said).to_contain_text("raise max_loras to 3 (now 2)")
     assert BEGIN <= min(begins(said)) < BEGIN + 0.5
     page.get_by_role("region", name="Who held others back").get_by_role("button", name="sql").click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('lora:"sql"')
+
+
+def test_memory_is_to_be_raised_to_so_many_blocks(open_files: Open, tmp_path: Path) -> None:
+    """A share of the GPU's memory is no number that a trace gives: the blocks that all needed at the worst are."""
+    lines = chats(200, prompt_len=3_000, max_tokens=400)
+    said, page = verdict(
+        open_files, tmp_path, lines, "--gpu=a10", "--model=meta-llama/Llama-3.1-8B-Instruct", "--max-model-len=8192"
+    )
+    found = re.search(
+        r"raise gpu_memory_utilization to what gives ([\d,]+) KV blocks \(now 0\.\d+\)"
+        r".* At the worst (\d+) ran and (\d+) waited: all of them would need about ([\d,]+) blocks, ([\d.]+) times the ([\d,]+) that are there",
+        said.inner_text(),
+    )
+    assert found
+    steps = {record["step"]: record for record in records(tmp_path / "run") if record["event"] == "step_snapshot"}
+    held = [
+        (steps[record["step"]], record["num_requests"])
+        for record in records(tmp_path / "run")
+        if record["event"] == "admission_outcome" and str(record.get("reason")).startswith("kv_")
+    ]
+    worst, waited = max(held, key=lambda each: each[0]["num_running"] + each[1])
+    used, running = worst["total_blocks"] - worst["free_blocks"], worst["num_running"]
+    needed = -(-used * (running + waited) // running)
+    told = [int(each.replace(",", "")) for each in (found[1], found[2], found[3], found[4], found[6])]
+    assert told == [needed, running, waited, needed, worst["total_blocks"]]
+    assert found[5] == f"{needed / worst['total_blocks']:.1f}"
+    page.get_by_role("tab", name="Statistics").click()
+    expect(page.locator("section.advice li").first).to_contain_text(f"to what gives {found[1]} KV blocks")
+
+
+def test_the_panel_says_which_since_it_means(open_files: Open, tmp_path: Path) -> None:
+    """The same check twice: the strip says when it was worst, the panel of a step of the other time says both."""
+    rush = [
+        {"request_id": f"{name}-{i}", "arrival_time": begin + i / 50, "prompt_len": 200, "max_tokens": 80}
+        for name, begin, number in (("first", BEGIN, 20), ("second", 12.0, 60))
+        for i in range(number)
+    ]
+    _, page = verdict(open_files, tmp_path, chats(400) + rush, "--max-num-seqs=8")
+    page.get_by_role("tab", name="Timeline").click()
+    strip = page.get_by_role("list", name="Reasons in the run").locator(".blocked-item").first
+    expect(strip).to_contain_text("worst since")
+    told = re.search(r"worst since ([\d:.]+(?: s)?)", strip.inner_text())
+    assert told
+    assert seconds(told[1]) > 11
+    early = next(each["step"] for each in records(tmp_path / "run") if (each.get("num_requests") or 0) > 5)
+    page.goto(page.url.split("#")[0] + f"#tab=timeline&step={early}")
+    panel = page.get_by_role("complementary", name="What is selected")
+    expect(panel).to_contain_text(
+        re.compile(rf"held back for it since 2\.\d+ s, step [\d,]+; elsewhere, where it was worst, since {told[1]}")
+    )
+    strip.click()
+    expect(panel).to_contain_text(f"held back for it since {told[1]}, step")
+    expect(panel).not_to_contain_text("elsewhere")

@@ -9,6 +9,8 @@ import { rowAtTime } from "./store";
 
 /** Of the peak: less is no beginning, but chance. */
 const BEGUN = 0.01;
+/** Of a slice: its middle lies in no other. */
+const HALF = 0.5;
 /** Slices of the clock. */
 export const SLICES = 300;
 
@@ -55,19 +57,28 @@ export function sinceOf(store: TraceStore, found: Pressure, shown: number, stret
   return row;
 }
 
-/** The moment up to which `shown` held requests back without a pause, from a stretch on. */
+/**
+ * The moment up to which `shown` held requests back, from a stretch on: with pauses within the stretch, and without one after it.
+ */
 export function untilOf(
   store: TraceStore,
   found: Pressure,
   shown: number,
-  stretch: Pick<Stretch, "begin" | "end">,
+  stretch: Pick<Stretch, "begin" | "first" | "last" | "end">,
 ): number {
-  const last = incidentOf(found, shown, stretch)?.last ?? -1;
-  if (last < 0) return stretch.end;
+  const held = found.reasons.find((one) => one.shown === shown)?.held;
+  let last = incidentOf(found, shown, stretch)?.last ?? -1;
+  if (!held || last < 0) return stretch.end;
+  const least = BEGUN * held.reduce((one, other) => Math.max(one, other), 0);
+  for (let slice = stretch.last; slice > last; slice--) {
+    if (held[slice] <= least) continue;
+    last = incidentOf(found, shown, { begin: found.from + (slice + HALF) * found.width })?.last ?? slice;
+    break;
+  }
   const from = found.from + last * found.width;
   let row = rowAtTime(store, from + found.width * (1 - 1e-9));
   const holds = () => heldBack(store, row).some(([one, requests]) => one === shown && requests > 0);
-  while (row > 0 && endOfRow(store, row) > from && !holds()) row -= 1;
+  while (row > 0 && store.steps.ts[row] > from && !holds()) row -= 1;
   return Math.min(endOfRow(store, row), from + found.width);
 }
 

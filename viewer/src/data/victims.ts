@@ -33,7 +33,7 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
   const { arrivalTime, firstScheduledTime, finishedTime, priority, count } = store.requests;
   const sums = new Map<string, Sum>();
   const byPriority = new Map<number, number>();
-  let [seconds, there, waiting] = [0, 0, 0];
+  let [seconds, there] = [0, 0];
   for (let request = 0; request < count; request++) {
     const arrived = arrivalTime[request];
     // Not `>=`: of a request that did not end nothing is known.
@@ -42,7 +42,6 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
     const left = firstOf(firstScheduledTime[request], finishedTime[request], end);
     const waited = Math.max(Math.min(left, end) - Math.max(arrived, begin), 0);
     seconds += waited;
-    if (waited > 0) waiting += 1;
     if (priority[request] !== MISSING) {
       byPriority.set(priority[request], (byPriority.get(priority[request]) ?? 0) + waited);
     }
@@ -60,7 +59,7 @@ export function victimsOf(store: TraceStore, range: Range): Victims | null {
   const all = [...sums.values()];
   const groups = standingOut(all, seconds, there);
   return {
-    ...{ seconds, requests: waiting, priority: most ? most[0] : null, groups },
+    ...{ seconds, priority: most ? most[0] : null, groups },
     parts: groups.length > 0 ? [] : partsOf(all, seconds),
   };
 }

@@ -12,7 +12,7 @@ import { count, duration, milliseconds, percent, plural } from "../format";
 import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, setExtra } from "../state/store";
-import { change, showAdvice } from "../statistics/AdviceSection";
+import { capital, change, showAdvice } from "../statistics/AdviceSection";
 import { isCause } from "./causes";
 import type { Found } from "./OverviewView";
 import {
@@ -152,10 +152,7 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
           <Link onClick={showAdvice}>{change(finding)}</Link>
         </>
       ))}
-      <span class="quiet">
-        . Why: {said.map(whyWords).join("; ")}
-        {said.every(({ basis }) => !basis) && "."}
-      </span>
+      <span class="quiet">. Why: {whyWords(said)}</span>
       {others > 0 && (
         <>
           <span class="quiet"> · </span>
@@ -166,9 +163,12 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   );
 }
 
-/** `requests wait while memory is free. At the worst 24 ran and ...`: how the value follows that is to be set. */
-function whyWords({ symptom, basis }: Finding): string {
-  return basis ? `${symptom}. ${basis}` : symptom;
+/** `requests wait while memory is free. At the worst 24 ran and ...`: what is wrong, and how the value follows that is to be set. */
+function whyWords(said: readonly Finding[]): string {
+  const wrong = new Map<string, string>();
+  for (const { symptom, basis } of said) wrong.set(symptom, wrong.get(symptom) || basis);
+  const words = [...wrong].map(([symptom, basis], at) => `${at > 0 ? capital(symptom) : symptom}. ${basis}`.trim());
+  return words.join(" ");
 }
 
 /** When it began and ended, when it was worst, which check, whom it held back, who had what was missing, and who waited. */
@@ -179,7 +179,11 @@ function Trouble({ store, found, guilty }: Blamed) {
   const since = found.run ? sinceOf(store, found.run, worst.shown, worst) : -1;
   const until = found.run ? untilOf(store, found.run, worst.shown, worst) : worst.end;
   const [begin, end] = [clock(worst.begin), clock(worst.end)];
-  const [begun, over] = [clock(Math.min(since < 0 ? worst.begin : store.steps.ts[since], worst.begin)), clock(until)];
+  const [begun, over] = [
+    clock(Math.min(since < 0 ? worst.begin : store.steps.ts[since], worst.begin)),
+    // Other reasons may end it.
+    clock(Math.max(until, worst.end)),
+  ];
   const all = begun === begin && over === end;
   const rest = found.blame && guilty ? unnamedWords(store, worst, found.blame) : null;
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);

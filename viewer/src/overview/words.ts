@@ -190,15 +190,15 @@ function filterOf(key: Trait, name: string): string {
 }
 
 /**
- * Who waited: those whose waiting most of it was, else the few that shared it, else how many.
+ * Who waited: those whose waiting most of it was, else the few that shared it; null if all waited alike.
  * `78.9 % of the waiting was by`, `requests of adapter sql-b and sql-c`.
  */
 export function victimsIn(found: Blame): { before: string; words: string; filter: string } | null {
   const { victims } = found;
   if (!victims) return null;
-  const { groups, parts, requests } = victims;
+  const { groups, parts } = victims;
   const named = groups.length > 0 ? groups : parts;
-  if (named.length === 0) return { before: "all waited alike:", words: plural(requests, "request"), filter: "" };
+  if (named.length === 0) return null;
   const [{ key }] = named;
   const names = named.map(({ name, share }) => shortId(name, 24) + (groups.length > 0 ? "" : ` (${percent(share)})`));
   const last = names.pop() ?? "";

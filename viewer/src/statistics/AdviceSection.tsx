@@ -125,6 +125,6 @@ function adviceText(finding: Finding): string {
   return `${change(finding)}: ${finding.diagnosis}. ${finding.evidence} The price: ${finding.price}.`;
 }
 
-function capital(text: string): string {
+export function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }

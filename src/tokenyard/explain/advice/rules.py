@@ -317,9 +317,9 @@ class SymptomCounter:
     def step(self, facts: StepFacts, verdict: Verdict) -> None:
         """A step was decided."""
         self.settle(facts.ts)
-        if len(self._askers) > self._asked and facts.outcome is not None:
-            if Reason.LORA_SLOTS in held_by_reason(facts.outcome):
-                self._asked = len(self._askers)
+        outcome = facts.outcome
+        if len(self._askers) > self._asked and outcome is not None and Reason.LORA_SLOTS in held_by_reason(outcome):
+            self._asked = len(self._askers)
         self._before = facts
         self._guess = None
         if facts.outcome is None and verdict.reason is not None and verdict.unadmitted:

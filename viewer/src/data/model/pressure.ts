@@ -78,8 +78,6 @@ export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "p
 export interface Victims {
   /** In the queue, within the stretch. */
   seconds: number;
-  /** Who did. */
-  requests: number;
   /** Of most of it; null if the trace tells none. */
   priority: number | null;
   /** Most of it was theirs, and much more than of others; none if all waited alike. */

@@ -1,0 +1,90 @@
+/** Since when and until when a reason holds requests back, where it pauses. */
+
+import { describe, expect, it } from "vitest";
+import type { Range } from "./model/columns";
+import type { TraceStore } from "./model/trace";
+import { pressure, stretches } from "./pressure";
+import { hasPauses, sinceOf, untilOf } from "./since";
+
+/** A step a second; `held[row]`: requests that `slots` and `seats` hold back in it. */
+function storeOf(held: readonly (readonly [number, number])[]): TraceStore {
+  const rows = held.length;
+  const column = (value: number) => new Int32Array(rows).fill(value);
+  const shown = ["slots", "seats"].map((name) => ({ name, family: "memory", blocked: true, recorded: true }));
+  return {
+    ...{ key: 1, version: 1, rows, shown, reasonNames: ["slots", "seats"], hasReasons: true, start: null },
+    steps: {
+      ts: Float64Array.from(held, (_, row) => row),
+      completedTs: Float64Array.from(held, (_, row) => row + 1),
+      stepSeconds: new Float64Array(rows).fill(1),
+      outcome: Int32Array.from(held, (_, row) => row),
+      ...{ shown: column(0), unadmitted: column(0), numRunning: column(1), numWaiting: column(1), tokenSum: column(1) },
+      ...{ totalBlocks: column(0), freeBlocks: column(0) },
+    },
+    requests: { finishedTime: new Float64Array(0) },
+    outcomes: {
+      byReason: {
+        starts: Int32Array.from(held, (_, row) => 2 * row),
+        counts: column(2),
+        ids: Int32Array.from(held.flatMap(() => [0, 1])),
+        requests: Int32Array.from(held.flat()),
+      },
+    },
+  } as unknown as TraceStore;
+}
+
+const times = <T>(number: number, one: T): T[] => Array.from({ length: number }, () => one);
+const FREE = [0, 0] as const;
+
+async function looked(held: readonly (readonly [number, number])[]) {
+  const store = storeOf(held);
+  const range: Range = { first: 0, last: store.rows - 1 };
+  const found = await pressure(store, range, store.rows);
+  if (!found) throw new Error("no clock");
+  return { store, found, worst: stretches(found, 1)[0] };
+}
+
+describe("since and until", () => {
+  it("credits the check with its own part, and its own most", async () => {
+    const { worst } = await looked([...times(5, FREE), ...times(20, [6, 3] as const), ...times(5, FREE)]);
+    expect([worst.shown, worst.lost, worst.share * worst.lost, worst.most, worst.mostByIt]).toEqual([
+      0, 180, 120, 9, 6,
+    ]);
+  });
+
+  it("ends where it last held requests back, though it paused within the stretch", async () => {
+    const held = [
+      ...times(10, FREE),
+      ...times(20, [9, 0] as const),
+      // The stretch goes on, for another reason.
+      ...times(6, [0, 8] as const),
+      ...times(10, [9, 0] as const),
+      ...times(30, FREE),
+    ];
+    const { store, found, worst } = await looked(held);
+    expect([worst.begin, worst.end]).toEqual([10, 46]);
+    expect(store.steps.ts[sinceOf(store, found, worst.shown, worst)]).toBe(10);
+    expect(untilOf(store, found, worst.shown, worst)).toBe(46);
+    expect(untilOf(store, found, 1, worst)).toBe(36);
+  });
+
+  it("goes on after the stretch as long as there is no pause", async () => {
+    const held = [...times(10, FREE), ...times(10, [9, 0] as const), ...times(7, [1, 0] as const), ...times(30, FREE)];
+    const { store, found, worst } = await looked(held);
+    expect(worst.end).toBe(20);
+    expect(untilOf(store, found, worst.shown, worst)).toBe(27);
+  });
+
+  it("knows whether a reason has one beginning or several", async () => {
+    const twice = [
+      ...times(5, FREE),
+      ...times(5, [4, 3] as const),
+      ...times(20, [0, 3] as const),
+      ...times(9, [9, 3] as const),
+    ];
+    const { store, found } = await looked([...twice, ...times(5, FREE)]);
+    expect([0, 1].map((shown) => hasPauses(found, shown))).toEqual([true, false]);
+    expect(store.steps.ts[sinceOf(store, found, 0)]).toBe(30);
+    expect(store.steps.ts[sinceOf(store, found, 0, { begin: 7 })]).toBe(5);
+  });
+});
