@@ -27,18 +27,20 @@ def execute(flags: EmulateCommand) -> int:
         raise MissingExtraError(error.name or "starlette", "server") from None
     from tokenyard.serve.emulate.faults import read_fault  # noqa: PLC0415
     from tokenyard.serve.emulate.host import EmulateSettings, emulate  # noqa: PLC0415
+    from tokenyard.serve.emulate.live import WallClock  # noqa: PLC0415
 
     began = time.monotonic()
     deployment = deployment_of(flags)
     settings = EmulateSettings(**{each.name: getattr(flags, each.name) for each in fields(EmulateSettings)})
     faults = [read_fault(text) for text in flags.fault]
     port = flags.port if flags.port is not None else deployment.settings.launch.asked.value("port")
+    wall = WallClock(settings.speed)
     with ExitStack() as stack:
         first, number = 8000 if port is None else int(str(port)), 2 if settings.split else settings.servers
         ports = [first and first + i for i in range(number)]
         listeners = [stack.enter_context(closing(bound_to(flags.host, each))) for each in ports]
-        recording = stack.enter_context(recorder_of(deployment, flags.trace))
-        emulation = stack.enter_context(closing(emulate(deployment, settings, observers=recording)))
+        recording = stack.enter_context(recorder_of(deployment, flags.trace, wall))
+        emulation = stack.enter_context(closing(emulate(deployment, settings, observers=recording, wall=wall)))
         for line in emulation.start_log():
             results().print(escape(line), soft_wrap=True, highlight=False)
 

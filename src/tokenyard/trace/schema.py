@@ -125,6 +125,10 @@ class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defa
     max_steps: Whole | None = None
     max_ids_per_step: Whole | None = None
     request_records: bool | None = None
+    clock_zero: Seconds | None = None
+    """Unix time at which the clock of the trace showed 0, where it is not Unix time itself."""
+    clock_speed: float | None = None
+    """Seconds of the trace's clock in a second of the wall; 1 if it is not given."""
 
 
 class KVNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):

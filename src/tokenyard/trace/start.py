@@ -120,12 +120,15 @@ def describe_run(
     gpu: str | None = None,
     bytes_per_block: int | None = None,
     policy: str | None = None,
+    clock_zero: float | None = None,
+    clock_speed: float | None = None,
     sections: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TraceStart:
     """A ``trace_start`` record for a scheduler of ours.
 
-    ``host`` is ``replay``, ``engine`` or ``vllm``; ``policy`` names the one that decides, where it is another than the
-    configuration names; ``sections`` are further parts of the configuration (the
+    ``host`` is ``replay``, ``engine``, ``emulate`` or ``vllm``; ``policy`` names the one that decides, where it is another
+    than the configuration names; ``clock_zero`` and ``clock_speed`` say of a clock that is not Unix time how it follows
+    the wall's; ``sections`` are further parts of the configuration (the
     workload, the latency model) and stand beside ``scheduler`` and ``cache``. Without any the configuration counts as
     made by hand, and the header says which settings were not chosen.
     """
@@ -145,6 +148,8 @@ def describe_run(
         block_size=cache.tokens_per_block,
         bytes_per_block=bytes_per_block,
         config=config,
+        clock_zero=clock_zero,
+        clock_speed=clock_speed,
     )
 
 

@@ -27,9 +27,11 @@ def send_traces(traces: Sequence[RankTrace], url: str, name: str) -> int:
 
 
 def _offset(traces: Sequence[RankTrace]) -> int:
-    """A replay's clock begins at 0: its spans are laid so that they end when the trace was written."""
+    """An emulation says when its clock was 0. A replay's begins at 0: its spans end when the trace was written then."""
     last = written = 0.0
     for trace in traces:
+        if trace.start is not None and trace.start.clock_zero is not None:
+            return int(trace.start.clock_zero * 1e6)
         for step in TraceReader(trace.files, requests=False).steps():
             if step.ts is not None:
                 if step.ts >= _EARLIEST_UNIX:

@@ -178,10 +178,19 @@ class Emulation:
             each.close()
 
 
-def emulate(deployment: Deployment, settings: EmulateSettings, *, observers: Sequence[StepObserver] = ()) -> Emulation:
-    """What behaves as the deployment would. ``observers`` watch every engine, one each. Raises TokenyardError."""
+def emulate(
+    deployment: Deployment,
+    settings: EmulateSettings,
+    *,
+    observers: Sequence[StepObserver] = (),
+    wall: WallClock | None = None,
+) -> Emulation:
+    """What behaves as the deployment would. Raises TokenyardError.
+
+    ``observers`` watch every engine, one each. ``wall`` counts from now if it is not given.
+    """
     resolved = deployment.resolve()
-    clock, wall, pace = VirtualClock(), WallClock(settings.speed), _Pace()
+    clock, wall, pace = VirtualClock(), wall or WallClock(settings.speed), _Pace()
     tokenizer = _tokenizer(deployment, resolved, _model(deployment, resolved))
     making = _Making(deployment, resolved, settings, clock, pace, tokenizer, list(observers))
     groups = making.apart(settings.split) if settings.split is not None else making.alike(settings.servers)

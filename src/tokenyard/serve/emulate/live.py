@@ -49,7 +49,8 @@ class WallClock:
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
-        self._start, self._unix = time.monotonic(), time.time()
+        self._start, self.zero = time.monotonic(), time.time()
+        """``zero``: the Unix time at which no emulated second had passed."""
 
     def now(self) -> float:
         """Emulated seconds since the start."""
@@ -65,7 +66,7 @@ class WallClock:
 
     def unix(self, moment: float | None = None) -> float:
         """The emulated time of day of a moment, or of now, in Unix seconds."""
-        return self._unix + (self.now() if moment is None else moment)
+        return self.zero + (self.now() if moment is None else moment)
 
 
 class Lateness:

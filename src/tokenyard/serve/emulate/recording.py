@@ -15,13 +15,17 @@ from tokenyard.deploy.spec import open_trace
 from tokenyard.policies.named import policy_label
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
+from tokenyard.serve.emulate.live import WallClock
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import SECTION, describe_run
 
 
 @contextmanager
-def recorder_of(deployment: Deployment, folder: Path | None) -> Iterator[Sequence[StepObserver]]:
-    """What writes the trace of the first engine into ``folder``; none without one. Raises ConfigError."""
+def recorder_of(deployment: Deployment, folder: Path | None, wall: WallClock) -> Iterator[Sequence[StepObserver]]:
+    """What writes the trace of the first engine into ``folder``; none without one. Raises ConfigError.
+
+    The trace says how its clock follows ``wall``.
+    """
     if folder is None:
         yield []
         return
@@ -38,6 +42,8 @@ def recorder_of(deployment: Deployment, folder: Path | None) -> Iterator[Sequenc
             model=resolved.settled.model.name,
             gpu=resolved.settled.gpu.name,
             bytes_per_block=resolved.plan.bytes_per_block,
+            clock_zero=wall.zero,
+            clock_speed=wall.speed,
             sections={SECTION: msgspec.to_builtins(resolved.header), ASKED: asked_flags(deployment.settings)},
         )
         yield [TraceRecorder(writer, start=start)]
