@@ -11,11 +11,13 @@ const MOST_IDLE = 60;
 /** Seconds since 1970 are larger than this, seconds since a machine was started are not. */
 const UNIX = 1e9;
 
+type Timed = Pick<TraceStore, "start" | "steps" | "rows">;
+
 /**
  * Times shown count from here: from the trace's header, which the ranks of a run share, else from the first step. A server
  * may have idled for hours before its first step: then from that one.
  */
-export function originOf({ start, steps, rows }: TraceStore): number {
+export function originOf({ start, steps, rows }: Timed): number {
   const first = rows > 0 ? steps.ts[0] : 0;
   const idle = first - (start?.ts ?? Number.NaN);
   return idle >= 0 && idle <= MOST_IDLE ? first - idle : first;
@@ -51,17 +53,39 @@ export function hasTimes(store: TraceStore): boolean {
   return last > 0 && ts[last] > ts[0] && ts[middle] >= ts[0] && ts[middle] <= ts[last];
 }
 
-/** Times of the trace are Unix times: the wall's clock can be told. */
-export function hasWallClock({ steps, rows }: TraceStore): boolean {
-  return rows > 0 && steps.ts[0] > UNIX;
+/** What the wall's clock showed at 0 of the trace's, and how fast the trace's runs; null: the trace does not tell. */
+function wallOf({ start, steps, rows }: Timed): { zero: number; speed: number } | null {
+  if (rows > 0 && steps.ts[0] > UNIX) return { zero: 0, speed: 1 };
+  const zero = start?.clockZero ?? 0;
+  const speed = start?.clockSpeed ?? 1;
+  return zero > UNIX && speed > 0 ? { zero, speed } : null;
+}
+
+/** The time of day of its steps is known: a link can name it. */
+export function tellsTimeOfDay(store: Timed): boolean {
+  return wallOf(store) !== null;
+}
+
+/** The wall's clock can be shown: a second of the trace is one of the wall. */
+export function hasWallClock(store: Timed): boolean {
+  return wallOf(store)?.speed === 1;
+}
+
+/** Seconds or milliseconds since 1970, else seconds since the beginning of the run, on the trace's clock. */
+export function onClock(store: Timed, value: number): number {
+  const seconds = value > 1e11 ? value / 1e3 : value;
+  if (!(seconds > UNIX)) return originOf(store) + seconds;
+  const { zero, speed } = wallOf(store) ?? { zero: 0, speed: 1 };
+  return (seconds - zero) * speed;
 }
 
 /** `14:03:07` of a time of the trace, in the zone of whoever looks. */
-export function wallClock(ts: number): string {
-  return new Date(ts * 1e3).toLocaleTimeString("en-GB");
+export function wallClock(store: Timed, ts: number): string {
+  const { zero, speed } = wallOf(store) ?? { zero: 0, speed: 1 };
+  return new Date((zero + ts / speed) * 1e3).toLocaleTimeString("en-GB");
 }
 
 /** `7:32`, or `14:03:07` where the trace has the wall's clock. */
 export function momentText(store: TraceStore, ts: number): string {
-  return hasWallClock(store) ? wallClock(ts) : moment(ts - originOf(store));
+  return hasWallClock(store) ? wallClock(store, ts) : moment(ts - originOf(store));
 }

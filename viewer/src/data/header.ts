@@ -41,7 +41,9 @@ export function header(store: TraceStore): HeaderToken[] {
   else add("gpu", inferGpu(blocks), "Guessed from the number of KV blocks.");
   if (start?.model) add("model", plain(start.model), "The model, as the trace says.");
   memoryTokens(store, blocks, add);
-  add("jobs", `${count(store.jobs.count)} jobs`, "Distinct jobs. A job may have several requests: its turns.");
+  // Where requests belong to no job, none is worth a word.
+  if (store.jobs.count > 0 || store.requests.count === 0)
+    add("jobs", `${count(store.jobs.count)} jobs`, "Distinct jobs. A job may have several requests: its turns.");
   const requests = store.requests.count;
   if (requests > 0) {
     add(

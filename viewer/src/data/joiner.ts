@@ -175,6 +175,8 @@ function traceStart(record: Parsed, read: FieldReader): TraceStart {
     maxSteps: read.whole(record, "max_steps"),
     maxIdsPerStep: read.whole(record, "max_ids_per_step"),
     requestRecords: read.flag(record, "request_records"),
+    clockZero: read.time(record, "clock_zero"),
+    clockSpeed: read.time(record, "clock_speed"),
     config: record["config"] ?? null,
   };
 }

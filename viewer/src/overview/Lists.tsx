@@ -1,13 +1,14 @@
 import { Swatch } from "../charts/Swatch";
 import { meaningOf } from "../data";
-import { HAD, type Had } from "../data/model/pressure";
+import { type Culprit, HAD, type Had } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
+import { traits } from "../data/takers";
 import { duration, milliseconds, percent } from "../format";
 import { focus, goToReason } from "../state/moves";
 import { selection } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
-import { Link, showRequests } from "./Sentence";
+import { Link, showRequests, showThere } from "./Sentence";
 import { clockText, culpritOf, requestWords, rowsOf } from "./words";
 
 const SHOWN = 5;
@@ -23,14 +24,14 @@ export function Lists({ store, found }: { store: TraceStore; found: Found }) {
   );
 }
 
-function Reasons({ store, found: { pressure } }: { store: TraceStore; found: Found }) {
-  const reasons = pressure?.reasons ?? [];
+function Reasons({ store, found: { scoped } }: { store: TraceStore; found: Found }) {
+  const reasons = scoped?.reasons ?? [];
   const total = reasons.reduce((sum, { lost }) => sum + lost, 0);
   return (
     <section aria-labelledby="overview-reasons">
       <h2 id="overview-reasons">What requests waited for</h2>
       {reasons.length === 0 ? (
-        <p class="quiet">{pressure ? "Nothing." : "…"}</p>
+        <p class="quiet">{scoped ? "Nothing." : "…"}</p>
       ) : (
         <ol class="overview-list">
           {reasons.slice(0, SHOWN).map(({ shown, lost }) => {
@@ -87,14 +88,20 @@ const WORDS: Record<Had, string> = {
 function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; found: Found }) {
   const [worst] = stretches;
   const guilty = worst && blame ? culpritOf(store, worst, blame) : null;
-  const lines: { key: string; words: string; seconds: number; had: Had; show(): void }[] = [];
-  for (const { request, seconds, had } of (blame?.culprits ?? []).filter(({ had }) => had !== "slot").slice(0, SHOWN)) {
+  const lines: { key: string; words: string; seconds: number; had: Had; several?: boolean; show(): void }[] = [];
+  const show = (filter: string) => (worst ? showThere(store, filter, worst) : showRequests(filter));
+  // Whom the group's line speaks of has none of its own.
+  const spoken = ({ request, had }: Culprit) =>
+    had === guilty?.group?.had &&
+    traits(store, request).some(([key, name]) => key === guilty.group?.key && name === guilty.group.name);
+  const alone = (blame?.culprits ?? []).filter((culprit) => culprit.had !== "slot" && !spoken(culprit));
+  for (const { request, seconds, had } of alone.slice(0, SHOWN)) {
     const show = () => focus(Math.max(store.requests.firstRow[request], 0), request);
     lines.push({ key: `${request} ${had}`, words: requestWords(store, request), seconds, had, show });
   }
   // Adapters hold slots, whoever asked for them.
   for (const { name, seconds, had } of (blame?.groups ?? []).filter(({ had }) => had === "slot").slice(0, SHOWN)) {
-    lines.push({ key: name, words: name, seconds, had, show: () => showRequests(`lora:"${name}"`) });
+    lines.push({ key: name, words: name, seconds, had, show: () => show(`lora:"${name}"`) });
   }
   if (guilty?.group) {
     const { who, group } = guilty;
@@ -103,7 +110,8 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
       words: who.short,
       seconds: group.seconds,
       had: group.had,
-      show: () => showRequests(who.filter),
+      several: true,
+      show: () => show(who.filter),
     });
   }
   if (lines.length === 0) return null;
@@ -119,8 +127,8 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
       </h2>
       <ol class="overview-list">
         {lines.slice(0, SHOWN).map((line) => (
-          <li key={line.key} title={line.words}>
-            <Link onClick={line.show}>{middle(line.words, 30)}</Link>
+          <li key={line.key} title={line.words} class={line.several ? "several" : undefined}>
+            <Link onClick={line.show}>{line.several ? line.words : middle(line.words, 22)}</Link>
             <span class="number">{line.seconds < 100 ? milliseconds(line.seconds) : duration(line.seconds)}</span>
             <span class="number quiet">{WORDS[line.had]}</span>
           </li>

@@ -55,6 +55,8 @@ export interface Found {
   statistics: Statistics | null;
   advice: Finding[] | null;
   pressure: Pressure | null;
+  /** Of the selection, or of the whole run without one. */
+  scoped: Pressure | null;
   /** Of the whole run, whatever is selected or in view. */
   run: Pressure | null;
   stretches: Stretch[];
@@ -124,7 +126,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   };
   const found: Found = {
     ...{ statistics: value?.found ?? null, advice: unanswered && !ofWorst ? null : ideas },
-    ...{ pressure: picture, run: ofRun.found, stretches, sparks, requests },
+    ...{ pressure: picture, scoped: whole, run: ofRun.found, stretches, sparks, requests },
     // Of another stretch, as while a trace is read, it would name the wrong ones.
     blame: accused.fresh ? blame : null,
   };

@@ -206,7 +206,7 @@ function Trouble({ store, found, guilty }: Blamed) {
       (<Loss store={store} worst={worst} all={all} />)
       {guilty && (
         <>
-          : <Link onClick={() => showCulprit(store, guilty.who)}>{guilty.who.words}</Link> {guilty.had}
+          : <Link onClick={() => showCulprit(store, guilty.who, worst)}>{guilty.who.words}</Link> {guilty.had}
           {rest && <span class="quiet"> ({rest})</span>}
           {ahead && `, let in first by their priority (${ahead[0]} before ${ahead[1]})`}
         </>
@@ -237,9 +237,15 @@ function Loss({ store, worst: { lost, share, second }, all }: { store: TraceStor
   );
 }
 
-function showCulprit(store: TraceStore, who: Named): void {
+function showCulprit(store: TraceStore, who: Named, worst: Stretch): void {
   if (who.request >= 0) focus(Math.max(store.requests.firstRow[who.request], 0), who.request);
-  else showRequests(who.filter);
+  else showThere(store, who.filter, worst);
+}
+
+/** Those of a stretch alone. */
+export function showThere(store: TraceStore, text: string, stretch: Stretch): void {
+  selection.value = rowsOf(store, stretch);
+  showRequests(text);
 }
 
 export function showRequests(text: string): void {

@@ -106,8 +106,8 @@ function tilesOf({ sparks }: Found, now: Statistics | null, before: Statistics |
     {
       name: "Goodput",
       meaning: met ? `requests within ${boundsText(bounds.value)}` : "bound a latency under Statistics to count it",
-      value: met ? percent(met.share) : "no bounds",
-      beside: met?.requestsPerSecond ? `${fixed(met.requestsPerSecond, 2)} requests/s` : "",
+      value: met ? percent(met.share) : "–",
+      beside: !met ? "set bounds" : met.requestsPerSecond ? `${fixed(met.requestsPerSecond, 2)} requests/s` : "",
       line: met ? (sparks?.goodPerSecond ?? NONE) : NONE,
       ...{ now: met?.share ?? null, before: good(before)?.share ?? null, lessIsBetter: false },
       onClick: () => showTab("statistics"),

@@ -24,7 +24,7 @@ export function isQuiet(stretches: readonly Stretch[], statistics: Statistics | 
 
 /** `7:32`, or `14:03:07` where the trace has the wall's clock. */
 export function clockText(store: TraceStore, origin: number, ts: number): string {
-  return hasWallClock(store) ? wallClock(ts) : moment(ts - origin);
+  return hasWallClock(store) ? wallClock(store, ts) : moment(ts - origin);
 }
 
 /** `the token budget (2,048 tokens a step)`. */

@@ -16,29 +16,29 @@ import { showEngine } from "../state/loader";
 import { meantMask } from "../state/matching";
 import { extra, filter, filterText, setExtra } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
+import { type Choice, ColumnChooser } from "./ColumnChooser";
 import { both } from "./table";
 import { SHOWN_KEY } from "./window";
 
 /** In the address: `group=tenant`, and by which column groups are sorted. */
 const BY_KEY = "group";
 const SORT_KEY = "groupsort";
+const COLUMNS_KEY = "groupcolumns";
 /** More groups are no overview. */
 const SHOWN = 500;
 
-interface GroupColumn {
-  title: string;
-  meaning: string;
+interface GroupColumn extends Choice {
   value(group: Group): number;
   text(group: Group): string;
 }
 
 const time = (title: string, meaning: string, value: (group: Group) => number | undefined): GroupColumn => ({
-  ...{ title, meaning },
+  ...{ key: title, title, meaning },
   value: (group) => value(group) ?? Number.NaN,
   text: (group) => milliseconds(value(group)),
 });
 const number = (title: string, meaning: string, value: (group: Group) => number): GroupColumn => ({
-  ...{ title, meaning, value },
+  ...{ key: title, title, meaning, value },
   text: (group) => count(value(group)),
 });
 
@@ -46,12 +46,16 @@ const COLUMNS: readonly GroupColumn[] = [
   number("requests", "requests of the group", (group) => group.requests),
   number("errors", "aborted or failed", (group) => group.cutShort),
   {
-    ...{ title: "waited", meaning: "time lost: how long its requests waited, in all" },
+    ...{ key: "waited", title: "waited", meaning: "time lost: how long its requests waited, in all" },
     value: (group) => group.waited,
     text: (group) => duration(group.waited),
   },
   {
-    ...{ title: "good", meaning: "share of those that ended within every bound of the goodput (Statistics tab)" },
+    ...{
+      key: "good",
+      title: "good",
+      meaning: "share of those that ended within every bound of the goodput (Statistics tab)",
+    },
     value: (group) => group.good,
     text: (group) => percent(group.good),
   },
@@ -65,7 +69,7 @@ const COLUMNS: readonly GroupColumn[] = [
   number("prompt tokens", "tokens of all its prompts", (group) => group.promptTokens),
   number("output tokens", "tokens of all its answers", (group) => group.outputTokens),
   {
-    ...{ title: "hit", meaning: "share of the prompt tokens that were found in a cache" },
+    ...{ key: "hit", title: "hit", meaning: "share of the prompt tokens that were found in a cache" },
     value: (group) => group.hit,
     text: (group) => percent(group.hit),
   },
@@ -114,8 +118,13 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
     0,
   ).value;
   const [, minus, title] = /^(-?)(.*)$/.exec(extra.value[SORT_KEY] ?? "-waited") ?? [];
-  const columns = useMemo(() => COLUMNS.filter(({ title }) => title !== "good" || isBounded(within)), [within]);
-  const column = columns.find((one) => one.title === title);
+  const known = useMemo(() => COLUMNS.filter(({ title }) => title !== "good" || isBounded(within)), [within]);
+  const chosen = extra.value[COLUMNS_KEY];
+  const columns = useMemo(() => {
+    const kept = chosen?.split(",");
+    return known.filter(({ key }) => !kept || kept.includes(key));
+  }, [known, chosen]);
+  const column = known.find((one) => one.title === title);
   const shown = useMemo(() => groupsOf(store, found, lines, by, within), [store, found, lines, by, within]);
   const groups = useMemo(() => (byRank ? [...shown, ...(beside ?? [])] : shown), [byRank, shown, beside]);
   const sorted = useMemo(() => {
@@ -126,7 +135,7 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
   }, [groups, column, minus]);
   return (
     <>
-      <p class="table-sum">
+      <div class="table-sum">
         <label>
           group by{" "}
           <select value={by.key} onChange={(event) => setExtra(BY_KEY, event.currentTarget.value)}>
@@ -142,7 +151,8 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
             with {plural(others.length, "other engine")}
           </button>
         )}
-      </p>
+        <ColumnChooser all={known} shown={columns} kept={COLUMNS_KEY} />
+      </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard */}
       <section class="group-table" tabIndex={0} aria-label="Groups of requests; scrolls">
         <table class="numbers">

@@ -17,6 +17,7 @@ import { focus } from "../state/moves";
 import { extra, focusRequest, revision, scope, selection, setExtra, wholeRange } from "../state/store";
 import { takeWish } from "../state/wish";
 import { useComputed } from "../statistics/useStatistics";
+import { ColumnChooser } from "./ColumnChooser";
 import { GroupTable } from "./GroupTable";
 import { both, columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
 import { useMeant } from "./useMeant";
@@ -54,7 +55,7 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
   const asked = extra.value[COLUMNS_KEY];
   const columns = useMemo(() => {
     const keys = asked?.split(",");
-    return all.filter(({ key, rare }) => (keys ? key === "request" || keys.includes(key) : !rare));
+    return all.filter(({ key, rare }) => key === "request" || (keys ? keys.includes(key) : !rare));
   }, [all, asked]);
   const bounded = bounds.value;
   const outcome = extra.value[OUTCOME_KEY];
@@ -96,7 +97,7 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
           save as CSV
         </button>
         {isBounded(bounded) && <OutcomeSwitch outcome={outcome} />}
-        <ColumnChooser all={all} shown={columns} />
+        <ColumnChooser all={all.slice(1)} shown={columns} kept={COLUMNS_KEY} />
       </div>
       <Grid store={store} found={found} columns={columns} lines={lines} sorting={sorting} />
     </>
@@ -119,32 +120,6 @@ function OfPart({ part }: { part: boolean }) {
         whole run
       </button>
     </span>
-  );
-}
-
-/** Which columns the table has; the address keeps them. */
-function ColumnChooser({ all, shown }: { all: readonly TableColumn[]; shown: readonly TableColumn[] }) {
-  const toggle = (column: TableColumn) => {
-    const kept = all.filter((one) => shown.includes(one) !== (one === column)).map(({ key }) => key);
-    const usual = all.filter(({ rare }) => !rare).map(({ key }) => key);
-    setExtra(COLUMNS_KEY, kept.join() === usual.join() ? "" : kept.join());
-  };
-  return (
-    <details class="chooser">
-      <summary>
-        Columns ({shown.length} of {all.length})
-      </summary>
-      <ul>
-        {all.slice(1).map((column) => (
-          <li key={column.key}>
-            <label title={column.meaning}>
-              <input type="checkbox" checked={shown.includes(column)} onChange={() => toggle(column)} />
-              {column.title}
-            </label>
-          </li>
-        ))}
-      </ul>
-    </details>
   );
 }
 

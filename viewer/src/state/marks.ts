@@ -5,7 +5,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { openBytes } from "../data/bytes";
-import { originOf } from "../data/clock";
+import { onClock } from "../data/clock";
 import { objectOf } from "../data/fields";
 import type { TraceSource } from "../data/model/sources";
 import { extra, revision, trace } from "./store";
@@ -25,13 +25,13 @@ export const marks = computed<Mark[]>(() => {
   revision.value;
   const store = trace.value;
   if (!store) return [];
-  const origin = originOf(store);
+  const at = (value: number) => onClock(store, value);
   const placed = fileMarks.value.map((mark) => ({
     ...mark,
-    ts: onClock(mark.ts, origin),
-    end: onClock(mark.end, origin),
+    ts: at(mark.ts),
+    end: at(mark.end),
   }));
-  return [...marksOf(extra.value["marks"] ?? "", origin), ...placed];
+  return [...marksOf(extra.value["marks"] ?? "", at), ...placed];
 });
 
 /** The same at the places of an axis. */
@@ -39,17 +39,12 @@ export function placed(all: readonly Mark[], place: (ts: number) => number): Mar
   return all.map((mark) => ({ ...mark, ts: place(mark.ts), end: place(mark.end) }));
 }
 
-/** Seconds or milliseconds since 1970 stay; smaller ones count from the beginning of the run. */
-function onClock(value: number, origin: number): number {
-  const seconds = value > 1e11 ? value / 1e3 : value;
-  return seconds > 1e9 ? seconds : origin + seconds;
-}
-
-export function marksOf(text: string, origin: number): Mark[] {
+/** `at`: on the trace's clock. */
+export function marksOf(text: string, at: (value: number) => number): Mark[] {
   return text.split(",").flatMap((part) => {
     const found = /^(\d+(?:\.\d+)?)(?::(.*))?$/.exec(part.trim());
     if (!found) return [];
-    const ts = onClock(Number(found[1]), origin);
+    const ts = at(Number(found[1]));
     return [{ ts, end: ts, text: (found[2] ?? "").slice(0, MOST_TEXT) }];
   });
 }

@@ -1,7 +1,7 @@
 /** From the address to the state, and from the state to the address. */
 
 import { requestOf, rowAtTime, rowOfStep } from "../data";
-import { hasWallClock, originOf } from "../data/clock";
+import { onClock, tellsTimeOfDay } from "../data/clock";
 import { shortId } from "../data/labels";
 import { endOfRow } from "../data/lives";
 import type { TraceStore } from "../data/model/trace";
@@ -52,16 +52,14 @@ export function applyToTrace(store: TraceStore, state: HashState): void {
 function between(store: TraceStore, from: string | undefined, to: string | undefined): void {
   const at = (text: string | undefined, open: number) => {
     const value = Number(text ?? Number.NaN);
-    if (!Number.isFinite(value)) return open;
-    const seconds = value > 1e11 ? value / 1e3 : value;
-    return seconds > 1e9 ? seconds : originOf(store) + seconds;
+    return Number.isFinite(value) ? onClock(store, value) : open;
   };
   const [begin, end] = [store.steps.ts[0], endOfRow(store, store.rows - 1)];
   const [first, last] = [at(from, begin), at(to, end)];
   if (first <= end && last >= begin && last >= first) {
     selection.value = { first: rowAtTime(store, first), last: rowAtTime(store, last) };
   } else if (store.stage !== "reading") {
-    const why = first > 1e9 && !hasWallClock(store) ? ": it tells no time of day" : "";
+    const why = first > 1e9 && !tellsTimeOfDay(store) ? ": it tells no time of day" : "";
     announce(`The time of the link is not in this trace${why}`);
   }
   const { from: _, to: __, ...rest } = extra.peek();

@@ -21,6 +21,10 @@ export interface TraceStart {
   maxSteps: number | null;
   maxIdsPerStep: number | null;
   requestRecords: boolean | null;
+  /** Unix time at which the clock of the trace showed 0. */
+  clockZero: number | null;
+  /** Seconds of the trace in one of the wall. */
+  clockSpeed: number | null;
   config: unknown;
 }
 
