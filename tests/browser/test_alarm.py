@@ -233,7 +233,8 @@ def test_memory_is_to_be_raised_to_so_many_blocks(open_files: Open, tmp_path: Pa
     )
     found = re.search(
         r"raise gpu_memory_utilization to what gives ([\d,]+) KV blocks \(now 0\.\d+\)"
-        r".* At the worst (\d+) ran and (\d+) waited: all of them would need about ([\d,]+) blocks, ([\d.]+) times the ([\d,]+) that are there",
+        r".* At the worst (\d+) ran and (\d+) waited: all of them would need"
+        r" about ([\d,]+) blocks, ([\d.]+) times the ([\d,]+) that are there",
         said.inner_text(),
     )
     assert found
