@@ -274,6 +274,7 @@ def test_the_panel_says_which_since_it_means(open_files: Open, tmp_path: Path) -
     expect(panel).to_contain_text(
         re.compile(rf"held back for it since 2\.\d+ s, step [\d,]+; elsewhere, where it was worst, since {told[1]}")
     )
+    panel.get_by_role("button", name="Close the panel").click()
     strip.click()
     expect(panel).to_contain_text(f"held back for it since {told[1]}, step")
     expect(panel).not_to_contain_text("elsewhere")

@@ -78,7 +78,7 @@ def test_legend_leads_to_the_next_such_step(page: Page) -> None:
 def test_legend_says_of_what_its_shares_are_and_opens_the_rest(page: Page) -> None:
     legend = page.get_by_role("list", name="Reasons in the run")
     expect(legend.locator(".legend-words")).to_have_text("% of the time; time lost")
-    expect(legend.locator(".blocked-item").first).to_contain_text(re.compile(r"lost, since [\d.]+ s$"))
+    expect(legend.locator(".blocked-item").first).to_contain_text(re.compile(r"lost, (?:worst )?since [\d.]+ s$"))
     expect(legend).to_contain_text("recorded:")
     before = legend.locator(".legend-item").count()
     more = legend.get_by_role("button", name=re.compile(r"and \d+ others?"))

@@ -127,10 +127,10 @@ def describe_run(
     """A ``trace_start`` record for a scheduler of ours.
 
     ``host`` is ``replay``, ``engine``, ``emulate`` or ``vllm``; ``policy`` names the one that decides, where it is
-    another than the configuration names; ``clock_zero`` and ``clock_speed`` say of a clock that is not Unix time how it follows
-    the wall's; ``sections`` are further parts of the configuration (the
-    workload, the latency model) and stand beside ``scheduler`` and ``cache``. Without any the configuration counts as
-    made by hand, and the header says which settings were not chosen.
+    another than the configuration names; ``clock_zero`` and ``clock_speed`` say of a clock that is not Unix time how it
+    follows the wall's; ``sections`` are further parts of the configuration (the workload, the latency model) and stand
+    beside ``scheduler`` and ``cache``. Without any the configuration counts as made by hand, and the header says which
+    settings were not chosen.
     """
     if sections is None:
         sections = {SECTION: msgspec.to_builtins(_made_by_hand(scheduler, cache))}
