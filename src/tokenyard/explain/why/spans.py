@@ -18,7 +18,7 @@ def send_traces(traces: Sequence[RankTrace], url: str, name: str) -> int:
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
     SpanSender(url, name).close()  # a wrong address is told before the trace is read
     busy = [trace for trace in traces if not trace.is_idle]
-    offset = _offset(busy)
+    offset = offset_us(busy)
     sent = 0
     for trace in busy:
         timelines = TimelineReader(trace.files).timelines()
@@ -26,13 +26,17 @@ def send_traces(traces: Sequence[RankTrace], url: str, name: str) -> int:
     return sent
 
 
-def _offset(traces: Sequence[RankTrace]) -> int:
-    """An emulation says when its clock was 0. A replay's begins at 0: its spans end when the trace was written then."""
+def offset_us(traces: Sequence[RankTrace]) -> int:
+    """Microseconds from the traces' clock to Unix time.
+
+    An emulation says when its clock was 0. A replay's begins at 0: its spans end when the trace was written then.
+    """
     last = written = 0.0
     for trace in traces:
-        if trace.start is not None and trace.start.clock_zero is not None:
-            return int(trace.start.clock_zero * 1e6)
-        for step in TraceReader(trace.files, requests=False).steps():
+        reader = TraceReader(trace.files, requests=False)
+        for step in reader.steps():
+            if reader.start is not None and reader.start.clock_zero is not None:
+                return int(reader.start.clock_zero * 1e6)
             if step.ts is not None:
                 if step.ts >= _EARLIEST_UNIX:
                     return 0

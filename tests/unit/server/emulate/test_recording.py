@@ -12,12 +12,13 @@ pytest.importorskip("starlette", reason="starlette is not installed (extra: serv
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
 from tokenyard.deploy.deployment import Deployment
+from tokenyard.explain.why.spans import offset_us
 from tokenyard.serve.emulate.host import EmulateSettings, emulate
 from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.recording import recorder_of
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.trace.files import find_trace
-from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.reader import TraceReader, find_ranks
 
 
 @pytest.mark.parametrize("speed", [1.0, 10.0])
@@ -46,6 +47,7 @@ def test_the_header_tells_the_time_of_day(speed: float, tmp_path: Path) -> None:
     assert start.clock_zero is not None
     assert start.clock_speed == speed
     assert before <= start.clock_zero <= asked[0]
+    assert offset_us(find_ranks(tmp_path / "run")) == int(start.clock_zero * 1e6)
     times = [start.clock_zero + ts / speed for ts in steps if ts is not None]
     assert times
     # The two clocks of the machine may differ by a little.
