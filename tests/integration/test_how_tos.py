@@ -29,7 +29,7 @@ STEP = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 COPIED = ("src", "scripts", "docs", "tests/support", "tests/unit", "viewer/src/generated")
-LEFT_OUT = shutil.ignore_patterns("images", "static", "kv_plans*", "*.jsonl.gz")
+LEFT_OUT = shutil.ignore_patterns("*.svg", "*.png", "static", "kv_plans*", "*.jsonl.gz")
 
 
 class Result(NamedTuple):

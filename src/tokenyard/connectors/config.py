@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tokenyard.connectors.secondary import Drive, TieredMemory
@@ -23,7 +23,6 @@ from tokenyard.connectors.tiers import (
 )
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.plugins import is_foreign
 
 OFFLOADING = "OffloadingConnector"

@@ -8,11 +8,10 @@ installed vLLM has.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tokenyard.core.profiles import nearest_version
 from tokenyard.core.releases import RELEASES
-from tokenyard.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

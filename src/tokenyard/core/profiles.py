@@ -8,11 +8,10 @@ line for each.
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 from tokenyard.core.releases import RELEASES, VERSIONS
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,8 @@ A change stands at the first release whose sources have it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from tokenyard.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tokenyard.core.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
@@ -60,7 +60,6 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     no_start,
 )
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
 from tokenyard.memory.room import SAMPLING_BYTES, MemoryPart, StepMemory, capture_sizes, check_utilization, step_memory
 from tokenyard.models.additions import adapter_bytes, with_draft_head

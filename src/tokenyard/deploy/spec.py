@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +36,6 @@ from tokenyard.deploy.settings import (
 from tokenyard.deploy.vllm_serve.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.record.writer import TraceWriter

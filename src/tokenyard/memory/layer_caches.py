@@ -11,14 +11,13 @@ state (Mamba)         the state, padded to the page of the attention layers besi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd, lcm
 
 from tokenyard.core.config import GroupKind, MambaCacheMode, require_int
 from tokenyard.core.facts import ReleaseFacts, release_facts
 from tokenyard.core.profiles import NEWEST
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.formats import dtype_bytes
 from tokenyard.models.mixers import (
     Attends,

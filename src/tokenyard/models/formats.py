@@ -6,8 +6,9 @@ less precise than the model's own dtype only where activations are quantised too
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 
 DTYPE_BYTES = {
     "float32": 4,

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, packaged, read_input
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.patterns import lazy_pattern
 from tokenyard.plugins import called, foreign
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tokenyard.core.config import require_bool, require_int
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.formats import BFLOAT16, WeightFormat
 from tokenyard.models.mixers import Attends, LatentAttention, Mixer, SoftmaxAttention, StateSpace
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.formats import BFLOAT16, WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.formats import dtype_bytes as bytes_of
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE

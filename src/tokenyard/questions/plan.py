@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,6 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import SLOs, slo_texts
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.by_class import classes_in
 from tokenyard.questions.kept import (
     COSTLY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from os import PathLike
@@ -29,7 +29,6 @@ from tokenyard.explain.report.classes import Classes, classes_of, slos_by_class
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.explain.why.why import Why
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.policies.named import policy_label
 from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Engines, Watching

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from tokenyard.deploy.given import names_of, nearest, with_values
 from tokenyard.deploy.settings import DeploymentSettings, SplitSettings, TraceSettings
 from tokenyard.deploy.spec import ReplaySpec, build_replay, resolve
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from

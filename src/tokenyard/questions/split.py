@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.scenario import Bars, OnProgress, Scenario, bars_of, traffic_by_name
 from tokenyard.questions.variants import sides_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from math import isnan
 from os import PathLike
@@ -26,7 +26,6 @@ from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.compare import Cell, Comparison, Interval, Policies, draw, interval
 from tokenyard.questions.kept import contents_of
 from tokenyard.questions.run import RunResult, run

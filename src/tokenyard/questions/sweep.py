@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,6 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLOs, slo_texts
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.kept import (
     KnownSource,
     Space,

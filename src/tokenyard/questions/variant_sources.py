@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tokenyard.deploy.given import changed
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.questions.recorded.answer import REPLAY
 from tokenyard.questions.recorded.deployment import RecordedDeployment, Told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ from tokenyard.core.sched.request_checks import check_lengths
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,

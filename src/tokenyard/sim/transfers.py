@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
@@ -25,7 +26,6 @@ from tokenyard.core.config import CacheConfig
 from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.plugins import called, foreign
 from tokenyard.steptime.model import LatencyModel, TransferDirection, transfer_seconds
 from tokenyard.steptime.pace import VirtualClock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from tokenyard.core.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.additions import draft_head
 from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 import msgspec
 
 from tokenyard.files import packaged
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.formula import generation, has_nvlink, storage_kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TraceError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.steptime.model import (
     HOST,
     StepShape,

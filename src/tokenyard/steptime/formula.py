@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.room import MOST_CAPTURED
 from tokenyard.models.formats import WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.gpus import GPU, GPUS

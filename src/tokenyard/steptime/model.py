@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from numbers import Real
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from tokenyard.core.basics import total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.gpus import GPU
 
 # ---------------------------------------------------------------------------------------------------------------------

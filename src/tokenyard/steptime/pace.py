@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.steptime.model import LatencyModel, MappedLatency
 
 # ---------------------------------------------------------------------------------------------------------------------

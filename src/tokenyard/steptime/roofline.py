@@ -17,8 +17,8 @@ values elsewhere. Expect errors of 10 to 25 % of a step.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.steptime.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds

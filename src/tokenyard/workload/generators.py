@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from importlib import import_module
 from itertools import accumulate, pairwise
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.plugins import called, foreign, is_foreign
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import RandomOptions, random

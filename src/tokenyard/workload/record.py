@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +17,6 @@ import xxhash
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
-from tokenyard.lazy_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What there is to say of a workload that was read: what was assumed, and what looks wrong in it.

@@ -108,9 +108,7 @@ def test_what_only_changes_which_drafts_are_right_is_passed_over() -> None:
 
 ARCHITECTURES = {
     "DeepseekV41ForCausalLM": "bounded replay",
-    "Glm5NextForCausalLM": "circular buffers",
     "OpenPanguForCausalLM": "sinks",
-    "Step5ForCausalLM": "circular buffers",
 }
 
 
@@ -122,7 +120,7 @@ def test_models_with_other_kinds_of_layers(architecture: str, tmp_path: Path) ->
         setup("--model", str(path))
 
 
-@pytest.mark.parametrize("kind", ["hisparse_hot", "circular_buffer", "rswa", "sink_full_attention"])
+@pytest.mark.parametrize("kind", ["hisparse_hot", "rswa", "sink_full_attention"])
 def test_groups(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"kind = '{kind}': use one of"):
         KVCacheGroup(kind=kind)  # type: ignore[arg-type]
@@ -138,7 +136,7 @@ def test_groups(kind: str, tmp_path: Path) -> None:
 
 DIFFERENCES = Path(__file__).resolve().parents[3] / "docs" / "vllm-differences.md"
 ROWS = [line.split(" | ") for line in DIFFERENCES.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-FATES = ("refused", "no effect", "as 0.22", "a setting", "done by", "so do ours", "hashes and limits as 0.33")
+FATES = ("refused", "no effect", "as 0.22", "a setting", "done by", "so do ours", "hashes and limits as 0.33", "a kind of group")
 
 
 def test_every_difference_has_its_fate_and_every_switch_its_line() -> None:

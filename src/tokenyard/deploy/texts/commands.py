@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -19,7 +19,6 @@ from tokenyard.deploy.vllm_serve.shell import (
     split_words,
 )
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.redaction import hidden_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------

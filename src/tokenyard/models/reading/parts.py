@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization

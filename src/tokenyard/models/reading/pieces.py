@@ -10,9 +10,9 @@ Every number of a piece is an expression over the file's fields (:mod:`~tokenyar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import DenseMLP, MoE
 from tokenyard.models.mixers import (
     Attends,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from dataclasses import fields as fields_of
 from functools import cached_property
 from typing import Any
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.layers import LayerSpec
 from tokenyard.models.mixers import Mixer
 from tokenyard.models.reading.expressions import Expressions, Fill

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import ConfigReader, class_defaults
 from tokenyard.models.spec import EncoderSpec

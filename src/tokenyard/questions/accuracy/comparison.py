@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -11,7 +12,6 @@ from msgspec.structs import asdict
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.table import RowTable, table_from
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.formats import BFLOAT16, WeightFormat
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import Attends, LatentAttention, SoftmaxAttention

@@ -7,6 +7,7 @@ request; so does the end-to-end time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ import numpy.typing as npt
 from tokenyard.core.config import MAX_COUNT, CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.room import check_utilization
 from tokenyard.models.gpus import GPU, GPUS
 from tokenyard.models.spec import ModelSpec

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import ConfigError, FileError, TokenyardError, WorkloadError
 from tokenyard.files import Bounds, bounded_lines, is_nested_deeper, read_unpacked
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.room import activation_bytes
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.spec import ModelSpec

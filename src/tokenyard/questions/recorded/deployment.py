@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -23,7 +23,6 @@ from tokenyard.deploy.vllm_serve.defaults import GPU_MEMORY_UTILIZATION
 from tokenyard.deploy.vllm_serve.given import GivenFlags
 from tokenyard.deploy.vllm_serve.serve_line import read_serve_line
 from tokenyard.errors import ConfigError, TokenyardError, shown
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.gpus import GPUS, gpu_of_device, named_gpu
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import PlannedDeployment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,6 @@ from tokenyard.deploy.vllm_serve.speculation import read_speculation
 from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.explain.report.report import Report, SpeculationFigures
 from tokenyard.explain.report.summary import summarize
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.recorded.answer import REPLAY, FitQuality
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
 from tokenyard.sim.executor import SimulatedSpeculation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +12,6 @@ import msgspec
 from tokenyard.core.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.deploy.vllm_serve.flags import OTHER_NAMES, setting_name
 from tokenyard.errors import ConfigError, NoStartError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2s
 from math import floor, inf
 from pathlib import Path
@@ -21,7 +21,6 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.classes import classes_of
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO, Goodput
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError, text_of
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.read import read_model_file
 from tokenyard.models.spec import ModelSpec

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, require_bool, require_fraction, require_int
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.serve.torch.adapters import AdapterSettings
 
 _MOST_BYTES = 1 << 50

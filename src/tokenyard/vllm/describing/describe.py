@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from tokenyard.errors import CannotDescribeError, TokenyardError
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.memory.kv_plan import plan_kv_cache
 from tokenyard.models.formats import WeightFormat
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import WorkloadError, shown
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.patterns import lazy_pattern
 from tokenyard.workload.logs.fields import request_from
 from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, optional
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.settings import TrafficSettings
 
 # ---------------------------------------------------------------------------------------------------------------------

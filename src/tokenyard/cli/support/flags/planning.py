@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
 from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
-from tokenyard.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,7 +19,6 @@ from tokenyard.deploy.settings import (
     TransferSettings,
 )
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
-from tokenyard.lazy_dataclass import dataclass
 from tokenyard.questions.settings import TrafficSettings
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import lcm
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
@@ -19,7 +20,6 @@ from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings,
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
-from tokenyard.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
