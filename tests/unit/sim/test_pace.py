@@ -19,7 +19,8 @@ SHAPE = StepShape(np.array([1]), np.array([8]), 1, 1)
 def steps(*seconds: float, began: float = 100.0) -> list[MeasuredStep]:
     moments = np.cumsum([0.0, *seconds])[:-1] + began
     return [
-        MeasuredStep((1.0, 0, 1, 9, 0, 0, 0), each, float(moment)) for each, moment in zip(seconds, moments, strict=True)
+        MeasuredStep((1.0, 0, 1, 9, 0, 0, 0), each, float(moment))
+        for each, moment in zip(seconds, moments, strict=True)
     ]
 
 
