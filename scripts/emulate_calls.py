@@ -218,6 +218,74 @@ _GENERATING += [
     Call("is_paused", "GET", "/is_paused"),
     Call("resume", "POST", "/resume"),
 ]
+
+
+def _message(name: str, *, path: str = "/v1/messages", **fields: Any) -> Call:
+    return Call(name, "POST", path, {"messages": _USER, "max_tokens": 4, **fields})
+
+
+def _counted(name: str, **fields: Any) -> Call:
+    return Call(name, "POST", "/v1/messages/count_tokens", {"messages": _USER, **fields})
+
+
+_TEXT = {"type": "text", "text": "hi"}
+_ITS_TOOLS = [{"name": "f", "description": "what it does", "input_schema": _FUNCTION["parameters"]}]
+_TURNS = [
+    *_USER,
+    {"role": "assistant", "content": [_TEXT, {"type": "tool_use", "id": "t1", "name": "f", "input": {"x": "a"}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "found"}, _TEXT]},
+]
+_SEEN = {"type": "object", "properties": {"seen": {"type": "boolean"}}, "required": ["seen"]}
+_CHANGED = [{"role": "system", "content": [{"type": "tool_removal", "tool": {"type": "tool_reference", "name": "g"}}]}]
+_MESSAGES = [
+    _message("messages"),
+    _message("messages stream", stream=True),
+    _message("messages of blocks", messages=[{"role": "user", "content": [_TEXT, _TEXT]}]),
+    _message("messages of turns", messages=_TURNS),
+    _message("messages system", system="be brief"),
+    _message("messages system blocks", system=[_TEXT]),
+    _message("messages sampling", temperature=0.5, top_k=5, top_p=0.9),
+    _message("messages stop sequences", stop_sequences=["zzz", "yyy"]),
+    _message("messages metadata", metadata={"user_id": "me"}, service_tier="auto"),
+    _message("messages thinking off", thinking={"type": "disabled"}),
+    _message("messages schema", output_config={"format": {"type": "json_schema", "schema": _SEEN}}, max_tokens=1),
+    _message("messages tools, no parser", tools=_ITS_TOOLS),
+    _message("messages tools empty", tools=[]),
+    _message("messages tool_choice alone", tool_choice={"type": "any"}),
+    _message("messages named tool without tools", tool_choice={"type": "tool", "name": "f"}),
+    _message("messages tool_choice none", tools=_ITS_TOOLS, tool_choice={"type": "none"}),
+    _message("messages tool without a name", tools=_ITS_TOOLS, tool_choice={"type": "tool"}),
+    _message("messages unknown tool removed", messages=[*_CHANGED, *_USER], tools=_ITS_TOOLS),
+    _message("messages unknown model", model="nope"),
+    _message("messages empty model", model=""),
+    _message("messages none", messages=[]),
+    _message("messages unknown role", messages=[{"role": "wizard", "content": "hi"}]),
+    _message("messages unknown block", messages=[{"role": "user", "content": [{"type": "video"}]}]),
+    _message("messages of an image", messages=[{"role": "user", "content": [{"type": "image", "source": {}}]}]),
+    _message("messages max_tokens 0", max_tokens=0),
+    _message("messages max_tokens a text", max_tokens="many"),
+    _message("messages max_tokens too large", max_tokens=99999),
+    _message("messages too long", messages=[{"role": "user", "content": "word " * (LENGTH + 1)}]),
+    _message("messages temperature -1", temperature=-1),
+    _message("messages temperature -1, stream", temperature=-1, stream=True),
+    _message("messages top_p 2", top_p=2),
+    _message("messages top_k -5", top_k=-5),
+    _message("messages thinking without room", thinking={"type": "enabled", "budget_tokens": 2000}),
+    _message("messages thinking too small", thinking={"type": "enabled", "budget_tokens": 1}),
+    Call("messages without max_tokens", "POST", "/v1/messages", {"messages": _USER}),
+    Call("messages without messages", "POST", "/v1/messages", {"max_tokens": 4}),
+    Call("messages no JSON", "POST", "/v1/messages", b"{bad"),
+    Call("messages of a list", "POST", "/v1/messages", b"[]"),
+    Call("messages, no content type", "POST", "/v1/messages", b"{}", {"Content-Type": "text/plain"}),
+    Call("messages by GET", "GET", "/v1/messages"),
+    _counted("count_tokens"),
+    _counted("count_tokens system and tools", system="be brief", tools=_ITS_TOOLS),
+    _counted("count_tokens of turns", messages=_TURNS),
+    _counted("count_tokens unknown model", model="nope"),
+    _counted("count_tokens none", messages=[]),
+    Call("count_tokens without messages", "POST", "/v1/messages/count_tokens", {}),
+]
+_GENERATING += _MESSAGES
 _AFTER = [Call("metrics", "GET", "/metrics")]
 _TOOLED = [
     Call("no key", "GET", "/v1/models"),
@@ -226,6 +294,7 @@ _TOOLED = [
     Call("no key, metrics", "GET", "/metrics"),
     Call("no key, tokenize", "POST", "/tokenize", {"prompt": "hi"}),
     Call("another scheme", "GET", "/v1/models", None, {"Authorization": "Basic any"}),
+    Call("messages, key in x-api-key", "POST", "/v1/messages", {"messages": _USER}, {"x-api-key": "any"}),
     *(
         call._replace(heads=_KEY)
         for call in (
@@ -237,6 +306,16 @@ _TOOLED = [
             _chat("tools none", tools=_TOOLS, tool_choice="none", **_SHORT),
             _chat("tool_choice without tools", tool_choice="auto", **_SHORT),
             _chat("tools empty", tools=[], **_SHORT),
+            _message("messages named tool", tools=_ITS_TOOLS, tool_choice={"type": "tool", "name": "f"}, max_tokens=80),
+            _message(
+                "messages named tool, stream",
+                tools=_ITS_TOOLS,
+                tool_choice={"type": "tool", "name": "f"},
+                max_tokens=80,
+                stream=True,
+            ),
+            _message("messages with tools", tools=_ITS_TOOLS, tool_choice={"type": "none"}, max_tokens=4),
+            _counted("count_tokens with tools", tools=_ITS_TOOLS),
             _chat("tool not among them", tools=_TOOLS, tool_choice={**_NAMED, "function": {"name": "g"}}),
         )
     ),
@@ -259,6 +338,7 @@ _POOLING = [
     _embedding("embedding, unknown model", model="nope"),
     Call("embedding without input", "POST", "/v1/embeddings", {}),
     Call("a chat to a pooler", "POST", "/v1/chat/completions", {"messages": _USER}),
+    _message("messages to a pooler"),
     Call("a completion of a pooler", "POST", "/v1/completions", {"prompt": "hi"}),
     Call("metrics of a pooler", "GET", "/metrics"),
 ]

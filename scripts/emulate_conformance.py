@@ -33,6 +33,8 @@ _RANDOM = "a model of random weights does not get to a call, the emulator's make
 EXPLAINED = {
     "tools required": _RANDOM,
     "tools required, stream": _RANDOM,
+    "messages named tool": _RANDOM,
+    "messages named tool, stream": _RANDOM,
 }
 """Calls whose answers differ, and why."""
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil
 from typing import Literal
 
 import msgspec
@@ -29,7 +32,9 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     seconds: float | None = None
     """How long it lasts (``slow_start``, ``hang``: how long nothing happens); None: until it is ended."""
     share: float = 1.0
-    """Share of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``); of loads (``kv_corruption``)."""
+    """Share of requests that it hits, from 0 to 1 (``status``, ``network``, ``cut``); of loads (``kv_corruption``).
+    They are spread evenly: at 0.2 the first, and every fifth after it.
+    """
     status: int = 503
     """The answer of ``status``."""
     factor: float = 2.0
@@ -75,6 +80,8 @@ class Faults:
         self.watched = False
         """Some engine has a connector, whose loads can fail."""
         self._until: dict[str, tuple[Fault, float]] = {}
+        self._seen = Counter[str]()
+        """What each could have hit since it began."""
 
     def begin(self, fault: Fault) -> None:
         """From now on; one of a kind is in force. Raises ConfigError for one that cannot happen here."""
@@ -86,6 +93,7 @@ class Faults:
             raise ConfigError("fault", fault.kind, fix)
         ends = float("inf") if fault.seconds is None else time.monotonic() + fault.seconds
         self._until[fault.kind] = fault, ends
+        self._seen[fault.kind] = 0
         if fault.kind == "hang":
             self._engines.hold_until = ends
         elif fault.kind == "crash":
@@ -116,7 +124,11 @@ class Faults:
     def hits(self, kind: str) -> Fault | None:
         """The one of a kind, if it hits what is about to happen."""
         fault = self.of(kind)
-        return fault if fault is not None and self._chance.random() < fault.share else None
+        if fault is None:
+            return None
+        share, before = Fraction(fault.share).limit_denominator(1_000_000), self._seen[kind]
+        self._seen[kind] += 1
+        return fault if ceil(share * (before + 1)) > ceil(share * before) else None
 
     def slowness(self, rank: int | None) -> float:
         """By which a step that begins now takes longer: of one rank, or (None) of ranks that step together, which wait

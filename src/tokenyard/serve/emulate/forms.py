@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ _CALLS_READ = "vllm:tool_call_parser_invocations"
 _COUNTS = ("prompt_tokens", "total_tokens", "completion_tokens")
 _UNTOLD: Mapping[str, None] = dict.fromkeys(("logprobs", "finish_reason", "token_ids"))
 _PROMPTS = frozenset(("prompt", "messages", "input"))
+_ITEM = re.compile(r"\[(\d+)\]")
 _MARK = "\0"
 """Stands for the text of a piece."""
 _TYPES = {
@@ -68,7 +70,7 @@ def _place(error: ApiError) -> str | None:
     if error.status == 415:
         return None
     at = error.param if error.place is None else str(error.place)
-    return "body" if at is None else f"body.{at}"
+    return "body" if at is None else "body." + _ITEM.sub(r".\1", at)
 
 
 def on_error(request: Request, error: Exception) -> Response:
@@ -80,7 +82,8 @@ def on_error(request: Request, error: Exception) -> Response:
     said = as_api_error(error, getattr(request.state, "prompt_field", "prompt"))
     if said.status == 404 and request.url.path == "/v1/embeddings":
         said.param = None
-    return json_response(vllm_error(said), _status(said), said.headers)
+    form: Callable[[ApiError], dict[str, Any]] = getattr(request.state, "error_form", vllm_error)
+    return json_response(form(said), _status(said), said.headers)
 
 
 class Forms:
@@ -93,6 +96,7 @@ class Forms:
         self._block_size, self._created = block_size, time.time()
         self._answers, self._tells_cached = surface.answers, tells_cached
         self.version = surface.version.partition("+")[0]
+        self.version_numbers = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
         self.calls_read = Counter[tuple[str, bool]]()
         """How often tool calls were looked for, in streams and in whole answers, and whether there were any."""
         self.fingerprint = f"vllm-{self.version}-emulated"

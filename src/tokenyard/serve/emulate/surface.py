@@ -23,6 +23,7 @@ from tokenyard.serve.emulate.faults import Faults, fault_of
 from tokenyard.serve.emulate.forms import Forms
 from tokenyard.serve.emulate.host import Emulation, Front
 from tokenyard.serve.emulate.made_up import made_up_json
+from tokenyard.serve.emulate.messages import Messages
 from tokenyard.serve.emulate.responses import Responses
 from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
@@ -58,8 +59,12 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     if front.model.is_pooling:
         paths = [Path("/v1/embeddings", Embeddings(context).serve, _POST)]
     else:
+        chat = ChatCompletions(context)
+        messages = Messages(context, forms, chat)
         paths = [
-            Path("/v1/chat/completions", ChatCompletions(context).serve, _POST),
+            Path("/v1/chat/completions", chat.serve, _POST),
+            Path("/v1/messages", messages.serve, _POST),
+            Path("/v1/messages/count_tokens", messages.count_tokens, _POST),
             Path("/v1/completions", Completions(context).serve, _POST),
             Path("/v1/responses", Responses(context, forms).serve, _POST),
         ]

@@ -137,7 +137,18 @@ class ChatCompletions:
         body = await parse_body(
             http, ChatCompletionRequest, context.limits.max_body_bytes, is_lenient=context.is_lenient
         )
-        request: ChatCompletionRequest = body.request
+        return await self.answer(http, body.request, ignored=body.ignored)
+
+    async def answer(
+        self,
+        http: Request,
+        request: ChatCompletionRequest,
+        *,
+        ignored: Sequence[str] = (),
+        formed: Callable[[str, AnswerWriter, Any], AnswerWriter] | None = None,
+    ) -> Response:
+        """Answer what was asked, or raise; ``formed`` gives the answer another form than the server's."""
+        context = self._context
         context.check_model(request.model)
         context.check_open()
         context.check(request)
@@ -164,9 +175,10 @@ class ChatCompletions:
         streams = start_streams(
             context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
         )
-        answer = context.formed("chat", _ChatAnswer(context, request, name, num_top or 0, parser), request)
+        own = _ChatAnswer(context, request, name, num_top or 0, parser)
+        answer = (formed or context.formed)("chat", own, request)
         together = pieces(streams, grammars)
-        return await reply(http, context, together, answer, stream=bool(request.stream), ignored=body.ignored)
+        return await reply(http, context, together, answer, stream=bool(request.stream), ignored=ignored)
 
 
 class _ChatAnswer(AnswerWriter):
