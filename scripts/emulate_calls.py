@@ -155,6 +155,7 @@ _GENERATING = [
     Call("unknown path", "GET", "/nope"),
     Call("wrong method", "GET", "/v1/completions"),
     Call("adapter without a name", "POST", "/v1/load_lora_adapter", {}),
+    Call("adapter without --enable-lora", "POST", "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/a"}),
     Call("unknown adapter", "POST", "/v1/unload_lora_adapter", {"lora_name": "nope"}),
     Call("reset_prefix_cache", "POST", "/reset_prefix_cache"),
     Call("is_sleeping", "GET", "/is_sleeping"),
@@ -285,7 +286,22 @@ _MESSAGES = [
     _counted("count_tokens none", messages=[]),
     Call("count_tokens without messages", "POST", "/v1/messages/count_tokens", {}),
 ]
-_GENERATING += _MESSAGES
+_OPERATORS = [
+    Call("get_world_size", "GET", "/get_world_size"),
+    Call("weight_info", "GET", "/weight_info"),
+    Call("is_scaling_elastic_ep", "POST", "/is_scaling_elastic_ep"),
+    Call("reset_mm_cache", "POST", "/reset_mm_cache"),
+    Call("reset_encoder_cache", "POST", "/reset_encoder_cache"),
+    Call("unknown response cancelled", "POST", "/v1/responses/resp_0/cancel"),
+    Call("an invoked completion", "POST", "/invocations", {"prompt": "hi", **_SHORT}),
+    Call("an invoked chat", "POST", "/invocations", {"messages": _USER, **_SHORT}),
+    Call("an invoked nothing", "POST", "/invocations", {}),
+    Call("an adapter registered", "POST", "/adapters", {"name": "a", "src": "/a"}),
+    Call("an adapter unregistered", "DELETE", "/adapters/a"),
+    Call("an unknown adapter unregistered", "DELETE", "/adapters/b"),
+    Call("an adapter of nothing", "POST", "/adapters", {}),
+]
+_GENERATING += [*_MESSAGES, *_OPERATORS]
 _AFTER = [Call("metrics", "GET", "/metrics")]
 _TOOLED = [
     Call("no key", "GET", "/v1/models"),

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,15 @@ EXPLAINED = {
     "messages named tool, stream": _RANDOM,
 }
 """Calls whose answers differ, and why."""
+_FREE = "tokens of the executor that stands in for a GPU keep to no grammar"
+_NO_EXTRAS = "the executor that stands in for a GPU gives no log-probabilities"
+_TAKES_ADAPTERS = "the executor that stands in for a GPU takes every adapter"
+EXPLAINED_MADE_UP = {
+    **dict.fromkeys(("chat schema", "chat json_schema", "messages schema", "tools named", "tools named, stream"), _FREE),
+    **dict.fromkeys(("messages named tool", "messages named tool, stream", *EXPLAINED), _FREE),
+    **dict.fromkeys(("adapter without --enable-lora", "an adapter registered", "an adapter unregistered"), _TAKES_ADAPTERS),
+}
+"""The same with ``--made-up``."""
 
 
 class Row(NamedTuple):
@@ -46,6 +55,8 @@ class Row(NamedTuple):
     call: str
     there: Form
     here: Form
+    explained: Mapping[str, str]
+    """Calls that are known to differ, and why."""
 
     @property
     def differs(self) -> list[str]:
@@ -57,7 +68,7 @@ class Row(NamedTuple):
         """For people."""
         if not self.differs:
             return "same"
-        why = EXPLAINED.get(self.call)
+        why = self.explained.get(self.call)
         return "; ".join(self.differs) if why is None else f"{'; '.join(self.differs)} ({why})"
 
 
@@ -66,6 +77,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--vllm", type=Path, default=ROOT / ".venv-vllm-0.32")
     parser.add_argument("--surface", default="0.32", help="the version that the emulator is to look like")
+    parser.add_argument(
+        "--made-up", action="store_true", help="vLLM without kernels: its own server and scheduler, our executor"
+    )
     parser.add_argument("--only", help="one of the servers, by name")
     parser.add_argument("--docs", type=Path, help="write the table for readers")
     parser.add_argument("--record", type=Path, help="write the forms of vLLM's answers")
@@ -78,7 +92,7 @@ def main() -> int:
         print(f"{row.call:32} {row.there.status:4} {row.text}")
     same, explained = (
         sum(not row.differs for row in rows),
-        sum(bool(row.differs and row.call in EXPLAINED) for row in rows),
+        sum(bool(row.differs and row.call in row.explained) for row in rows),
     )
     print(f"{same} of {len(rows)} calls are answered alike; {explained} differ for a reason that is told")
     if flags.docs is not None:
@@ -91,9 +105,13 @@ def main() -> int:
 
 def asked(server: Server, model: Path, flags: argparse.Namespace) -> list[Row]:
     """Both servers' answers to all calls."""
-    with _emulator(server, model, flags.surface) as ours, _vllm(server, model, flags.vllm) as theirs:
+    explained = EXPLAINED_MADE_UP if flags.made_up else EXPLAINED
+    with (
+        _emulator(server, model, flags.surface) as ours,
+        _vllm(server, model, flags.vllm, made_up=flags.made_up) as theirs,
+    ):
         return [
-            Row(server.name, call.name, *(form_of(call, ask(call, url)) for url in (theirs, ours)))
+            Row(server.name, call.name, *(form_of(call, ask(call, url)) for url in (theirs, ours)), explained)
             for call in server.calls
         ]
 
@@ -166,7 +184,7 @@ def _started(command: list[str], url: str, environment: dict[str, str], seconds:
 
 
 @contextmanager
-def _vllm(server: Server, model: Path, environment: Path) -> Iterator[str]:
+def _vllm(server: Server, model: Path, environment: Path, *, made_up: bool) -> Iterator[str]:
     settings = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -178,6 +196,10 @@ def _vllm(server: Server, model: Path, environment: Path) -> Iterator[str]:
     port = _free_port()
     more = f"--host 127.0.0.1 --port {port} --served-model-name tiny --enable-prompt-tokens-details"
     command = [*python, *line.split(), *more.split(), *server.flags.split()]
+    if made_up:
+        command += ["--distributed-executor-backend", "tokenyard.vllm.EmulatedExecutor"]
+        command += ["--additional-config", json.dumps({"tokenyard": {"gpu": "h100"}})]
+        settings["PYTHONPATH"] = str(ROOT / "src")
     with _started(command, f"http://127.0.0.1:{port}", settings, 3000) as url:
         yield url
 

@@ -35,7 +35,7 @@ _EXPECTED = (ApiError, RefusedError, TokenyardError, HTTPException, GoneError, C
 
 
 class Path(NamedTuple):
-    """What answers at a path; one that ends with ``/`` has a name after it."""
+    """What answers at a path; one that ends with ``/`` has a name after it, one with ``//`` a name between."""
 
     path: str
     endpoint: Endpoint
@@ -112,13 +112,18 @@ class EmulatedApplication:
                 raise
 
     def _endpoint(self, scope: Scope) -> Endpoint:
-        path = self._paths.get(scope["path"]) or self._paths.get(scope["path"].rpartition("/")[0] + "/")
+        path, name = self._paths.get(scope["path"]), ""
+        if path is None:
+            before, _, name = scope["path"].rpartition("/")
+            path = self._paths.get(before + "/")
+            if path is None:
+                before, _, between = before.rpartition("/")
+                path, name = self._paths.get(f"{before}//{name}"), between
         if path is None:
             raise HTTPException(404)
         if scope["method"] not in path.methods:
             raise HTTPException(405, headers={"Allow": ", ".join(path.methods)})
-        if path.path.endswith("/"):
-            scope["path_params"] = {"name": scope["path"].rpartition("/")[2]}
+        scope["path_params"] = {"name": name}
         return path.endpoint
 
 

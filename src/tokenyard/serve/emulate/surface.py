@@ -18,12 +18,13 @@ from tokenyard.core.engine import PauseMode
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.answers import MadeUpText
-from tokenyard.serve.emulate.application import EmulatedApplication, Path
+from tokenyard.serve.emulate.application import EmulatedApplication, Endpoint, Path
 from tokenyard.serve.emulate.faults import Faults, fault_of
 from tokenyard.serve.emulate.forms import Forms
 from tokenyard.serve.emulate.host import Emulation, Front
 from tokenyard.serve.emulate.made_up import made_up_json
 from tokenyard.serve.emulate.messages import Messages
+from tokenyard.serve.emulate.operators import operators_paths
 from tokenyard.serve.emulate.responses import Responses
 from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
@@ -57,20 +58,24 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     admin = _Admin(emulation, front, forms, context, faults)
     utilities, engines = Utilities(context), emulation.engines
     if front.model.is_pooling:
-        paths = [Path("/v1/embeddings", Embeddings(context).serve, _POST)]
+        embeddings = Embeddings(context)
+        paths = [Path("/v1/embeddings", embeddings.serve, _POST)]
+        invoked: dict[str, Endpoint] = {"input": embeddings.serve}
     else:
-        chat = ChatCompletions(context)
+        chat, completions = ChatCompletions(context), Completions(context)
         messages = Messages(context, forms, chat)
+        invoked = {"messages": chat.serve, "prompt": completions.serve}
         paths = [
             Path("/v1/chat/completions", chat.serve, _POST),
             Path("/v1/messages", messages.serve, _POST),
             Path("/v1/messages/count_tokens", messages.count_tokens, _POST),
-            Path("/v1/completions", Completions(context).serve, _POST),
+            Path("/v1/completions", completions.serve, _POST),
             Path("/v1/responses", Responses(context, forms).serve, _POST),
         ]
     paths += [
         Path("/v1/models", admin.models),
         Path("/v1/responses/", admin.response),
+        Path("/v1/responses//cancel", admin.response, _POST),
         Path("/health", admin.health),
         Path("/ping", admin.health, ("GET", "POST")),
         Path("/load", admin.load),
@@ -88,6 +93,7 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
         Path("/is_paused", admin.is_paused),
         Path("/reset_prefix_cache", admin.reset_prefix_cache, _POST),
         Path("/emulate/fault", admin.fault, ("POST", "GET", "DELETE")),
+        *operators_paths(emulation, front, forms, invoked, _MOST_BYTES),
     ]
     return EmulatedApplication(
         context,
@@ -274,7 +280,7 @@ class _Admin:
             fix = f"{missing}: is missing, and has to be given"
             raise ApiError(400, fix, param=missing, code="missing_field", is_form=True)
         if self._emulation.resolved.scheduler.max_loras < 1:
-            raise ApiError(400, "the server was started without --enable-lora")
+            raise ApiError(500, "the server was started without --enable-lora")
         if name in adapters and not fields.get("load_inplace"):
             raise ApiError(400, f"The lora adapter '{name}' has already been loaded.")
         if name not in adapters:
