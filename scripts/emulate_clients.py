@@ -1,26 +1,31 @@
 """Clients that others have written against an emulated server, and the replay of the arrivals that it saw.
 
-    .venv/bin/python scripts/emulate_clients.py [--vllm .venv-vllm-0.32] [--guidellm PATH] [--only NAME] [--requests 40]
+    .venv/bin/python scripts/emulate_clients.py [--vllm .venv-vllm-0.32] [--guidellm PATH] [--aiperf PATH]
+        [--python PATH] [--only NAME] [--requests 40] [--docs FILE]
 
-`vllm bench serve`, guidellm and OpenAI's client send what they send by default. Each request that arrived is replayed
-at the moment that the server stamped it with; all decisions are compared. A client that is not installed is passed
-over. Exits with 1 if a decision differs, or if a client says that a request failed.
+`vllm bench serve`, guidellm, aiperf and the clients of OpenAI, Anthropic and LiteLLM send what they send by default.
+Each request that arrived is replayed at the moment that the server stamped it with; all decisions are compared. So are
+what the client counts (requests, tokens, mean TTFT) and what the server's metrics tell. ``--python`` has the three
+clients installed. A client that is not installed is passed over. Exits with 1 if a decision differs, if a client says
+that a request failed, or if its counts are not those of the metrics.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import uvicorn
 
 from emulate_conformance import tiny_model
@@ -34,23 +39,84 @@ from tokenyard.sim.replay import replay
 from tokenyard.web.serve import bound
 from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
 
-_OPENAI = """
-import asyncio, sys
+_TOLD = """
+def told(answers):
+    print(f"Successful requests: {sum(each[0] in ('stop', 'length') for each in answers)}")
+    print(f"Total input tokens: {sum(each[2] for each in answers)}")
+    print(f"Total generated tokens: {sum(each[3] for each in answers)}")
+    print(f"Mean TTFT (ms): {1e3 * sum(each[1] for each in answers) / len(answers)}")
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+_OPENAI = (
+    """
+import asyncio, sys, time
 from openai import AsyncOpenAI
 async def main(url, number):
     client = AsyncOpenAI(base_url=url + "/v1", api_key="any")
     async def one(i):
         await asyncio.sleep(0.1 * i)
         said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
+        sent = time.monotonic()
         stream = await client.chat.completions.create(model="served", messages=said, max_tokens=60, stream=True,
-            extra_body={"ignore_eos": True})
-        return [chunk async for chunk in stream]
+            stream_options={"include_usage": True}, extra_body={"ignore_eos": True})
+        first, last, usage = None, None, None
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content and first is None:
+                first = time.monotonic() - sent
+            last = chunk.choices[0].finish_reason if chunk.choices else last
+            usage = chunk.usage or usage
+        return last, first, usage.prompt_tokens, usage.completion_tokens
     answers = await asyncio.gather(*(one(i) for i in range(number)))
-    ended = sum(each[-1].choices[0].finish_reason in ("stop", "length") for each in answers)
-    print(f"Successful requests: {ended}")
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    told(answers)
 """
+    + _TOLD
+)
 
+_ANTHROPIC = (
+    """
+import asyncio, sys, time
+from anthropic import AsyncAnthropic
+async def main(url, number):
+    client = AsyncAnthropic(base_url=url, auth_token="any")
+    async def one(i):
+        await asyncio.sleep(0.1 * i)
+        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
+        sent, first = time.monotonic(), None
+        async with client.messages.stream(model="served", messages=said, max_tokens=60, system="be brief") as stream:
+            async for text in stream.text_stream:
+                first = time.monotonic() - sent if first is None else first
+            end = await stream.get_final_message()
+        counted = await client.messages.count_tokens(model="served", messages=said, system="be brief")
+        usage = end.usage
+        prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+        assert counted.input_tokens == prompt, (counted, usage)
+        return {"max_tokens": "length", "end_turn": "stop"}[end.stop_reason], first, prompt, usage.output_tokens
+    told(await asyncio.gather(*(one(i) for i in range(number))))
+"""
+    + _TOLD
+)
+
+_LITELLM = (
+    """
+import asyncio, sys, time, litellm
+async def main(url, number):
+    async def one(i):
+        await asyncio.sleep(0.1 * i)
+        said = [{"role": "user", "content": f"question {i}: " + "why " * (10 * i % 300)}]
+        sent, first, last, usage = time.monotonic(), None, None, None
+        stream = await litellm.acompletion(model="hosted_vllm/served", api_base=url + "/v1", messages=said,
+            max_tokens=60, stream=True, stream_options={"include_usage": True})
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content and first is None:
+                first = time.monotonic() - sent
+            last = (chunk.choices[0].finish_reason if chunk.choices else None) or last
+            usage = getattr(chunk, "usage", None) or usage
+        return last, first, usage.prompt_tokens, usage.completion_tokens
+    told(await asyncio.gather(*(one(i) for i in range(number))))
+"""
+    + _TOLD
+)
 
 _BENCH = """
 import argparse
@@ -68,8 +134,36 @@ class Client(NamedTuple):
 
     name: str
     command: list[str]
-    succeeded: str
-    """Expression for the number of requests that it says have succeeded, where it says so."""
+    told: Callable[[str], Counts]
+    """What it counted, out of what it printed."""
+
+
+class Counts(NamedTuple):
+    """Of all requests; None: it is not told."""
+
+    requests: float | None = None
+    prompt_tokens: float | None = None
+    tokens: float | None = None
+    ttft_ms: float | None = None
+
+
+def printed(text: str) -> Counts:
+    """As `vllm bench serve` writes it."""
+    names = ("Successful requests", "Total input tokens", "Total generated tokens", r"Mean TTFT \(ms\)")
+    found = [re.search(name + r":\s+([\d.]+)", text) for name in names]
+    return Counts(*(None if each is None else float(each[1]) for each in found))
+
+
+def of_metrics(url: str) -> Counts:
+    """What the server's metrics tell."""
+    text = httpx.get(f"{url}/metrics").text
+
+    def total(name: str) -> float:
+        return sum(float(each) for each in re.findall(rf"^vllm:{name}(?:{{.*}})? ([\d.e+-]+)$", text, re.MULTILINE))
+
+    waited, firsts = total("time_to_first_token_seconds_sum"), total("time_to_first_token_seconds_count")
+    done = total("request_success_total")
+    return Counts(done, total("prompt_tokens_total"), total("generation_tokens_total"), 1e3 * waited / max(firsts, 1))
 
 
 class Watched(Seen):
@@ -133,7 +227,7 @@ def clients(flags: argparse.Namespace, url: str, tokenizer: Path) -> Iterator[Cl
         line = f"--backend openai --base-url {url} --model served --tokenizer {tokenizer} --endpoint /v1/completions "
         line += f"--dataset-name random --random-input-len 200 --random-output-len 60 --num-prompts {number}"
         command = [str(python), "-c", _BENCH, *line.split(), "--ignore-eos", "--request-rate", "4"]
-        yield Client("vllm bench serve", command, r"Successful requests:\s+(\d+)")
+        yield Client("vllm bench serve", command, printed)
     if flags.guidellm is not None:
         given = {
             "backend": f"kind=openai_http,target={url},model=served",
@@ -144,28 +238,85 @@ def clients(flags: argparse.Namespace, url: str, tokenizer: Path) -> Iterator[Cl
             "output": f"kind=json,path={tokenizer}/guidellm.json",
         }
         options = [part for name, value in given.items() for part in (f"--{name}", value)]
-        yield Client("guidellm", [str(flags.guidellm), "run", *options, "--disable-console"], "")
-    yield Client("openai", [sys.executable, "-c", _OPENAI, url, number], r"Successful requests:\s+(\d+)")
+        yield Client(
+            "guidellm",
+            [str(flags.guidellm), "run", *options, "--disable-console"],
+            lambda _: of_guidellm(tokenizer / "guidellm.json"),
+        )
+    if flags.aiperf is not None:
+        line = f"profile --model served --url {url} --endpoint-type chat --streaming --tokenizer {tokenizer} "
+        line += f"--request-count {number} --concurrency 4 --synthetic-input-tokens-mean 150 --output-tokens-mean 40 "
+        line += f"--artifact-dir {tokenizer}/aiperf --ui none"
+        yield Client("aiperf", [str(flags.aiperf), *line.split()], lambda _: of_aiperf(tokenizer / "aiperf"))
+    for name, code in (("openai", _OPENAI), ("anthropic", _ANTHROPIC), ("litellm", _LITELLM)):
+        found = subprocess.run([flags.python, "-c", f"import {name}"], capture_output=True, check=False)
+        if not found.returncode:
+            yield Client(name, [str(flags.python), "-c", code, url, number], printed)
 
 
-def asked(client: Client, seen: Watched, flags: argparse.Namespace) -> bool:
-    """Run a client, print a row, and say whether all was as it should be."""
+def of_guidellm(path: Path) -> Counts:
+    """What guidellm wrote."""
+    (ran,) = json.loads(path.read_text())["benchmarks"]
+    metrics = ran["metrics"]
+
+    def told(name: str, what: str) -> float:
+        return float(metrics[name]["successful"][what])
+
+    return Counts(
+        float(metrics["request_totals"]["successful"]),
+        told("prompt_token_count", "total_sum"),
+        told("output_token_count", "total_sum"),
+        told("time_to_first_token_ms", "mean"),
+    )
+
+
+def of_aiperf(folder: Path) -> Counts:
+    """What aiperf wrote."""
+    told = json.loads(next(folder.rglob("profile_export_aiperf.json")).read_text())
+
+    def value(name: str) -> float | None:
+        return float(told[name]["avg"]) if name in told else None
+
+    return Counts(
+        value("request_count"), value("total_isl"), value("total_output_tokens"), value("time_to_first_token")
+    )
+
+
+def asked(client: Client, url: str, seen: Watched, flags: argparse.Namespace) -> Row | None:
+    """Run a client, and compare."""
     ran = subprocess.run(client.command, capture_output=True, text=True, timeout=1200, check=False)
     if ran.returncode:
         print(f"{client.name}: ended with {ran.returncode}\n{(ran.stderr or ran.stdout)[-2000:]}")
-        return False
+        return None
     time.sleep(1.0)
     again = replayed(seen)
     equal = seen.decisions == again.decisions
-    told = re.search(client.succeeded, ran.stdout) if client.succeeded else None
-    answered = int(told[1]) if told is not None else None
-    says = "" if answered is None else f", {answered} answered as the client says"
-    print(
-        f"{client.name:17} {len(seen.requests):4} requests, {len(seen.decisions):5} steps: decisions "
-        f"{'equal' if equal else 'DIFFER'} those of the replay{says}",
-        flush=True,
-    )
-    return equal and answered in (None, flags.requests)
+    return Row(client.name, len(seen.decisions), equal, client.told(ran.stdout), of_metrics(url))
+
+
+class Row(NamedTuple):
+    """What a client and the server say of the same requests."""
+
+    client: str
+    steps: int
+    equal: bool
+    there: Counts
+    here: Counts
+
+    def is_good(self, requests: int) -> bool:
+        """All were answered and decided as in the replay, and the tokens of answers are counted alike."""
+        answered = self.there.requests in (None, requests) and self.here.requests >= requests  # type: ignore[operator]
+        return self.equal and answered and self.there.tokens in (None, self.here.tokens)
+
+    @property
+    def cells(self) -> list[str]:
+        """For a table."""
+        pairs = zip(self.there, self.here, strict=True)
+        told = [f"{'-' if each is None else f'{each:,.0f}'} / {own:,.0f}" for each, own in pairs]
+        return [self.client, *told, f"{self.steps}, {'equal' if self.equal else 'DIFFER'}"]
+
+
+_HEAD = ["client", "requests", "prompt tokens", "tokens of answers", "mean TTFT (ms)", "steps, decisions"]
 
 
 def main() -> int:
@@ -173,11 +324,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--vllm", type=Path, default=Path(__file__).resolve().parent.parent / ".venv-vllm-0.32")
     parser.add_argument("--guidellm", type=Path, help="the program")
+    parser.add_argument("--aiperf", type=Path, help="the program")
+    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="where the clients are installed")
+    parser.add_argument("--docs", type=Path, help="write the table for readers")
     parser.add_argument("--only")
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--speed", type=float, default=1.0)
     flags = parser.parse_args()
-    good = True
+    good, rows = True, list[Row]()
     with tempfile.TemporaryDirectory() as folder:
         model = tiny_model(flags.vllm, Path(folder))
         for name in [each.name for each in clients(flags, "", model)]:
@@ -185,7 +339,14 @@ def main() -> int:
                 continue
             with served(flags.speed) as (_, seen, url):
                 (client,) = (each for each in clients(flags, url, model) if each.name == name)
-                good &= asked(client, seen, flags)
+                row = asked(client, url, seen, flags)
+                good &= row is not None and row.is_good(flags.requests)
+                if row is not None:
+                    rows.append(row)
+                    print("  ".join(row.cells), flush=True)
+    if flags.docs is not None:
+        lines = [_HEAD, ["---"] * len(_HEAD), *(row.cells for row in rows)]
+        flags.docs.write_text("".join(f"| {' | '.join(each)} |\n" for each in lines), encoding="utf-8")
     return 0 if good else 1
 
 

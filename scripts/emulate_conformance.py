@@ -41,9 +41,13 @@ _FREE = "tokens of the executor that stands in for a GPU keep to no grammar"
 _NO_EXTRAS = "the executor that stands in for a GPU gives no log-probabilities"
 _TAKES_ADAPTERS = "the executor that stands in for a GPU takes every adapter"
 EXPLAINED_MADE_UP = {
-    **dict.fromkeys(("chat schema", "chat json_schema", "messages schema", "tools named", "tools named, stream"), _FREE),
+    **dict.fromkeys(
+        ("chat schema", "chat json_schema", "messages schema", "tools named", "tools named, stream"), _FREE
+    ),
     **dict.fromkeys(("messages named tool", "messages named tool, stream", *EXPLAINED), _FREE),
-    **dict.fromkeys(("adapter without --enable-lora", "an adapter registered", "an adapter unregistered"), _TAKES_ADAPTERS),
+    **dict.fromkeys(
+        ("adapter without --enable-lora", "an adapter registered", "an adapter unregistered"), _TAKES_ADAPTERS
+    ),
 }
 """The same with ``--made-up``."""
 

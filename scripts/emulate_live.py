@@ -115,10 +115,10 @@ def _means(times: Times, counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def requests_of(kind: Kind, rate: float, seconds: float) -> list[dict[str, Any]]:
-    """Bodies, each with the second at which it is sent."""
+    """Bodies, each with the second at which it is sent; one in any case, however short the run."""
     chance, at, made = random.Random(11), 0.0, list[dict[str, Any]]()
     shared = [chance.choices(range(1000, 100_000), k=kind.shared) for _ in range(8)]
-    while (at := at + chance.expovariate(rate)) < seconds:
+    while (at := at + chance.expovariate(rate)) < seconds or not made:
         prompt = chance.choice(shared) + chance.choices(range(1000, 100_000), k=chance.randint(*kind.prompt))
         body = {"prompt": prompt, "max_tokens": chance.randint(*kind.answer), "ignore_eos": True, "stream": True}
         if kind.adapters:

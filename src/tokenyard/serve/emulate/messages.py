@@ -36,6 +36,7 @@ from tokenyard.web.connections import json_response
 # The fields that count here; others are passed over.
 
 _MOST_STOPS = 64
+_LEAST_BUDGET = 1024
 _CHANGES = ("tool_addition", "tool_removal")
 _BILLING = "x-anthropic-billing-header"
 """How a text begins that is different with every request, and would keep prompts from being alike."""
@@ -170,7 +171,9 @@ class Messages:
     async def _read(self, http: Request, kind: type[_Kind]) -> _Kind:
         """The body. From then on errors have this interface's form; before, vLLM's for bodies that it cannot take."""
         try:
-            request: _Kind = (await parse_body(http, kind, self._context.limits.max_body_bytes, is_lenient=True)).request
+            request: _Kind = (
+                await parse_body(http, kind, self._context.limits.max_body_bytes, is_lenient=True)
+            ).request
             _check(request)
         except ApiError as error:
             one_of_two = _TEXT_OR_BLOCKS.match(error.param or "")
@@ -215,27 +218,36 @@ class Messages:
 
 def _check(request: CountTokensRequest) -> None:
     """ApiError for what vLLM does not take as the form of a body."""
-
-    def refuse(field: str | None, value: object, fix: str) -> ApiError:
-        return ApiError(400, f"{field or 'the body'} = {shown(value)}: {fix}", param=field, is_form=True)
-
-    for field, content in (("system", request.system), *(("messages", each.content) for each in request.messages)):
-        for block in content if isinstance(content, list) else ():
-            if block.type in _CHANGES and block.tool is None:
-                raise refuse(field, block.type, "goes with tool")
-    for each in (request.system, *(each.content for each in request.messages if each.role != "system")):
-        if isinstance(each, list) and any(block.type in _CHANGES for block in each):
-            raise refuse("messages", None, 'changes of tools go with the role "system"')
-    choice, thinking = request.tool_choice, request.thinking
+    _check_changes("system", request.system, allowed=False)
+    for message in request.messages:
+        _check_changes("messages", message.content, allowed=message.role == "system")
+    choice = request.tool_choice
     if choice is not None and choice.type == "tool" and not choice.name:
-        raise refuse("tool_choice", None, "give the name of the tool")
-    if thinking is not None and thinking.type == "enabled":
-        budget = thinking.budget_tokens
-        if budget is None or budget < 1024:
-            raise refuse("thinking.enabled.budget_tokens", budget, "give a number from 1024 on")
-        is_prefill = isinstance(request, MessagesRequest) and (request.kv_transfer_params or {}).get("do_remote_decode")
-        if isinstance(request, MessagesRequest) and not is_prefill and budget >= request.max_tokens:
-            raise refuse(None, budget, "thinking.budget_tokens has to be less than max_tokens")
+        raise _refused("tool_choice", None, "give the name of the tool")
+    if request.thinking is not None and request.thinking.type == "enabled":
+        _check_budget(request, request.thinking.budget_tokens)
+
+
+def _refused(field: str | None, value: object, fix: str) -> ApiError:
+    return ApiError(400, f"{field or 'the body'} = {shown(value)}: {fix}", param=field, is_form=True)
+
+
+def _check_changes(field: str, content: str | Sequence[Block] | None, *, allowed: bool) -> None:
+    for block in () if content is None or isinstance(content, str) else content:
+        if block.type in _CHANGES and block.tool is None:
+            raise _refused(field, block.type, "goes with tool")
+        if block.type in _CHANGES and not allowed:
+            raise _refused(field, block.type, 'goes with the role "system"')
+
+
+def _check_budget(request: CountTokensRequest, budget: int | None) -> None:
+    if budget is None or budget < _LEAST_BUDGET:
+        raise _refused("thinking.enabled.budget_tokens", budget, f"give a number from {_LEAST_BUDGET} on")
+    if not isinstance(request, MessagesRequest):
+        return
+    is_prefill = bool((request.kv_transfer_params or {}).get("do_remote_decode"))
+    if not is_prefill and budget >= request.max_tokens:
+        raise _refused(None, budget, "thinking.budget_tokens has to be less than max_tokens")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -277,24 +289,16 @@ def _system_text(content: str | Sequence[Block]) -> str:
 
 def _of_blocks(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
     """Answers of tools come before the rest of their message."""
-    parts, calls, thoughts = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
-    for block in blocks:
-        if block.type == "text" and block.text:
-            parts.append({"type": "text", "text": block.text})
-        elif block.type == "image" and block.source:
-            parts.append({"type": "image_url", "image_url": {"url": str(block.source.get("url", ""))}})
-        elif block.type == "thinking" and block.thinking is not None:
-            thoughts.append(block.thinking)
-        elif block.type == "tool_use":
-            function = {"name": block.name or "", "arguments": json.dumps(block.input or {})}
-            calls.append({"id": block.id or "call_0", "type": "function", "function": function})
-        elif block.type == "tool_result" and role == "user":
-            yield from _result(block)
-        elif block.type == "tool_result":
-            parts.append({"type": "text", "text": f"Tool result: {block.content or ''}"})
+    parts = [part for block in blocks for part in _parts(role, block)]
+    if role == "user":
+        for block in blocks:
+            if block.type == "tool_result":
+                yield from _result(block)
+    thoughts = [each.thinking for each in blocks if each.type == "thinking" and each.thinking is not None]
     said: dict[str, Any] = {"role": role}
     if thoughts:
         said["reasoning"] = "".join(thoughts)
+    calls = [_called(each) for each in blocks if each.type == "tool_use"]
     if calls:
         said["tool_calls"] = calls
     if len(parts) == 1 and parts[0]["type"] == "text":
@@ -303,6 +307,21 @@ def _of_blocks(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
         said["content"] = parts
     if role != "user" or "content" in said:
         yield said
+
+
+def _parts(role: str, block: Block) -> Iterator[dict[str, Any]]:
+    """What of a block is content of its message."""
+    if block.type == "text" and block.text:
+        yield {"type": "text", "text": block.text}
+    elif block.type == "image" and block.source:
+        yield {"type": "image_url", "image_url": {"url": str(block.source.get("url", ""))}}
+    elif block.type == "tool_result" and role != "user":
+        yield {"type": "text", "text": f"Tool result: {block.content or ''}"}
+
+
+def _called(block: Block) -> dict[str, Any]:
+    function = {"name": block.name or "", "arguments": json.dumps(block.input or {})}
+    return {"id": block.id or "call_0", "type": "function", "function": function}
 
 
 def _result(block: Block) -> Iterator[dict[str, Any]]:

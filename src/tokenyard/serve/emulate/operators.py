@@ -101,7 +101,9 @@ class _Operators:
     async def is_scaling(self, _: Request) -> Response:
         """The number of ranks stays."""
         more: dict[str, Any] = {"phase": "idle", "epoch": None, "error": None, "requested_data_parallel_size": None}
-        return json_response({"is_scaling_elastic_ep": False, **(more if self._forms.version_numbers >= (0, 33) else {})})
+        return json_response(
+            {"is_scaling_elastic_ep": False, **(more if self._forms.version_numbers >= (0, 33) else {})}
+        )
 
     async def nothing(self, _: Request) -> Response:
         """There is nothing to be forgotten."""

@@ -141,3 +141,13 @@ def test_without_a_connector_no_kv_is_corrupt() -> None:
         answer = server.post("/emulate/fault", kind="kv_corruption")
         assert answer.status_code == 400
         assert "no connector" in answer.text
+
+
+@pytest.mark.parametrize(("share", "hit"), [(0.2, [0, 5, 10, 15]), (0.0, []), (1.0, list(range(20))), (0.1, [0, 10])])
+def test_a_share_is_spread_evenly_from_the_first_request_on(share: float, hit: list[int]) -> None:
+    with emulated() as server:
+        server.post("/emulate/fault", kind="status", status=429, share=share)
+        codes = [server.post("/v1/completions", prompt="hi", max_tokens=1).status_code for _ in range(20)]
+        assert [i for i, code in enumerate(codes) if code == 429] == hit
+        server.client.delete("/emulate/fault")
+        assert server.post("/v1/completions", prompt="hi", max_tokens=1).status_code == 200

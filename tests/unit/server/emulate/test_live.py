@@ -91,3 +91,11 @@ def test_live_decisions_are_those_of_the_replay(extra: str) -> None:
     assert len(live.steps) > 20
     for ours, theirs in zip(live.steps, again.steps, strict=True):
         assert ours == theirs
+
+
+def test_the_shortest_run_has_a_request() -> None:
+    from emulate_live import KINDS, requests_of
+
+    (request,) = requests_of(KINDS["long"], 0.2, 0.001)
+    assert request["at"] > 0
+    assert len(requests_of(KINDS["chat"], 3, 20)) > 1
