@@ -110,6 +110,12 @@ _GENERATING = [
         "/v1/chat/completions",
         {"messages": _USER, "tools": _TOOLS, "tool_choice": "auto", **_SHORT},
     ),
+    Call(
+        "chat tools required, no parser",
+        "POST",
+        "/v1/chat/completions",
+        {"messages": _USER, "tools": _TOOLS, "tool_choice": "required", **_SHORT},
+    ),
     Call("responses", "POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4}),
     Call("responses stream", "POST", "/v1/responses", {"input": "hello", "max_output_tokens": 4, "stream": True}),
     Call(

@@ -40,7 +40,12 @@ EXPLAINED = {
 _FREE = "tokens of the executor that stands in for a GPU keep to no grammar"
 _NO_EXTRAS = "the executor that stands in for a GPU gives no log-probabilities"
 _TAKES_ADAPTERS = "the executor that stands in for a GPU takes every adapter"
+_EMPTY = "tokens of the executor that stands in for a GPU may have no text"
 EXPLAINED_MADE_UP = {
+    **dict.fromkeys(("completion logprobs", "completion prompt logprobs", "completion logprobs stream"), _NO_EXTRAS),
+    **dict.fromkeys(("chat logprobs stream", "chat logprobs", "chat prompt logprobs"), _NO_EXTRAS),
+    "completion echo logprobs": _NO_EXTRAS,
+    "responses": _EMPTY,
     **dict.fromkeys(
         ("chat schema", "chat json_schema", "messages schema", "tools named", "tools named, stream"), _FREE
     ),

@@ -97,6 +97,10 @@ class Forms:
         self._answers, self._tells_cached = surface.answers, tells_cached
         self.version = surface.version.partition("+")[0]
         self.version_numbers = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
+        self.tells_transfers = self.version_numbers >= (0, 33)
+        """Chunks of streams tell ``kv_transfer_params`` and ``weight_versions``."""
+        self.tells_cuts = self.version_numbers >= (0, 33)
+        """Of responses that were cut the item is incomplete, too, and the last event says so."""
         self.calls_read = Counter[tuple[str, bool]]()
         """How often tool calls were looked for, in streams and in whole answers, and whether there were any."""
         self.fingerprint = f"vllm-{self.version}-emulated"
@@ -186,6 +190,8 @@ class FormedAnswer(AnswerWriter):
         """The client has said which tool is to be called."""
         self._prompt: Sequence[int] = ()
         """Ids of the prompt whose answer is being told."""
+        self._transfer: Mapping[str, Any] | None = None
+        """Where the KV of the prompt is, of the piece that is being told."""
         self._told = set[int]()
         """Answers whose prompts have been told."""
         options = request.stream_options
@@ -212,7 +218,7 @@ class FormedAnswer(AnswerWriter):
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
-        self._prompt = piece.output.prompt_token_ids
+        self._prompt, self._transfer = piece.output.prompt_token_ids, piece.output.kv_transfer_params
         return self._formed(self._answer.chunks(piece))
 
     def events(self, piece: PromptNews) -> bytes:
@@ -263,9 +269,18 @@ class FormedAnswer(AnswerWriter):
             choice["prompt_token_ids"], choice["token_ids"] = self._prompt_of(choice["index"]), token_ids
             if choice["finish_reason"] is not None and not self._tells_usage:
                 chunk["system_fingerprint"] = self._forms.fingerprint
+            if self._forms.tells_transfers:
+                choice["weight_versions"] = None
         if not chunk["choices"]:
-            chunk["system_fingerprint"] = self._forms.fingerprint
-        return [chunk]
+            return [{**chunk, "system_fingerprint": self._forms.fingerprint}]
+        return [self._with_transfer(chunk, is_last=any(each["finish_reason"] for each in chunk["choices"]))]
+
+    def _with_transfer(self, chunk: dict[str, Any], *, is_last: bool) -> dict[str, Any]:
+        """Where the KV of the prompt is stands in every chunk with a choice, of versions that stream it."""
+        if self._forms.tells_transfers:
+            given = self._transfer if is_last else None
+            chunk["kv_transfer_params"] = None if given is None else dict(given)
+        return chunk
 
     def _chat(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
         chunk = {name: chunk[name] for name in ("id", "object", "created", "model", "choices")} | chunk
@@ -293,10 +308,12 @@ class FormedAnswer(AnswerWriter):
         if is_last:
             made["stop_reason"] = choice["stop_reason"]
         made["token_ids"] = choice.get("token_ids")
+        if is_last and self._forms.tells_transfers:
+            made["weight_versions"] = None
         rest = {**chunk, "choices": [made]}
         if is_last and not self._tells_usage:
             rest["system_fingerprint"] = self._forms.fingerprint
-        return [*told, rest]
+        return [*told, self._with_transfer(rest, is_last=is_last)]
 
     def _calls(self, chunk: dict[str, Any], index: int, delta: dict[str, Any]) -> Sequence[dict[str, Any]]:
         """Chunks of the calls in a delta, which are taken out of it, as is a content without text."""
@@ -304,7 +321,7 @@ class FormedAnswer(AnswerWriter):
         self._forms.calls_read["streaming", bool(calls)] += 1
         for part in _parts_of_calls(calls):
             made = {"index": index, "delta": {"content": None, "tool_calls": [part]}}
-            told.append({**chunk, "choices": [{**made, **_UNTOLD}]})
+            told.append(self._with_transfer({**chunk, "choices": [{**made, **_UNTOLD}]}, is_last=False))
         if not delta.get("content"):
             delta.pop("content", None)
         return told

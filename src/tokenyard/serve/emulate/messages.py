@@ -208,11 +208,11 @@ class Messages:
         if request.tool_choice is not None:
             chat.tool_choice = _choice(request.tool_choice)
         tools = _tools(request)
-        if tools:
-            chat.tools = [_function(each) for each in tools]
+        if tools is not None:
             chat.tool_choice = chat.tool_choice or "auto"
-        else:  # without tools a choice says nothing
-            chat.tool_choice = None
+        chat.tools = [_function(each) for each in tools or ()] or None
+        if chat.tools is None and self._context.tool_parser is not None:
+            chat.tool_choice = None  # a choice among no tools says nothing, to a server that reads calls
         return chat
 
 

@@ -125,7 +125,7 @@ class _Answer(AnswerWriter):
                 "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
                 "instructions": request.instructions,
                 "model": self._model,
-                "output": [self._item(text, "completed")] if has_ended else [],
+                "output": [self._item(text, self._status(reason))] if has_ended else [],
                 "parallel_tool_calls": True,
                 "temperature": 1.0 if request.temperature is None else request.temperature,
                 "tool_choice": "none",
@@ -141,6 +141,9 @@ class _Answer(AnswerWriter):
                 "frequency_penalty": request.frequency_penalty or 0.0,
             },
         )
+
+    def _status(self, reason: str | None) -> str:
+        return "incomplete" if reason == "length" and self._forms.tells_cuts else "completed"
 
     def _item(self, text: str | None, status: str) -> dict[str, Any]:
         content = [] if text is None else [self._part(text)]
@@ -183,11 +186,12 @@ class _Answer(AnswerWriter):
 
     def last_chunks(self) -> Sequence[dict[str, Any]]:
         """What has been said, and that it is all."""
-        text, item = self._text, self._item(self._text, "completed")
+        text, status = self._text, self._status(self._reason)
+        item = self._item(text, status)
         response = self._record(text, self._reason, self._last, self._num_tokens)
         return [
             {"type": "response.output_text.done", "text": text, "logprobs": [], **self._at},
             {"type": "response.content_part.done", "part": self._part(text), **self._at},
             {"type": "response.output_item.done", "item": item, "output_index": 0},
-            {"type": "response.completed", "response": response},
+            {"type": f"response.{status}", "response": response},
         ]

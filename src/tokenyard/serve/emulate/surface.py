@@ -170,18 +170,18 @@ class _Tools:
             raise bad_field("tool_choice", request.tool_choice, "goes with tools")
         if request.tools is not None and not request.tools:
             raise bad_field("tools", [], "give at least one, or leave it out")
+        choice = request.tool_choice or ("auto" if request.tools else "none")
+        if choice != "none" and not self._enabled:
+            fix = "a choice of tools requires --enable-auto-tool-choice and --tool-call-parser to be set"
+            raise ApiError(400, fix)
 
     def script(self, request: ChatCompletionRequest) -> MadeUpText | None:
         """A text, or None: words. Raises ApiError where vLLM would."""
         if request.response_format is not None or request.structured_outputs is not None:
             return None
         last = request.messages[-1] if request.messages else {}
-        if request.tools and request.tool_choice in (None, "auto"):
-            if not self._enabled:
-                fix = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
-                raise ApiError(400, fix)
-            if last.get("role") != "tool":
-                return self._call(request.tools)
+        if request.tools and request.tool_choice in (None, "auto") and last.get("role") != "tool":
+            return self._call(request.tools)
         if self._echo and isinstance(last.get("content"), str) and last["content"]:
             return MadeUpText(str(last["content"]))
         return None

@@ -8,8 +8,10 @@ import random
 import pytest
 
 pytest.importorskip("starlette", reason="starlette is not installed (extra: server)")
+pytest.importorskip("httpx", reason="httpx is not installed (extra: server)")
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
+from emulate_live import KINDS, requests_of
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.deployment import Deployment
@@ -94,8 +96,6 @@ def test_live_decisions_are_those_of_the_replay(extra: str) -> None:
 
 
 def test_the_shortest_run_has_a_request() -> None:
-    from emulate_live import KINDS, requests_of
-
     (request,) = requests_of(KINDS["long"], 0.2, 0.001)
     assert request["at"] > 0
     assert len(requests_of(KINDS["chat"], 3, 20)) > 1

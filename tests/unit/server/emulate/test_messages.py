@@ -14,6 +14,10 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 
 from tests.unit.server.emulate.emulated import LINE, Emulated, emulated
 
+from tokenyard.serve.emulate.message_events import MessagesAnswer
+from tokenyard.serve.openai.fields import ApiError
+from tokenyard.serve.openai.generating import AnswerWriter
+
 USER = [{"role": "user", "content": "hello there"}]
 TOOLS = [
     {
@@ -181,13 +185,9 @@ def test_bodies_that_are_no_messages_are_refused_in_vllms_form(
 
 
 def test_an_error_in_the_middle_ends_the_open_block() -> None:
-    from tokenyard.serve.emulate.message_events import MessagesAnswer
-    from tokenyard.serve.openai.fields import ApiError
-    from tokenyard.serve.openai.generating import AnswerWriter
-
     def told(own_names: bool) -> bytes:
         answer = MessagesAnswer(AnswerWriter(), own_names=own_names)
-        answer._begin({"type": "text", "text": ""})  # noqa: SLF001
+        answer._begin({"type": "text", "text": ""})
         return answer.event(answer.problem(ApiError(503, "full")))
 
     assert told(True).startswith(b"event: content_block_stop\n")
