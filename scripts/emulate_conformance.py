@@ -120,7 +120,7 @@ def asked(server: Server, model: Path, flags: argparse.Namespace) -> list[Row]:
         _vllm(server, model, flags.vllm, made_up=flags.made_up) as theirs,
     ):
         return [
-            Row(server.name, call.name, *(form_of(call, ask(call, url)) for url in (theirs, ours)), explained)
+            Row(server.name, call.name, form_of(call, ask(call, theirs)), form_of(call, ask(call, ours)), explained)
             for call in server.calls
         ]
 
