@@ -100,7 +100,7 @@ class Forms:
         self.tells_transfers = self.version_numbers >= (0, 33)
         """Chunks of streams tell ``kv_transfer_params`` and ``weight_versions``."""
         self.tells_cuts = self.version_numbers >= (0, 33)
-        """Of responses that were cut the item is incomplete, too, and the last event says so."""
+        """The item of a response that was cut is incomplete, too, and the last event says so."""
         self.calls_read = Counter[tuple[str, bool]]()
         """How often tool calls were looked for, in streams and in whole answers, and whether there were any."""
         self.fingerprint = f"vllm-{self.version}-emulated"
