@@ -90,6 +90,15 @@ class ReleaseFacts:
     dense_ranks_are_alone: bool = False
     """Ranks that do not share experts neither wait for each other nor report through the coordinator's waves."""
 
+    streams_tell_transfers: bool = False
+    """Chunks of streams tell ``kv_transfer_params`` and ``weight_versions``."""
+    responses_tell_cuts: bool = False
+    """The item of a response that was cut is incomplete, too, and the last event says so."""
+    messages_name_errors: bool = False
+    """Errors of ``/v1/messages`` have Anthropic's names, not those of the other paths."""
+    scaling_tells_phase: bool = False
+    """``/is_scaling_elastic_ep`` tells phase, epoch and error as well."""
+
     # ---- what its scheduler answers
 
     hits_count_at_last_admission: bool = True

@@ -216,6 +216,10 @@ RELEASES: tuple[Release, ...] = (
             "looks_for_all_kv_scales": False,
             "delta_states_within_prefill": True,
             "dense_ranks_are_alone": True,
+            "streams_tell_transfers": True,
+            "responses_tell_cuts": True,
+            "messages_name_errors": True,
+            "scaling_tells_phase": True,
         },
     ),
 )

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenyard.core.facts import release_facts
 from tokenyard.errors import OUT_OF_VOCABULARY
 from tokenyard.serve.openai.fields import ApiError, GenerationRequest, as_api_error
 from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
@@ -96,11 +97,7 @@ class Forms:
         self._block_size, self._created = block_size, time.time()
         self._answers, self._tells_cached = surface.answers, tells_cached
         self.version = surface.version.partition("+")[0]
-        self.version_numbers = tuple(int(part) for part in re.findall(r"\d+", self.version)[:2])
-        self.tells_transfers = self.version_numbers >= (0, 33)
-        """Chunks of streams tell ``kv_transfer_params`` and ``weight_versions``."""
-        self.tells_cuts = self.version_numbers >= (0, 33)
-        """The item of a response that was cut is incomplete, too, and the last event says so."""
+        self.facts = release_facts(self.version)
         self.calls_read = Counter[tuple[str, bool]]()
         """How often tool calls were looked for, in streams and in whole answers, and whether there were any."""
         self.fingerprint = f"vllm-{self.version}-emulated"
@@ -269,7 +266,7 @@ class FormedAnswer(AnswerWriter):
             choice["prompt_token_ids"], choice["token_ids"] = self._prompt_of(choice["index"]), token_ids
             if choice["finish_reason"] is not None and not self._tells_usage:
                 chunk["system_fingerprint"] = self._forms.fingerprint
-            if self._forms.tells_transfers:
+            if self._forms.facts.streams_tell_transfers:
                 choice["weight_versions"] = None
         if not chunk["choices"]:
             return [{**chunk, "system_fingerprint": self._forms.fingerprint}]
@@ -277,7 +274,7 @@ class FormedAnswer(AnswerWriter):
 
     def _with_transfer(self, chunk: dict[str, Any], *, is_last: bool) -> dict[str, Any]:
         """Where the KV of the prompt is stands in every chunk with a choice, of versions that stream it."""
-        if self._forms.tells_transfers:
+        if self._forms.facts.streams_tell_transfers:
             given = self._transfer if is_last else None
             chunk["kv_transfer_params"] = None if given is None else dict(given)
         return chunk
@@ -308,7 +305,7 @@ class FormedAnswer(AnswerWriter):
         if is_last:
             made["stop_reason"] = choice["stop_reason"]
         made["token_ids"] = choice.get("token_ids")
-        if is_last and self._forms.tells_transfers:
+        if is_last and self._forms.facts.streams_tell_transfers:
             made["weight_versions"] = None
         rest = {**chunk, "choices": [made]}
         if is_last and not self._tells_usage:

@@ -150,7 +150,7 @@ class Messages:
 
     def __init__(self, context: ServerContext, forms: Forms, chat: ChatCompletions) -> None:
         self._context, self._forms, self._chat = context, forms, chat
-        self._own_names = forms.version_numbers >= (0, 33)
+        self._own_names = forms.facts.messages_name_errors
         template = context.llm.tokenizer.chat_template if context.llm.tokenizer is not None else None
         self._merges = template is not None and wants_system_first(template)
 

@@ -102,7 +102,7 @@ class _Operators:
         """The number of ranks stays."""
         more: dict[str, Any] = {"phase": "idle", "epoch": None, "error": None, "requested_data_parallel_size": None}
         return json_response(
-            {"is_scaling_elastic_ep": False, **(more if self._forms.version_numbers >= (0, 33) else {})}
+            {"is_scaling_elastic_ep": False, **(more if self._forms.facts.scaling_tells_phase else {})}
         )
 
     async def nothing(self, _: Request) -> Response:

@@ -143,7 +143,7 @@ class _Answer(AnswerWriter):
         )
 
     def _status(self, reason: str | None) -> str:
-        return "incomplete" if reason == "length" and self._forms.tells_cuts else "completed"
+        return "incomplete" if reason == "length" and self._forms.facts.responses_tell_cuts else "completed"
 
     def _item(self, text: str | None, status: str) -> dict[str, Any]:
         content = [] if text is None else [self._part(text)]
