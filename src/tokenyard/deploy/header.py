@@ -41,14 +41,20 @@ def describe_deployment(
     scheduler: SchedulerConfig,
     speculation: SimulatedSpeculation | None,
     ignored: Sequence[str] = (),
+    *,
+    memory_num_gpu_blocks: int | None = None,
 ) -> Header:
-    """Everything that the header of a report says. ``ignored`` is what the caller passed over."""
+    """Everything that the header of a report says.
+
+    ``ignored`` is what the caller passed over; ``memory_num_gpu_blocks`` is known where other blocks were given by hand.
+    """
     asked, hardware, model = flags.launch.asked, settled.hardware, settled.model
     plan, tp = settled.plan, hardware.tensor_parallel_size
     latency = hardware.latency.partition(":")[0]
     return Header(
         kv_tokens=plan.num_tokens,
         num_gpu_blocks=plan.num_blocks,
+        memory_num_gpu_blocks=memory_num_gpu_blocks,
         block_size=plan.block_size,
         kv_dtype=plan.kv_cache_dtype,
         kv_gib=_gib(settled.kv_bytes),

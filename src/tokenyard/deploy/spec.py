@@ -259,6 +259,19 @@ class ReplaySpec:
         )
 
 
+def _blocks_in_memory(
+    settings: DeploymentSettings, speculative: SpeculativeConfig | None, *, predicts_itself: bool
+) -> int | None:
+    """Blocks without those that were given by hand; None if none were, or if the engine would not start without."""
+    if settings.hardware.num_gpu_blocks_override is None:
+        return None
+    own = replace(settings, hardware=replace(settings.hardware, num_gpu_blocks_override=None))
+    try:
+        return resolve_settings(own, speculative=speculative, predicts_itself=predicts_itself).plan.num_blocks
+    except (ConfigError, NoStartError):
+        return None
+
+
 def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeployment:
     """Settle what is not given; ``seed`` is of the dice that say which drafts are right. Raises TokenyardError."""
     launch = settings.launch
@@ -277,7 +290,14 @@ def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeploymen
     router, autoscaling = router_maker(settled.parallel.router), read_autoscaling(settings.parallel)
     cache = _cache(settled)
     latency = _latency(settled, speculation, has_adapters=False)
-    header = describe_deployment(settings, settled, scheduler, speculation, passed_over)
+    header = describe_deployment(
+        settings,
+        settled,
+        scheduler,
+        speculation,
+        passed_over,
+        memory_num_gpu_blocks=_blocks_in_memory(settings, speculative, predicts_itself=predicts_itself),
+    )
     header = with_oracles(header, [scheduler.policy])
     if isinstance(latency, CalibratedLatency):
         header = msgspec.structs.replace(header, step_time_error=latency.known_error().sentence)

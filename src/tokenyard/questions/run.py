@@ -101,7 +101,7 @@ def _settings(flags: Scenario, setup: ReplaySpec) -> dict[str, Any]:
     """What proposals look at."""
     settled, deployment = setup.settled, setup.deployment
     given = asdict(settled.hardware) | asdict(settled.scheduler) | asdict(flags.transfer)
-    return given | {"kv_dtype": deployment.kv_dtype, "kv_gib": deployment.kv_gib}
+    return given | {name: getattr(deployment, name) for name in ("kv_dtype", "kv_gib", "memory_num_gpu_blocks")}
 
 
 def _with_trial(advice: Advice, trial: Trial) -> Advice:

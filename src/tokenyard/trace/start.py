@@ -41,6 +41,8 @@ class DeploymentHeader(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int | None = None
     """Tokens that the KV cache holds, as vLLM logs them (``GPU KV cache size``)."""
     num_gpu_blocks: int | None = None
+    memory_num_gpu_blocks: int | None = None
+    """Blocks that the engine would take of its memory, where ``num_gpu_blocks`` were given by hand."""
     block_size: int | None = None
     """Tokens per block."""
     kv_dtype: str | None = None

@@ -193,6 +193,8 @@ def test_advice_names_a_value_that_would_have_been_enough() -> None:
     many: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
     given = {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 602}}
     assert target("blocks", **held("kv_blocks", **kv(), **many), **given) == 802
+    room = {"settings": {"num_gpu_blocks_override": 602, "memory_num_gpu_blocks": 700}}
+    assert target("blocks", **held("kv_blocks", **kv(), **many), **room) == 700
     more = {"settings": {"kv_cache_memory_bytes": 2**30}}
     assert target("kv-bytes", **held("kv_blocks", **kv(), **many), **more) == 2**30 * 802 // 602
     assert target("token-budget") == 4096
@@ -200,6 +202,9 @@ def test_advice_names_a_value_that_would_have_been_enough() -> None:
     assert target("memory", **held("kv_blocks", **kv(), **many), **memory) == "what gives 802 KV blocks"
     assert target("lora-slots", settings={"max_loras": 2}) == 5
     assert target("preemptions") == 22
+    assert target("compute", settings={"tensor_parallel_size": 2}) == 4
+    assert target("long-prefills", settings={"long_prefill_token_threshold": 0}) == 512, "0 is off"
+    assert target("long-prefills", settings={"long_prefill_token_threshold": 256}) is None
 
 
 def test_no_value_is_named_where_the_trace_does_not_tell_or_the_setting_is_there() -> None:
@@ -231,6 +236,17 @@ def test_a_larger_budget_is_not_advised_where_steps_take_as_long_as_their_tokens
     (finding,) = advice(held("token_budget") | {"mixed_ms": 180.0})
     assert finding["rule"] == "compute"
     assert finding["evidence"].endswith("take 10.0 times as long as decode alone (180.0 ms against 18.0 ms).")
+    (gpus,) = advice(held("token_budget") | {"mixed_ms": 180.0, "settings": {"tensor_parallel_size": 1}})
+    assert (gpus["now"], gpus["to"]) == (1, 2)
+    assert gpus["evidence"].endswith("Twice as many GPUs are a first value to try.")
+
+
+def test_blocks_by_hand_are_told_what_memory_there_is() -> None:
+    few: dict[str, Any] = {"worst": {"running": 30, "held": 10, "used_blocks": 601, "total_blocks": 602}}
+    settings = {"num_gpu_blocks_override": 602, "memory_num_gpu_blocks": 12_808}
+    found = advice(held("kv_blocks", **kv(), **few) | {"settings": settings})
+    assert found[0]["to"] == 802
+    assert found[0]["evidence"].endswith("the engine takes the 12,808 blocks that its memory has room for.")
 
 
 def test_most_time_lost_comes_first() -> None:

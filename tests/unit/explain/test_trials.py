@@ -86,6 +86,11 @@ def test_memory_is_proposed_where_it_can_grow(report: Report) -> None:
     blocks = flags("blocks", report, num_gpu_blocks_override=600)
     assert blocks[:2] == ["--kv-cache-dtype fp8 --num-gpu-blocks-override 1200", "--num-gpu-blocks-override 1200"]
     assert "--tensor-parallel-size 2" not in blocks, "as few blocks as before"
+    spare = flags("blocks", report, num_gpu_blocks_override=600, memory_num_gpu_blocks=1500)
+    assert spare[:2] == ["--num-gpu-blocks-override 1500", "--kv-cache-dtype fp8 --num-gpu-blocks-override 1200"]
+    assert "--num-gpu-blocks-override 1200" not in spare
+    full = flags("blocks", report, num_gpu_blocks_override=600, memory_num_gpu_blocks=600)
+    assert full == spare[1:], "no memory for more"
     given = flags("kv-bytes", report, kv_cache_memory_bytes=1 << 30)
     assert given[:2] == ["--kv-cache-dtype fp8", f"--kv-cache-memory-bytes {1 << 31}"]
 

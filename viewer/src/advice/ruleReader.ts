@@ -61,7 +61,8 @@ export class RuleReader {
     const bound = target.at_most === undefined ? null : this.number(target.at_most);
     const to = Math.floor(times * (bound === null ? number : Math.min(number, bound)));
     const now = this.number(`setting.${setting}`);
-    const there = now !== null && (direction === "up" ? to <= now : to >= now);
+    const isOff = direction === "set" && now === 0;
+    const there = now !== null && !isOff && (direction === "up" ? to <= now : to >= now);
     const enough = target.above !== undefined && !(to > (this.number(target.above) ?? 0));
     if (there || to < 1 || enough) return null;
     return target.words === undefined ? to : target.words.replace("{}", count(to));

@@ -32,6 +32,10 @@ export const RULE_BOOK: RuleBook = {
         "gpu_memory_utilization",
         "num_gpu_blocks_override",
         "kv_cache_memory_bytes"
+      ],
+      "deployment": [
+        "tensor_parallel_size",
+        "memory_num_gpu_blocks"
       ]
     }
   },
@@ -381,8 +385,21 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": [
-        " Steps with large prefills take {mixed_ratio:tenth} times as long as decode alone ({mixed_ms:tenth} ms against {decode_ms:tenth} ms)."
-      ]
+        " Steps with large prefills take {mixed_ratio:tenth} times as long as decode alone ({mixed_ms:tenth} ms against {decode_ms:tenth} ms).",
+        {
+          "text": " Twice as many GPUs are a first value to try.",
+          "when": [
+            {
+              "value": "setting.tensor_parallel_size",
+              "above": 0.0
+            }
+          ]
+        }
+      ],
+      "target": {
+        "value": "setting.tensor_parallel_size",
+        "times": 2.0
+      }
     },
     {
       "name": "whole-prompts",
@@ -443,7 +460,7 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "the number of KV blocks was given, and it is too small for this load",
       "setting": "num_gpu_blocks_override",
       "direction": "up",
-      "price": "more memory; without the setting the engine takes all blocks that its memory has room for",
+      "price": "more memory: without the setting the engine takes all blocks that its memory has room for",
       "vllm": true,
       "steps": "reason:kv_",
       "reasons": [
@@ -460,10 +477,12 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": [
-        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, {reason.worst.shortage:tenth} times the {reason.worst.total_blocks:count} that are there."
+        " At the worst {reason.worst.running:count} ran and {reason.worst.held:count} waited: all of them would need about {reason.worst.needed_blocks:count} blocks, {reason.worst.shortage:tenth} times the {reason.worst.total_blocks:count} that are there.",
+        " Without the setting the engine takes the {setting.memory_num_gpu_blocks:count} blocks that its memory has room for."
       ],
       "target": {
         "value": "reason.worst.needed_blocks",
+        "at_most": "setting.memory_num_gpu_blocks",
         "times": 1.0
       }
     },
@@ -504,7 +523,7 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "a large request at the head of the queue holds back the small ones behind it",
       "setting": "scheduling_policy",
       "direction": "choose",
-      "price": "a policy that passes over the head, such as bypass, makes the large request wait longer",
+      "price": "vLLM has fcfs and priority alone; Tokenyard's bypass, which vLLM runs with --scheduler-cls, passes over the head, and the large request waits longer",
       "vllm": false,
       "steps": "reason:kv_",
       "reasons": [
@@ -645,9 +664,22 @@ export const RULE_BOOK: RuleBook = {
       "did": [],
       "evidence": [
         "{mixed_steps:count} of {steps:count} steps carried large prefills beside running requests and took {mixed_ratio:tenth} times as long as decode alone ({mixed_ms:tenth} ms against {decode_ms:tenth} ms)",
-        "; p99 of the time per token is {tpot_p99_ms:tenth} ms, p50 {tpot_p50_ms:tenth} ms."
+        "; p99 of the time per token is {tpot_p99_ms:tenth} ms, p50 {tpot_p50_ms:tenth} ms.",
+        {
+          "text": " A quarter of max_num_batched_tokens is a first value to try.",
+          "when": [
+            {
+              "value": "token_budget",
+              "above": 0.0
+            }
+          ]
+        }
       ],
-      "then": []
+      "then": [],
+      "target": {
+        "value": "token_budget",
+        "times": 0.25
+      }
     },
     {
       "name": "no-prefix-cache",

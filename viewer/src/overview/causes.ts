@@ -170,7 +170,7 @@ function ratesOf(
       : `${plural(group.requests, "request")} of theirs took part`,
     ...(left > 0
       ? [
-          `the engine computed ${count(rounded(could))} tokens a second then, and the others need ${count(rounded(usual))}`,
+          `the engine computed ${count(rounded(could))} tokens a second then, and the others need ${count(rounded(usual))}; ${count(100 * SPENT)} % of what is left are for them`,
         ]
       : []),
   ];

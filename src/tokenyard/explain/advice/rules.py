@@ -491,6 +491,8 @@ class RuleReader:
         to = floor(times * (number if bound is None else min(number, bound)))
         now = self._number(f"setting.{self._rule.setting}")
         there = now is not None and (to <= now if self._rule.direction == "up" else to >= now)
+        if self._rule.direction == "set" and now == 0:  # it was off
+            there = False
         if there or to < 1 or (target.above is not None and not to > (self._number(target.above) or 0)):
             return None
         return to if target.words is None else target.words.replace("{}", f"{to:,}")

@@ -38,7 +38,7 @@ _PRICES = {
     "kv_offloading_size": "so much CPU memory, in GiB; KV that comes back goes over PCIe",
     "tensor_parallel_size": "twice the GPUs",
     "gpu_memory_utilization": "less head-room for activations",
-    "num_gpu_blocks_override": "memory for twice the blocks",
+    "num_gpu_blocks_override": "memory for the blocks",
     "kv_cache_memory_bytes": "twice the memory for KV",
     "max_num_seqs": "more requests share each step, or fewer run at once",
     "max_num_batched_tokens": (
@@ -63,8 +63,8 @@ class Change(NamedTuple):
 
 
 Settings = Mapping[str, Any]
-"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype`` and ``kv_gib`` (of each
-GPU) as in the report's header."""
+"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype``, ``kv_gib`` (of each GPU)
+and ``memory_num_gpu_blocks`` as in the report's header."""
 
 
 def changes_for(advice: Advice, settings: Settings, report: Report) -> list[Change]:
@@ -115,6 +115,7 @@ def _seats(settings: Settings, report: Report) -> Iterator[Change]:
 
 def _seats_and_memory(settings: Settings, report: Report) -> Iterator[Change]:
     """Each alone: a trial changes one setting, and shows which of the two holds requests back next."""
+    yield from _spare_memory(settings)
     yield from _smaller_kv(settings)
     yield from _seats(settings, report)
     yield from _more_memory(settings)
@@ -149,8 +150,18 @@ def _smaller_kv(settings: Settings) -> Iterator[Change]:
     yield Change("kv_cache_dtype", settings["kv_cache_dtype"], "fp8", f"--kv-cache-dtype fp8{flags}", also=twice)
 
 
+def _spare_memory(settings: Settings) -> Iterator[Change]:
+    """What the GPUs have beside the blocks that were given by number: all that the engine would take by itself."""
+    now, most = settings.get("num_gpu_blocks_override"), settings.get("memory_num_gpu_blocks")
+    if now is not None and most is not None and most > now:
+        flag = f"--num-gpu-blocks-override {most}"
+        yield Change("num_gpu_blocks_override", now, most, flag, cost=Cost.SETTING)
+
+
 def _more_memory(settings: Settings) -> Iterator[Change]:
-    """On the same GPUs."""
+    """On the same GPUs; where it is not known whether they have it."""
+    if settings.get("memory_num_gpu_blocks") is not None:
+        return
     for given in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
         if settings.get(given) is not None:
             yield _number(given, settings, settings[given] * 2)
@@ -177,6 +188,7 @@ def _gpus_for_kv(settings: Settings) -> Iterator[Change]:
 
 
 def _memory(settings: Settings, report: Report) -> Iterator[Change]:
+    yield from _spare_memory(settings)
     yield from _smaller_kv(settings)
     yield from _more_memory(settings)
     yield from islice(_seats_below(settings, report), 1)
@@ -185,6 +197,7 @@ def _memory(settings: Settings, report: Report) -> Iterator[Change]:
 
 
 def _kept_turns(settings: Settings, report: Report) -> Iterator[Change]:
+    yield from _spare_memory(settings)
     yield from _smaller_kv(settings)
     yield from _more_memory(settings)
     yield from _cpu_memory(settings)
@@ -202,6 +215,7 @@ def _seats_below(settings: Settings, report: Report) -> Iterator[Change]:
 
 def _fewer_seats(settings: Settings, report: Report) -> Iterator[Change]:
     yield from _seats_below(settings, report)
+    yield from _spare_memory(settings)
     yield from _smaller_kv(settings)
     yield from _more_memory(settings)
     yield from _cpu_memory(settings)
