@@ -46,7 +46,7 @@ def describe_deployment(
 ) -> Header:
     """Everything that the header of a report says.
 
-    ``ignored`` is what the caller passed over; ``memory_num_gpu_blocks`` is known where other blocks were given by hand.
+    ``ignored`` is what the caller passed over; ``memory_num_gpu_blocks`` is known where others were given by hand.
     """
     asked, hardware, model = flags.launch.asked, settled.hardware, settled.model
     plan, tp = settled.plan, hardware.tensor_parallel_size

@@ -63,7 +63,7 @@ class Change(NamedTuple):
 
 
 Settings = Mapping[str, Any]
-"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype``, ``kv_gib`` (of each GPU)
+"""Settings of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype``, ``kv_gib`` (each GPU's)
 and ``memory_num_gpu_blocks`` as in the report's header."""
 
 
