@@ -50,11 +50,11 @@ def _parsed(text: str) -> ast.expr:
 class Expressions:
     """Evaluates the expressions of one row over the fields of one file."""
 
-    def __init__(self, fields: Fields, names: Mapping[str, str]) -> None:
-        """``names`` says which fields the names mean that every row may use."""
+    def __init__(self, fields: Fields, names: Mapping[str, str], around: Mapping[str, Any] | None = None) -> None:
+        """``names`` says which fields the names mean that every row may use; ``around`` has values of others."""
         self.fields = fields
-        self.names = names
-        self._known: dict[str, Any] = {}
+        self.names = {**names, **dict.fromkeys(around or {}, "")}
+        self._known: dict[str, Any] = {f"={name}": value for name, value in (around or {}).items()}
         self._last = "architectures"
 
     def value(self, fill: Fill, **bound: Any) -> Any:

@@ -127,7 +127,7 @@ class Grouped:
     extra: Fill = 0
     cross: bool = False
     """Over an encoder's output."""
-    both_ways: bool = False
+    both_ways: Fill = False
     """Over all of a prompt: nothing is kept."""
     module: str = "self_attn"
 
@@ -149,11 +149,12 @@ class Grouped:
             ring = self.ring.build(reader) if self.ring is not None else None
             indexer = Indexer(num_heads=index_heads, head_size=keys, topk=topk, ring=ring, parts=parts)
             norms += 2 * keys
-        if self.both_ways:
+        both_ways = count(self.both_ways)
+        if both_ways:
             window = chunk = 0
         kinds = (
             (self.cross, Attends.CROSS),
-            (self.both_ways, Attends.BOTH_WAYS),
+            (both_ways, Attends.BOTH_WAYS),
             (chunk, Attends.CHUNKED),
             (window, Attends.SLIDING_WINDOW),
         )

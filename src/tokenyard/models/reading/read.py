@@ -222,9 +222,10 @@ def _reading(
         instead = f"; near it are {', '.join(near)}" if near else ""
         fix = f"is not known, and its fields are not those of an ordinary decoder: docs/models.md lists the {len(ROWS)}"
         raise outer.error("architectures", f"{fix} that are{instead}; `tokenyard describe` reads others beside vLLM")
-    if isinstance(raw.get("thinker_config"), dict):  # beside what talks, which vLLM leaves out
-        raw = {"dtype": outer.get("dtype"), **raw["thinker_config"]}
-        outer = Fields(f"{where}: thinker_config", raw)
+    wrapped = next((name for name in _WRAPPED if isinstance(raw.get(name), dict) and _inner(raw[name])), None)
+    if wrapped is not None:
+        raw = {**{name: raw[name] for name in _OF_ALL if name in raw}, **raw[wrapped]}
+        outer = Fields(f"{where}: {wrapped}", raw)
     inner = _inner(raw)
     section = raw if inner is None else raw[inner]
     left_out = class_defaults(section.get("model_type"))
@@ -239,6 +240,11 @@ def _reading(
     quant = read_quantization(outer.section("quantization_config") or within, chosen)
     return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
+
+_WRAPPED = ("thinker_config", "vlm_config")
+"""Sections with all that vLLM builds: a model beside what talks, one whose embeddings are compared."""
+_OF_ALL = ("dtype", "torch_dtype", "joint_head_config", "embedding_dim", "embed_dim", "dim", "colbert_dim")
+"""What counts of the file around it."""
 
 _GONE = {
     "DonutForConditionalGeneration": "0.10.2", "MllamaForConditionalGeneration": "0.10.2", "MotifForCausalLM": "0.10.2",

@@ -84,6 +84,8 @@ class ArchitectureRow:
     """Longest context; 0: as ``max_position_embeddings`` and its scaling say."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Fields by another name than most files have."""
+    around: Mapping[str, Fill] = field(default_factory=dict)
+    """Names of what the file has around a decoder with a section of its own: expressions over that."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Fields that files leave out, as the configuration class fills them in."""
     harmless: tuple[str, ...] = ()
@@ -153,9 +155,10 @@ def read_row(row: ArchitectureRow, reading: ConfigReader) -> Stack:
             raise reading.fields.error("model_type", f"is not modelled here: use {' or '.join(row.decoders)}")
         row = replace(row.decoders[kind], towers=row.towers, harmless_around=row.harmless_around, ties=row.ties)
     names = {**NAMES, **row.names}
-    reader = Reader(reading=reading, values=Expressions(reading.fields, names))
-    values = reader.values
     around = Expressions(reading.outer, {})
+    found = {name: around.value(fill) for name, fill in row.around.items()}
+    reader = Reader(reading=reading, values=Expressions(reading.fields, names, found))
+    values = reader.values
     for name, expression, what in row.refused:
         if values.value(expression):
             reading.not_modelled(name, what)
@@ -257,7 +260,7 @@ def _layer(row: ArchitectureRow, reader: Reader, kind: str, i: int, at: str = ""
 
 def varied(row: ArchitectureRow, **changes: Any) -> ArchitectureRow:
     """The same row with these changes; names are added to its own."""
-    for each in ("names", "defaults"):
+    for each in ("names", "defaults", "around"):
         if each in changes:
             changes[each] = {**getattr(row, each), **changes[each]}
     return replace(row, **changes)

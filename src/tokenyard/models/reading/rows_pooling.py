@@ -17,7 +17,7 @@ from tokenyard.models.reading.towers import Tower
 
 _LABELS = ("num_labels", "id2label", "label2id", "classifier_dropout", "pooling", "is_causal")
 _TYPES = "(type_vocab_size + 63) // 64 * 64 * hidden"
-_POSITIONS = "(max_position_embeddings + 63) // 64 * 64 * hidden"
+POSITIONS = "(max_position_embeddings + 63) // 64 * 64 * hidden"
 """Embeddings of kinds of text and of positions, of which vLLM makes multiples of 64 and shares them out."""
 _BOTH_WAYS = Grouped(kv_heads="heads", head_dim="hidden // heads", qkv_bias=True, output_bias=True, both_ways=True)
 BERT = ArchitectureRow(
@@ -26,7 +26,7 @@ BERT = ArchitectureRow(
     types="",
     norms=4,
     other="2 * hidden",
-    embeddings=f"{_TYPES} + {_POSITIONS}",
+    embeddings=f"{_TYPES} + {POSITIONS}",
     tied=True,
     context="max_position_embeddings",
     prefix="model.encoder.layer",
@@ -94,25 +94,24 @@ GTE = ArchitectureRow(
 GTE_SCORES = varied(GTE, other="2 * hidden + 2 * hidden * hidden + 6 * hidden")
 
 
+SIGLIP_HEAD = Tower(
+    block=VIT,
+    # and attention that makes one vector of a picture
+    shared="2 * h * w",
+    replicated=f"{SIGLIP} + 4 * h * h + 9 * h + w",
+    tokens="grid * grid",
+)
 SIGLIP_PAIR = ArchitectureRow(
     mixers={"full_attention": (_BOTH_WAYS,)},
     mlps={"": Dense(gated=False, bias=True)},
     types="",
     norms=4,
     other="3 * hidden + hidden * hidden",
-    embeddings=_POSITIONS,
+    embeddings=POSITIONS,
     tied=True,
     context="max_position_embeddings",
     harmless=("projection_size",),
-    towers=(
-        Tower(
-            block=VIT,
-            # and attention that makes one vector of a picture
-            shared="2 * h * w",
-            replicated=f"{SIGLIP} + 4 * h * h + 9 * h + w",
-            tokens="grid * grid",
-        ),
-    ),
+    towers=(SIGLIP_HEAD,),
 )
 EMBEDDING_GEMMA2 = ArchitectureRow(
     mixers={
@@ -140,12 +139,12 @@ EMBEDDING_GEMMA2 = ArchitectureRow(
 )
 
 
-def _headless(row: ArchitectureRow, **changes: object) -> ArchitectureRow:
+def headless(row: ArchitectureRow, **changes: object) -> ArchitectureRow:
     """A decoder whose last hidden states are what is asked for: its output head is not loaded."""
     return varied(row, tied=True, harmless=(*row.harmless, *_LABELS), **changes)
 
 
-def _both_ways(row: ArchitectureRow) -> dict[str, tuple[AnyMixer, ...]]:
+def both_ways(row: ArchitectureRow) -> dict[str, tuple[AnyMixer, ...]]:
     """The row's attention, over all of a prompt."""
     return {
         kind: tuple(
@@ -164,41 +163,41 @@ ROWS = {
     "BertSpladeSparseEmbeddingModel": BERT_VOCABULARY,
     "BgeM3EmbeddingModel": BGE_M3,
     "ColBERTModernBertModel": MODERN_BERT,
-    "DeepseekV3BidirectionalModel": _headless(DEEPSEEK, mixers=_both_ways(DEEPSEEK)),
+    "DeepseekV3BidirectionalModel": headless(DEEPSEEK, mixers=both_ways(DEEPSEEK)),
     "JinaVLForRanking": varied(QWEN2_VL, embeddings="2 * hidden * hidden"),
     "ColBERTLfm2Model": LFM2,
-    "OpenAIPrivacyFilterForTokenClassification": _headless(GPT_OSS, mixers=_both_ways(GPT_OSS)),
+    "OpenAIPrivacyFilterForTokenClassification": headless(GPT_OSS, mixers=both_ways(GPT_OSS)),
     "EmbeddingGemma2Model": EMBEDDING_GEMMA2,
     "SiglipModel": SIGLIP_PAIR,
-    "GPT2ForSequenceClassification": _headless(GPT2),
-    "Gemma2Model": _headless(GEMMA2),
-    "Gemma3TextModel": _headless(GEMMA3),
+    "GPT2ForSequenceClassification": headless(GPT2),
+    "Gemma2Model": headless(GEMMA2),
+    "Gemma3TextModel": headless(GEMMA3),
     "GteModel": GTE,
     "GteNewForSequenceClassification": GTE_SCORES,
     "GteNewModel": GTE,
     "HF_ColBERT": BERT,
     "JambaForSequenceClassification": varied(JAMBA, harmless=(*JAMBA.harmless, *_LABELS)),
-    "JinaForRanking": _headless(QWEN3, other="hidden + hidden * hidden // 2 + 256 * hidden"),
-    "LlamaBidirectionalForSequenceClassification": _headless(LLAMA, mixers=_both_ways(LLAMA)),
-    "LlamaBidirectionalModel": _headless(LLAMA, mixers=_both_ways(LLAMA)),
-    "InternLM2ForRewardModel": _headless(INTERNLM2, other="2 * hidden"),
-    "Lfm2BidirectionalModel": _headless(LFM2, mixers=_both_ways(LFM2)),
-    "LlamaModel": _headless(LLAMA),
-    "MistralModel": _headless(MISTRAL),
+    "JinaForRanking": headless(QWEN3, other="hidden + hidden * hidden // 2 + 256 * hidden"),
+    "LlamaBidirectionalForSequenceClassification": headless(LLAMA, mixers=both_ways(LLAMA)),
+    "LlamaBidirectionalModel": headless(LLAMA, mixers=both_ways(LLAMA)),
+    "InternLM2ForRewardModel": headless(INTERNLM2, other="2 * hidden"),
+    "Lfm2BidirectionalModel": headless(LFM2, mixers=both_ways(LFM2)),
+    "LlamaModel": headless(LLAMA),
+    "MistralModel": headless(MISTRAL),
     "ModernBertForSequenceClassification": MODERN_BERT_SCORES,
     "ModernBertForTokenClassification": MODERN_BERT_LABELS,
     "ModernBertModel": MODERN_BERT,
     "NomicBertModel": NOMIC_BERT,
     # two matrices in float32
-    "Qwen2ForProcessRewardModel": _headless(QWEN2, other="7 * hidden", embeddings="2 * hidden * hidden"),
-    "Qwen2ForRewardModel": _headless(QWEN2, other="5 * hidden", embeddings="2 * hidden * hidden"),
-    "Qwen2Model": _headless(QWEN2),
+    "Qwen2ForProcessRewardModel": headless(QWEN2, other="7 * hidden", embeddings="2 * hidden * hidden"),
+    "Qwen2ForRewardModel": headless(QWEN2, other="5 * hidden", embeddings="2 * hidden * hidden"),
+    "Qwen2Model": headless(QWEN2),
     "RobertaForMaskedLM": BERT,
     "RobertaForSequenceClassification": BERT_SCORES,
     "RobertaForTokenClassification": BERT,
     "RobertaModel": BERT,
-    "VoyageQwen3BidirectionalEmbedModel": _headless(
-        QWEN3, mixers=_both_ways(QWEN3), other="hidden + hidden * (num_labels or len(id2label))"
+    "VoyageQwen3BidirectionalEmbedModel": headless(
+        QWEN3, mixers=both_ways(QWEN3), other="hidden + hidden * (num_labels or len(id2label))"
     ),
     "XLMRobertaForSequenceClassification": BERT_SCORES,
     "XLMRobertaForTokenClassification": BERT,

@@ -274,16 +274,16 @@ _QWEN_VL = Tower(
     names={"h": "embed_dim|hidden_size", "w": "h * mlp_ratio"},
 )
 QWEN2_VL = varied(QWEN2, towers=(_QWEN_VL,))
-_QWEN3_TOWER = Tower(
+QWEN3_VL_TOWER = Tower(
     block=VIT,
     shared="(1 + drafts) * (h * merge * merge * h * merge * merge + h * merge * merge * out)",
     replicated="pixels * frames * h + h + num_position_embeddings * h",
     tokens=16_384,
     names={"drafts": "3 if deepstack_visual_indexes else 0"},
 )
-QWEN3_VL = varied(QWEN3, towers=(_QWEN3_TOWER,))
-QWEN3_VL_MOE = varied(QWEN3_MOE, towers=(_QWEN3_TOWER,))
-QWEN3_5_VL = varied(QWEN3_5, tied=_INNER, towers=(replace(_QWEN3_TOWER, names={"drafts": "0 + 0"}),))
+QWEN3_VL = varied(QWEN3, towers=(QWEN3_VL_TOWER,))
+QWEN3_VL_MOE = varied(QWEN3_MOE, towers=(QWEN3_VL_TOWER,))
+QWEN3_5_VL = varied(QWEN3_5, tied=_INNER, towers=(replace(QWEN3_VL_TOWER, names={"drafts": "0 + 0"}),))
 QWEN2_AUDIO = varied(
     QWEN2,
     towers=(
@@ -637,7 +637,7 @@ PHI4_MM = varied(
         ),
     ),
 )
-QWEN3_OMNI = varied(QWEN3_MOE, tied="", towers=(_QWEN3_TOWER, *QWEN3_ASR.towers))
+QWEN3_OMNI = varied(QWEN3_MOE, tied="", towers=(QWEN3_VL_TOWER, *QWEN3_ASR.towers))
 
 ROWS = {
     "Gemma3nForConditionalGeneration": GEMMA3N_ALL,

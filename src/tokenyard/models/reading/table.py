@@ -14,6 +14,7 @@ from tokenyard.models.reading import (
     rows_pooling,
     rows_published,
     rows_recent,
+    rows_retrieval,
     rows_rings,
     rows_states,
     rows_towers,
@@ -30,5 +31,6 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_further.ROWS,
     **rows_rings.ROWS,
     **rows_pooling.ROWS,
+    **rows_retrieval.ROWS,
 }
 """By the name in ``architectures``."""

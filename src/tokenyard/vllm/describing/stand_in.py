@@ -12,7 +12,7 @@ _SECTIONS = (
     "text_config", "llm_config", "language_config", "vision_config", "vit_config", "adapter_config", "audio_config",
     "sound_config",
 )  # fmt: skip
-_CLASSES = {"new": "NewConfig"}
+_CLASSES = {"new": "NewConfig", "xlm-roberta": "XLMRobertaFlashConfig"}
 """Names of published classes that vLLM asks for."""
 
 
