@@ -99,7 +99,7 @@ def _ask(name: str, config: dict[str, Any], answers: Any) -> None:
     from vllm.multimodal import MULTIMODAL_REGISTRY
 
     from planner.draw import config_class
-    from planner.published import OPTIONS
+    from planner.published import FILES, OPTIONS
     from tokenyard.vllm.describing.built import BuiltModel
 
     weights: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _ask(name: str, config: dict[str, Any], answers: Any) -> None:
         for forbidden in FORBIDDEN:
             limits = dict.fromkeys(forbidden.split(), 0)
             options = {**OPTIONS.get(name, {}), **({"limit_mm_per_prompt": limits} if limits else {})}
-            built = BuiltModel(config, 1, options)
+            built = BuiltModel(config, 1, options, files=FILES.get(name))
             weights[forbidden] = built.weights()[1]
             if not built.config.model_config.is_multimodal_model:
                 answers.send({})

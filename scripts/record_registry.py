@@ -137,7 +137,7 @@ def _ask(name: str, variants: tuple[str, ...], sizes: tuple[int, ...], answers: 
 
     logging.disable(logging.CRITICAL)
     from planner.draw import config_class, drawn, registry
-    from planner.published import OPTIONS
+    from planner.published import FILES, OPTIONS
     from planner.watch import Watch
 
     try:
@@ -155,7 +155,7 @@ def _ask(name: str, variants: tuple[str, ...], sizes: tuple[int, ...], answers: 
     last: str | None = None
     for variant in variants:
         for config in _guarded(drawn(name, made_by, variant), answers):
-            said = [_case(config, size, watch, options) for size in sizes]
+            said = [_case(config, size, watch, options, FILES.get(name)) for size in sizes]
             built = [each for each in said if "error" not in each]
             if built:
                 answers.send({"variant": variant, "config": config, "tensor_parallel": said})
@@ -174,16 +174,33 @@ def _guarded(configs: Iterator[dict[str, Any]], answers: Any) -> Iterator[dict[s
         answers.send(_line(error))
 
 
-def _case(config: dict[str, Any], size: int, watch: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _case(
+    config: dict[str, Any], size: int, watch: Any, options: dict[str, Any], files: dict[str, Any] | None
+) -> dict[str, Any]:
     from planner.ask import recorded
     from tokenyard.vllm.describing.built import BuiltModel
 
     try:
-        built = BuiltModel(config, size, options)
+        built = BuiltModel(config, size, options, files=files)
         watch.built(built.model)
         return recorded(built, size, AVAILABLE)
     except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
-        return {"tensor_parallel_size": size, "error": _line(error)}
+        return {"tensor_parallel_size": size, "error": _not_imported(config["architectures"][0], error) or _line(error)}
+
+
+def _not_imported(name: str, error: Exception) -> str:
+    """What vLLM's module for the architecture cannot import, where that is why it was not looked at."""
+    if "failed to be inspected" not in str(error):
+        return ""
+    from vllm.model_executor.models import registry
+
+    try:
+        registry.ModelRegistry.models[name].load_model_cls()
+    except ImportError as missing:
+        return _line(missing)
+    except Exception as wrong:  # noqa: BLE001 - whatever a module does when it is imported
+        return _line(wrong)
+    return ""
 
 
 def _line(error: Exception) -> str:

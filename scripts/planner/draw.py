@@ -10,13 +10,14 @@ from typing import Any
 
 from planner.published import BORROWED, FIELDS, WITHOUT_CLASS
 from planner.published_further import VARIANTS as _SIZES_FURTHER
+from planner.published_others import VARIANTS as _SIZES_OTHERS
 from planner.published_pooling import TABLES
 from planner.published_pooling import VARIANTS as _SIZES_POOLING
 from tokenyard.vllm.describing.stand_in import stand_in
 
 __all__ = ["VARIANTS", "config_class", "drawn", "registry"]
 
-SIZES = {**_SIZES_FURTHER, **_SIZES_POOLING}
+SIZES = {**_SIZES_FURTHER, **_SIZES_POOLING, **_SIZES_OTHERS}
 VARIANTS = ("default", "small", "large")
 _TIMES = {"small": (0.25, 0.5, 0.5, 1), "large": (1, 1, 2, 2)}
 _SIZES = (
@@ -81,6 +82,10 @@ def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> I
     """What a ``config.json`` of this architecture may hold: one for the default, several to try for a variant."""
     given = deepcopy(FIELDS.get(architecture, {}))
     known_as = {"model_type": given.pop("model_type")} if "model_type" in given else {}
+    if architecture in _AS_GIVEN:
+        sizes = {} if variant == "default" else SIZES[architecture][variant]
+        yield {"model_type": made_by.model_type, **given, **sizes, "architectures": [architecture], "dtype": "bfloat16"}
+        return
     if variant == "default":
         yield {**_content(made_by(**deepcopy(given)), architecture), **known_as}
         return
@@ -97,6 +102,8 @@ def drawn(architecture: str, made_by: Any, variant: str, attempts: int = 5) -> I
 
 _TWICE = ("IsaacForConditionalGeneration",)
 """Their files name the decoder's sizes in its section and around it."""
+_AS_GIVEN = ("DeepseekV41ForCausalLM", "HfMoondream", "Moondream3ForCausalLM", "MuseSparkForConditionalGeneration")
+"""Their classes do not write what they read."""
 
 
 def _content(config: Any, architecture: str) -> dict[str, Any]:

@@ -12,6 +12,10 @@ from planner.published_decoders import DECODERS
 from planner.published_further import BORROWED as _FURTHER_BORROWED
 from planner.published_further import FIELDS as _FURTHER_FIELDS
 from planner.published_further import WITHOUT_CLASS as _FURTHER
+from planner.published_others import BORROWED as _OTHERS_BORROWED
+from planner.published_others import FIELDS as _OTHERS_FIELDS
+from planner.published_others import FILES
+from planner.published_others import WITHOUT_CLASS as _OTHERS
 from planner.published_pooling import BORROWED as _POOLING_BORROWED
 from planner.published_pooling import FIELDS as _POOLING_FIELDS
 from planner.published_pooling import WITHOUT_CLASS as _POOLING
@@ -19,11 +23,12 @@ from planner.published_recent import FIELDS as _RECENT_FIELDS
 from planner.published_recent import OPTIONS, RECENT
 from planner.published_towers import TOWERS
 
-__all__ = ["BORROWED", "FIELDS", "OPTIONS", "WITHOUT_CLASS"]
+__all__ = ["BORROWED", "FIELDS", "FILES", "OPTIONS", "WITHOUT_CLASS"]
 
 BORROWED = {
     **_FURTHER_BORROWED,
     **_POOLING_BORROWED,
+    **_OTHERS_BORROWED,
     "BeeForConditionalGeneration": "llava_onevision",
     "InternS1ForConditionalGeneration": "internvl",
     "InternS2PreviewForConditionalGeneration": "qwen3_5_moe",
@@ -50,7 +55,6 @@ BORROWED = {
     "Step5ForConditionalGeneration": "step5_vl",
     "UltravoxModel": "ultravox",
     "UnlimitedOCRForCausalLM": "unlimited_ocr",
-    "VoxtralRealtimeGeneration": "voxtral_realtime",
     "BeamForCausalLM": "beam",
     "ChatGLMForConditionalGeneration": "chatglm",
     "ChatGLMModel": "chatglm",
@@ -98,6 +102,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     **_RECENT_FIELDS,
     **_FURTHER_FIELDS,
     **_POOLING_FIELDS,
+    **_OTHERS_FIELDS,
     "QianfanOCRForConditionalGeneration": {
         "ps_version": "v2", "select_layer": -1, "force_image_size": 448, "use_thumbnail": True,
         "dynamic_image_size": True, "min_dynamic_patch": 1, "max_dynamic_patch": 12, "template": "internvl2_5",
@@ -245,6 +250,7 @@ WITHOUT_CLASS: dict[str, dict[str, Any]] = {
     **RECENT,
     **_FURTHER,
     **_POOLING,
+    **_OTHERS,
     "Phi4MMForCausalLM": {
         "model_type": "phi4mm", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
         "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200_064, "hidden_act": "silu",

@@ -109,9 +109,6 @@ FIELDS: dict[str, dict[str, Any]] = {
             "encoder_layers": 32, "num_mel_bins": 128, "max_source_positions": 1500,
         },
     },
-    "VoxtralRealtimeGeneration": {
-        "audio_config": {"downsample_factor": 4}, "text_config": {"architectures": ["MistralForCausalLM"]},
-    },
 }  # fmt: skip
 """What the classes leave out, where vLLM cannot build a model without it."""
 _ZAMBA_SMALL, _ZAMBA_LARGE = [5, 11, 17, 23, 29, 35], [6, 11, 17, 23, 29, 35, 41, 47, 53, 59, 65, 71, 77]

@@ -48,7 +48,7 @@ ORDINARY = ArchitectureRow(
     },
 )
 """Grouped attention and MLPs or experts, under the names that most files have."""
-INNER = ("text_config", "llm_config", "language_config")
+INNER = ("text_config", "llm_config", "language_config", "text", "decoder")
 """Sections in which files keep a decoder behind towers."""
 TYPES = {
     "cohere2": "Cohere2ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",

@@ -241,8 +241,8 @@ def _reading(
     return ConfigReader(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
 
 
-_WRAPPED = ("thinker_config", "vlm_config")
-"""Sections with all that vLLM builds: a model beside what talks, one whose embeddings are compared."""
+_WRAPPED = ("thinker_config", "vlm_config", "config")
+"""Sections with all that vLLM builds: a model beside what talks, one whose embeddings are compared, Moondream 3."""
 _OF_ALL = ("dtype", "torch_dtype", "joint_head_config", "embedding_dim", "embed_dim", "dim", "colbert_dim")
 """What counts of the file around it."""
 

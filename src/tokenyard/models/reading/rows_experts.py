@@ -401,7 +401,7 @@ MIMO2 = ArchitectureRow(
     ),
 )  # fmt: skip
 _STEP3 = Grouped(
-    kv_heads="num_attention_groups", head_norms=True, qkv_bias="attention_bias",
+    kv_heads="num_attention_groups|num_key_value_heads", head_norms=True, qkv_bias="attention_bias",
     extra="hidden * heads if use_head_wise_attn_gate else 0",
 )  # fmt: skip
 _SLIDING_HEADS = "num_sliding_attention_heads or attention_other_setting.num_attention_heads or heads"
@@ -417,10 +417,11 @@ STEP3P5 = ArchitectureRow(
         ),
     },
     experts=Experts(
-        count="moe_num_experts", per_token="moe_top_k", shared_width="share_expert_dim",
-        extra="(hidden + 2) * moe_num_experts if need_fp32_gate else 2 * moe_num_experts", module="moe.experts",
+        per_token="moe_top_k|num_experts_per_tok", shared_width="share_expert_dim",
+        extra="(hidden + 2) * experts if need_fp32_gate else 2 * experts", module="moe.experts",
         shared="moe.share_expert",
     ),
+    names={"experts": "moe_num_experts|n_routed_experts"},
     sparse="mlp_layer_types[i] == 'sparse' if mlp_layer_types else i in moe_layers_enum if moe_layers_enum else i > 0",
     harmless=(
         "use_moe", "moe_every_n_layer", "moe_layer_offset", "yarn_only_types", "use_rope_layers", "att_impl_type",

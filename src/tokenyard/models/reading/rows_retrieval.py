@@ -8,12 +8,11 @@ from tokenyard.models.reading.pieces import Dense, Grouped
 from tokenyard.models.reading.row import ArchitectureRow, varied
 from tokenyard.models.reading.rows_dense import LLAMA, QWEN3
 from tokenyard.models.reading.rows_pooling import BERT, MODERN_BERT, POSITIONS, both_ways, headless
+from tokenyard.models.reading.rows_sound import QWEN3_ASR, QWEN3_OMNI
 from tokenyard.models.reading.rows_towers import (
     INTERN_VL_CHAT,
     PALIGEMMA,
     QWEN3_5_VL,
-    QWEN3_ASR,
-    QWEN3_OMNI,
     QWEN3_VL,
     SIGLIP,
     VIT,

@@ -96,38 +96,7 @@ MISTRAL3 = varied(
         ),
     ),
 )
-_WHISPER_ATTENTION = Grouped(kv_heads="heads", head_dim="hidden // heads", extra="4 * hidden")
-WHISPER = ArchitectureRow(
-    mixers={"full_attention": (_WHISPER_ATTENTION, replace(_WHISPER_ATTENTION, cross=True))},
-    mlps={"": Dense(gated=False, bias=True)},
-    norms=6,
-    other="2 * hidden + targets * hidden",
-    tied=True,
-    context="targets",
-    names={
-        "hidden": "d_model", "heads": "decoder_attention_heads", "layers": "decoder_layers", "width": "decoder_ffn_dim",
-        "targets": "max_target_positions=448", "positions": "max_source_positions=1500",
-    },
-    defaults={"vocab_size": 51_865},
-    harmless=("num_hidden_layers", "encoder_attention_heads", "max_length"),
-    prefix="model.decoder.layers",
-    encoder_tokens="positions",
-    replicated_embedding=True,
-    towers=(
-        Tower(
-            kind="audio",
-            section="",
-            block=VIT,
-            replicated="3 * h * mels + 3 * h * h + 2 * h + positions * h + 2 * h",
-            tokens="positions",
-            names={
-                "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=80",
-                "positions": "max_source_positions=1500",
-            },
-        ),
-    ),
-)  # fmt: skip
-_INNER = "tie_word_embeddings"
+INNER_TIES = "tie_word_embeddings"
 """What the decoder's own section says counts."""
 SIGLIP = "pixels * h + h + grid * grid * h + 2 * h"
 COHERE2_VISION = varied(
@@ -173,33 +142,6 @@ GLM_OCR = varied(
         ),
     ),
 )
-_MELS = "3 * h * num_mel_bins + 3 * h * h + 4 * h"
-GLM_ASR = varied(
-    LLAMA,
-    ties=True,
-    towers=(
-        Tower(
-            kind="audio",
-            section="audio_config",
-            block=VIT,
-            shared="2 * text * w + 2 * text * text",
-            replicated=_MELS,
-            tokens=1500,
-        ),
-    ),
-)
-AUDIO_FLAMINGO3 = varied(
-    QWEN2,
-    towers=(
-        Tower(
-            kind="audio",
-            section="audio_config",
-            replicated=f"n * ({VIT}) + {_MELS} + positions * h + text * h + text * text + 2 * text",
-            tokens="positions // 2",
-            names={"positions": "max_source_positions=1500"},
-        ),
-    ),
-)
 DECODERS = {
     "llama": LLAMA, "mistral": MISTRAL, "qwen2": QWEN2, "qwen3": QWEN3, "gemma2": GEMMA2, "qwen3_moe": QWEN3_MOE,
     "internlm2": INTERNLM2, "phi3": PHI3, "qwen2_moe": QWEN2_MOE, "gpt_oss": GPT_OSS, "mixtral": MIXTRAL,
@@ -230,7 +172,7 @@ LLAVA_ONEVISION = ArchitectureRow(
 )
 IDEFICS3 = varied(
     LLAMA,
-    tied=_INNER,
+    tied=INNER_TIES,
     towers=(
         Tower(
             block=VIT,
@@ -255,7 +197,7 @@ INTERN_VL = ArchitectureRow(
 )
 MINICPM_V = varied(
     QWEN3_5,
-    tied=_INNER,
+    tied=INNER_TIES,
     harmless_around=("image_size", "patch_size", "insert_layer_id", "drop_vision_last_layer", "merge_kernel_size"),
     towers=(
         Tower(
@@ -283,27 +225,7 @@ QWEN3_VL_TOWER = Tower(
 )
 QWEN3_VL = varied(QWEN3, towers=(QWEN3_VL_TOWER,))
 QWEN3_VL_MOE = varied(QWEN3_MOE, towers=(QWEN3_VL_TOWER,))
-QWEN3_5_VL = varied(QWEN3_5, tied=_INNER, towers=(replace(QWEN3_VL_TOWER, names={"drafts": "0 + 0"}),))
-QWEN2_AUDIO = varied(
-    QWEN2,
-    towers=(
-        Tower(
-            kind="audio",
-            section="audio_config",
-            block=0,
-            replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + 4 * h + positions * h + h * text + text",
-            tokens="positions // 2",
-            names={
-                "h": "d_model",
-                "w": "encoder_ffn_dim",
-                "n": "encoder_layers",
-                "mels": "num_mel_bins=128",
-                "positions": "max_source_positions=1500",
-            },
-        ),
-    ),
-)
-
+QWEN3_5_VL = varied(QWEN3_5, tied=INNER_TIES, towers=(replace(QWEN3_VL_TOWER, names={"drafts": "0 + 0"}),))
 PADDLE_OCR = varied(
     ERNIE,
     tied="",
@@ -316,59 +238,6 @@ PADDLE_OCR = varied(
         ),
     ),
 )
-_OMNI_AUDIO = Tower(
-    kind="audio",
-    section="audio_config",
-    replicated=f"n * ({VIT}) + 3 * h * mels + 3 * h * h + positions * h + h * output_dim + 3 * output_dim + 4 * h",
-    tokens="positions // 2",
-    names={
-        "h": "d_model", "w": "encoder_ffn_dim", "n": "encoder_layers", "mels": "num_mel_bins=128",
-        "positions": "max_source_positions=1500",
-    },
-)  # fmt: skip
-QWEN2_5_OMNI = varied(
-    QWEN2,
-    tied=_INNER,
-    harmless_around=("seconds_per_chunk", "position_id_per_seconds"),
-    towers=(*QWEN2_5_VL.towers, _OMNI_AUDIO),
-)
-QWEN3_ASR = varied(
-    QWEN3,
-    towers=(
-        replace(
-            _OMNI_AUDIO,
-            block=VIT,
-            heads="encoder_attention_heads",
-            replicated="18 * down * down + 10 * down + h * down * (mels // 8) + h * h + h * output_dim + 4 * h",
-            names={**_OMNI_AUDIO.names, "down": "downsample_hidden_size=480"},
-        ),
-    ),
-)
-GRANITE_SPEECH = varied(
-    LLAMA,
-    ties=True,
-    harmless_around=("window_size", "downsample_rate", "has_lora_adapter"),
-    towers=(
-        Tower(
-            kind="audio",
-            section="encoder_config",
-            block="4 * ff * h * h",
-            replicated="n * (4 * h * inner + 3 * wide * h * h + (2 * max_pos_emb + 1) * dim_head + 20 * h + 2 * ff * h)"
-            " + input_dim * h",
-            names={
-                "h": "hidden_dim", "n": "num_layers", "ff": "feedforward_mult=4", "inner": "num_heads * dim_head",
-                "wide": "conv_expansion_factor=2",
-            },
-        ),
-        Tower(
-            kind="audio",
-            section="projector_config",
-            replicated="n * (4 * h * h + 2 * h * w + 9 * h + w) + h * text"
-            " + n // cross_attention_frequency * (2 * h * h + 2 * h * encoder_hidden_size + 6 * h)",
-        ),
-    ),
-)  # fmt: skip
-
 GEMMA4_VISION = varied(
     GEMMA4,
     images_attend_both_ways="use_bidirectional_attention == 'vision'",
@@ -637,12 +506,9 @@ PHI4_MM = varied(
         ),
     ),
 )
-QWEN3_OMNI = varied(QWEN3_MOE, tied="", towers=(QWEN3_VL_TOWER, *QWEN3_ASR.towers))
-
 ROWS = {
     "Gemma3nForConditionalGeneration": GEMMA3N_ALL,
     "Phi4MMForCausalLM": PHI4_MM,
-    "Qwen3OmniMoeForConditionalGeneration": QWEN3_OMNI,
     "InternVLChatModel": INTERN_VL_CHAT,
     "MiniMaxM3SparseForConditionalGeneration": MINIMAX_M3_VL,
     "Ernie4_5_VLMoeForConditionalGeneration": ERNIE_VL,
@@ -656,20 +522,12 @@ ROWS = {
     "MuseGlimmerForConditionalGeneration": MUSE_GLIMMER_VISION,
     "Gemma4ForConditionalGeneration": GEMMA4_VISION,
     "Gemma4UnifiedForConditionalGeneration": GEMMA4_UNIFIED,
-    "Qwen2_5OmniForConditionalGeneration": QWEN2_5_OMNI,
-    "Qwen2_5OmniModel": QWEN2_5_OMNI,
-    "Qwen3ASRForConditionalGeneration": QWEN3_ASR,
-    "Qwen3ASRRealtimeGeneration": QWEN3_ASR,
-    "GraniteSpeechForConditionalGeneration": GRANITE_SPEECH,
-    "GraniteSpeechPlusForConditionalGeneration": GRANITE_SPEECH,
     "PaddleOCRVLForConditionalGeneration": PADDLE_OCR,
     "Cohere2VisionForConditionalGeneration": COHERE2_VISION,
     "Exaone4_5_ForConditionalGeneration": EXAONE4_5,
     "Glm4vForConditionalGeneration": GLM4V,
     "Glm4vMoeForConditionalGeneration": GLM4V_MOE,
     "GlmOcrForConditionalGeneration": GLM_OCR,
-    "GlmAsrForConditionalGeneration": GLM_ASR,
-    "AudioFlamingo3ForConditionalGeneration": AUDIO_FLAMINGO3,
     "LlavaForConditionalGeneration": LLAVA,
     "LlavaNextForConditionalGeneration": LLAVA,
     "LlavaNextVideoForConditionalGeneration": LLAVA_NEXT,
@@ -684,11 +542,9 @@ ROWS = {
     "Qwen3VLMoeForConditionalGeneration": QWEN3_VL_MOE,
     "Qwen3_5ForConditionalGeneration": QWEN3_5_VL,
     "Qwen3_5MoeForConditionalGeneration": QWEN3_5_VL,
-    "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
     "Gemma3ForConditionalGeneration": GEMMA3_VISION,
     "Llama4ForConditionalGeneration": LLAMA4_VISION,
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
-    "WhisperForConditionalGeneration": WHISPER,
 }
 """By the name in ``architectures``."""

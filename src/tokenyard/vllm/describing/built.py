@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class NoDevice(TorchFunctionMode):  # type: ignore[misc]
             options["device"] = "meta"
         options.pop("pin_memory", None)
         name = getattr(func, "__name__", "")
+        if name == "tensor" and isinstance(args[0], int | float):
+            options.setdefault("device", "cpu")  # numbers from which a model computes its sizes
         if name in _COPIES and isinstance(args[0], torch.Tensor) and args[0].is_meta:
             return _COPIES[name](args[0])
         if name == "__getitem__" and _is_mask(args[1]) and args[0].is_meta:
@@ -66,10 +68,16 @@ class BuiltModel:
     """A model on the meta device, as the first rank of a tensor-parallel group holds it."""
 
     def __init__(
-        self, config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any], *, stage: int = 0
+        self,
+        config: dict[str, Any],
+        tensor_parallel_size: int,
+        options: dict[str, Any],
+        *,
+        stage: int = 0,
+        files: Mapping[str, Any] | None = None,
     ) -> None:
         """``config`` is what a ``config.json`` holds, ``options`` are arguments of vLLM's ``EngineArgs``; ``stage`` is
-        one of the pipeline's that they ask for.
+        one of the pipeline's that they ask for. ``files`` lie beside it: by their paths, what they hold.
         """
         from vllm.engine.arg_utils import EngineArgs
         from vllm.model_executor.model_loader.utils import initialize_model
@@ -80,7 +88,9 @@ class BuiltModel:
         pretend_groups(tensor_parallel_size, options.get("pipeline_parallel_size", 1), stage)
         init_workspace_manager(torch.device("meta"))
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "config.json").write_text(json.dumps(config))
+            for path, content in {"config.json": config, **(files or {})}.items():
+                Path(folder, path).parent.mkdir(exist_ok=True)
+                Path(folder, path).write_text(json.dumps(content))
             given = {
                 "skip_tokenizer_init": True,
                 "load_format": "dummy",

@@ -93,9 +93,12 @@ def pretend_installed() -> None:
 
 
 def pretend_torchvision() -> None:
-    """What reads images is there. Call it before vLLM's models are imported."""
+    """What reads images and sound is there. Call it before vLLM's models are imported."""
     import_module("transformers.utils.import_utils")  # looks what is installed, and is told the truth
-    COMPILED.append("torchvision")
+    COMPILED.extend(("torchvision", "torchaudio"))
+    torch: Any = import_module("torch")
+    sound: Any = import_module("torchaudio.functional")
+    sound.melscale_fbanks = lambda **sizes: torch.zeros(sizes["n_freqs"], sizes["n_mels"])
     transformers = import_module("transformers")
     for name in ("AutoImageProcessor", "AutoVideoProcessor"):
         # Where there is no torchvision these refuse everything, and models of earlier versions register theirs.

@@ -10,8 +10,10 @@ __all__ = ["is_known", "stand_in"]
 
 _SECTIONS = (
     "text_config", "llm_config", "language_config", "vision_config", "vit_config", "adapter_config", "audio_config",
-    "sound_config",
+    "sound_config", "projector_config",
 )  # fmt: skip
+_TYPED = ("encoder", "decoder")
+"""Sections where they say their model_type; elsewhere fields of these names are plain objects."""
 _CLASSES = {"new": "NewConfig", "xlm-roberta": "XLMRobertaFlashConfig"}
 """Names of published classes that vLLM asks for."""
 
@@ -61,7 +63,7 @@ def _section(name: str, content: Any) -> Any:
 
     if name == "block_configs":
         return [_Record(each) for each in content]
-    if name not in _SECTIONS or not isinstance(content, dict):
+    if not isinstance(content, dict) or not (name in _SECTIONS or (name in _TYPED and "model_type" in content)):
         return content
     known = content.get("model_type", "")
     if known in CONFIG_MAPPING:
