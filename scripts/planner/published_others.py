@@ -7,7 +7,7 @@ from typing import Any
 __all__ = ["BORROWED", "FIELDS", "FILES", "VARIANTS", "WITHOUT_CLASS"]
 
 _SIZES = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10_000.0, "tie_word_embeddings": False}
-_STEP35 = {
+_STEP35: dict[str, Any] = {
     **_SIZES, "model_type": "step3p5", "architectures": ["Step3p5ForCausalLM"], "hidden_size": 4096,
     "intermediate_size": 11_264, "num_hidden_layers": 45, "num_attention_heads": 64, "num_attention_groups": 8,
     "head_dim": 128, "vocab_size": 128_896, "max_position_embeddings": 262_144, "max_seq_len": 262_144,

@@ -57,7 +57,7 @@ _SIGLIP = {
     "num_attention_heads": 16, "num_channels": 3, "image_size": 512, "patch_size": 16,
     "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "attention_dropout": 0.0,
 }  # fmt: skip
-_NEMOTRON_VL = {
+_NEMOTRON_VL: dict[str, Any] = {
     "model_type": "llama_nemotron_vl", "force_image_size": 512, "downsample_ratio": 0.5,
     "template": "bidirectional-llama-retriever", "select_layer": -1, "ps_version": "v2", "pooling": "avg",
     "dynamic_image_size": True, "use_thumbnail": True,
