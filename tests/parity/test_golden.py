@@ -17,7 +17,7 @@ from tests.support.recordings import EVERYTHING, drawn, drawn_of_all, noticed, s
 
 from tokenyard.core.outside import OUTSIDE
 from tokenyard.core.profiles import PROFILES
-from tokenyard.parity.comparison import Recording, recordings
+from tokenyard.parity.comparison import RecordedVector, recordings
 from tokenyard.parity.replay import VectorResult, replay_vector
 from tokenyard.parity.vector import GoldenVector, unsupported_features
 
@@ -47,7 +47,7 @@ CASES = [
 ]
 
 
-def _check(recording: Recording, steps: int) -> VectorResult:
+def _check(recording: RecordedVector, steps: int) -> VectorResult:
     result = replay_vector(recording.path, recording.vllm)
     assert result.difference is None, _told(result)
     if not result.unsupported:
@@ -81,7 +81,7 @@ def test_every_version_has_its_recordings() -> None:
 
 
 @pytest.mark.parametrize(("folder", "recording"), CASES)
-def test_our_own_recordings_are_met(folder: Path, recording: Recording) -> None:
+def test_our_own_recordings_are_met(folder: Path, recording: RecordedVector) -> None:
     result = _check(recording, _steps(folder)[_name(recording.path)])
     assert result.vllm.startswith(f"{folder.name}.")
     allowed = [f"{feature} of vLLM {folder.name}" for feature in OUTSIDE]
@@ -100,7 +100,7 @@ def test_shared_recordings_are_met(name: str) -> None:
     if not files:
         pytest.skip("no shared golden vectors here (TOKENYARD_SHARED, or ../shared)")
     for path in files:
-        assert _check(Recording(path, None), _recorded_steps(path)).unsupported == []
+        assert _check(RecordedVector(path, None), _recorded_steps(path)).unsupported == []
 
 
 def test_the_share_has_every_version_and_every_scenario() -> None:

@@ -20,7 +20,7 @@ from tests.support.examples import ALL, examples
 from tokenyard.core.profiles import PROFILES
 from tokenyard.core.releases import RELEASES
 from tokenyard.errors import TokenyardError
-from tokenyard.parity.comparison import Recording, recordings
+from tokenyard.parity.comparison import RecordedVector, recordings
 from tokenyard.parity.replay import replay_vector
 
 __all__ = ["ALSO", "EVERYTHING", "drawn", "drawn_of_all", "noticed", "share", "turned_wrongly"]
@@ -79,7 +79,7 @@ ALSO: dict[str, tuple[str, ...]] = {
 """Version -> recordings that are replayed whatever the draw."""
 
 
-def share(folder: Path, folders: Sequence[Path]) -> list[Recording]:
+def share(folder: Path, folders: Sequence[Path]) -> list[RecordedVector]:
     """The share of a version's recordings; ``folders`` are those of all versions, the oldest first."""
     found = recordings(folder)
     if folder == folders[-1]:
@@ -89,7 +89,7 @@ def share(folder: Path, folders: Sequence[Path]) -> list[Recording]:
     return [each for each in found if _is_drawn(each.path, turn) or each.path.name.partition(".")[0] in also]
 
 
-def drawn(folder: Path, folders: Sequence[Path]) -> list[Recording]:
+def drawn(folder: Path, folders: Sequence[Path]) -> list[RecordedVector]:
     """All recordings of a version, or the share."""
     return recordings(folder) if EVERYTHING else share(folder, folders)
 
@@ -113,13 +113,13 @@ def turned_wrongly() -> Iterator[tuple[str, str, Any]]:
         before = release.version
 
 
-def noticed(version: str, switch: str, value: Any, among: Sequence[Recording]) -> bool:
+def noticed(version: str, switch: str, value: Any, among: Sequence[RecordedVector]) -> bool:
     """Whether one of these recordings differs where that version's profile has ``switch`` at ``value``."""
     with mock.patch.dict(PROFILES, {version: replace(PROFILES[version], **{switch: value})}):
         return any(_differs(each) for each in among)
 
 
-def _differs(recording: Recording) -> bool:
+def _differs(recording: RecordedVector) -> bool:
     try:
         return replay_vector(*recording).difference is not None
     except TokenyardError:

@@ -33,8 +33,8 @@ from tokenyard.vocabulary import (
 # beside them, and ``agreement`` counts where it is wrong.
 
 
-class Verdict(NamedTuple):
-    """Answer of the classifier, with the quantities it derived on the way."""
+class Classification(NamedTuple):
+    """What the classifier answers, with the quantities it derived on the way."""
 
     bucket: Bucket
     reason: StepReason | None
@@ -45,22 +45,22 @@ class Verdict(NamedTuple):
     """Free blocks less those that the running requests' prefill takes."""
 
 
-def classify(facts: StepFacts) -> Verdict:
+def classify(facts: StepFacts) -> Classification:
     """Judge one step. A check whose numbers are missing does not match."""
     effective = None
     if facts.free_blocks is not None and facts.running_consumed is not None:
         effective = facts.free_blocks - facts.running_consumed
     if facts.num_waiting is None:
-        return Verdict(Bucket.UNKNOWN, None, None, effective)
+        return Classification(Bucket.UNKNOWN, None, None, effective)
     if facts.num_waiting <= 0:
-        return Verdict(_without_queue(facts.num_running), None, 0, effective)
+        return Classification(_without_queue(facts.num_running), None, 0, effective)
     if facts.num_new is None and facts.num_resumed is None:
-        return Verdict(Bucket.UNKNOWN, None, None, effective)
+        return Classification(Bucket.UNKNOWN, None, None, effective)
     unadmitted = facts.num_waiting - (facts.num_new or 0) - (facts.num_resumed or 0)
     if unadmitted <= 0:
-        return Verdict(Bucket.ADMITTED_ALL, None, 0, effective)
+        return Classification(Bucket.ADMITTED_ALL, None, 0, effective)
     reason = _hard_limit(facts, effective) or _soft_limit(facts, effective)
-    return Verdict(STEP_REASONS[reason].bucket, reason, unadmitted, effective)
+    return Classification(STEP_REASONS[reason].bucket, reason, unadmitted, effective)
 
 
 def _without_queue(num_running: int | None) -> Bucket:
@@ -220,7 +220,7 @@ class Agreement:
     def __init__(self) -> None:
         self._pairs: Counter[tuple[Bucket, str]] = Counter()
 
-    def add(self, verdict: Verdict, outcome: AdmissionOutcome | None, times: int = 1) -> None:
+    def add(self, verdict: Classification, outcome: AdmissionOutcome | None, times: int = 1) -> None:
         """Compare one step, or several alike, if it can be compared."""
         if verdict.reason is None or verdict.bucket is Bucket.UNKNOWN or outcome is None:
             return

@@ -26,7 +26,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """Name of each scenario -> calls of ``schedule()`` that were recorded."""
 
 
-class Recording(NamedTuple):
+class RecordedVector(NamedTuple):
     """A file, and the later version that decided the same, where it is not the one that it was recorded from."""
 
     path: Path
@@ -93,7 +93,7 @@ class VectorComparison(NamedTuple):
 
 
 def compare_vectors(
-    paths: Sequence[Path], track: Callable[[Iterable[Recording]], Iterable[Recording]] = iter
+    paths: Sequence[Path], track: Callable[[Iterable[RecordedVector]], Iterable[RecordedVector]] = iter
 ) -> VectorComparison:
     """Replay the vectors of some files and directories; ``track`` passes the files on, and may show how far it is.
 
@@ -111,7 +111,7 @@ def compare_vectors(
     return comparison
 
 
-def recordings(folder: Path) -> list[Recording]:
+def recordings(folder: Path) -> list[RecordedVector]:
     """The vectors of a folder: its own files, and those of the version before it that its version decided the same.
 
     The folder's manifest tells both; without one there are only files. Raises ParityError for a manifest that is none.
@@ -120,18 +120,18 @@ def recordings(folder: Path) -> list[Recording]:
         manifest = _read(folder)
         lacking = set() if manifest is None else set(manifest.steps)
         own = sorted(file for pattern in _PATTERNS for file in folder.glob(pattern))
-        found = [Recording(file, None) for file in own]
+        found = [RecordedVector(file, None) for file in own]
         at = folder
         lacking -= {file.name.partition(".jsonl")[0] for file in own}
         while lacking and (described := _read(at)) is not None and described.before is not None:
             at = at.parent / described.before
             there = {name: file for name in lacking if (file := at / f"{name}.jsonl.gz").exists()}
             assert manifest is not None
-            found += [Recording(file, manifest.vllm) for file in there.values()]
+            found += [RecordedVector(file, manifest.vllm) for file in there.values()]
             lacking -= there.keys()
     except (msgspec.MsgspecError, OSError) as problem:
         raise ParityError(f"{folder / MANIFEST}: not a manifest of golden vectors: {problem}") from None
-    found += [Recording(folder / f"{name}.jsonl.gz", None) for name in lacking]
+    found += [RecordedVector(folder / f"{name}.jsonl.gz", None) for name in lacking]
     return sorted(found, key=lambda recording: recording.path.name)
 
 
@@ -140,14 +140,14 @@ def _read(folder: Path) -> Manifest | None:
     return msgspec.json.decode(path.read_bytes(), type=Manifest) if path.exists() else None
 
 
-def _expand(paths: Sequence[Path]) -> list[Recording]:
+def _expand(paths: Sequence[Path]) -> list[RecordedVector]:
     """The files named, and those in the directories named."""
     if not paths:
         raise ParityError("name at least one golden vector (*.jsonl or *.jsonl.gz) or a directory with some")
-    files: list[Recording] = []
+    files: list[RecordedVector] = []
     for path in paths:
         if not path.is_dir():
-            files.append(Recording(path, None))
+            files.append(RecordedVector(path, None))
             continue
         found = recordings(path)
         if not found:

@@ -23,5 +23,5 @@ from tokenyard.questions.headroom import (
     HeadRoom as HeadRoom,
     Part as Part,
     RiskyStep as RiskyStep,
-    Limit as Limit,
+    SettingLimit as SettingLimit,
 )

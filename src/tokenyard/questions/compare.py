@@ -20,7 +20,7 @@ from tokenyard.deploy.given import changed
 from tokenyard.deploy.header import with_idle_policies, with_oracles
 from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.builder import ReportBuilder
@@ -215,7 +215,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Requests refused and turns left out after them, all seeds together."""
 
 
-class Comparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Policies side by side: cells by load, then by policy; the first policy is the baseline."""
 
     printer = "tokenyard.questions.printing.policies:print_policies"

@@ -11,7 +11,7 @@ import msgspec
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.resolve import ResolvedSettings
 from tokenyard.errors import NoStartError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import gigabytes
 
@@ -59,7 +59,7 @@ class RiskyStep(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps it from happening."""
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+class SettingLimit(msgspec.Struct, frozen=True, kw_only=True):
     """How far a setting can go with everything else as it is."""
 
     setting: str
@@ -70,7 +70,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """The same if a step takes as much memory as it may."""
 
 
-class HeadRoom(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class HeadRoom(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Memory on each GPU: what takes it, what is left, and for which steps that is too little."""
 
     printer = "tokenyard.questions.printing.headroom:print_headroom"
@@ -96,7 +96,7 @@ class HeadRoom(Answer, msgspec.Struct, frozen=True, kw_only=True):
     left_least: int
     steps: list[RiskyStep]
     """The most dangerous first."""
-    limits: list[Limit]
+    limits: list[SettingLimit]
     safe_utilization: float | None
     """The largest ``gpu_memory_utilization`` that leaves room for all of ``steps``, in hundredths; None where it would
     not start with that, or the memory for KV was given."""
@@ -209,16 +209,16 @@ def _risky_steps(settled: ResolvedSettings, measured: int, left_likely: int, lef
 # The largest value of a setting with which vLLM would start: by the estimate, and if a step takes all that it may.
 
 
-def _seqs(deployment: Deployment, settled: ResolvedSettings) -> Limit | None:
+def _seqs(deployment: Deployment, settled: ResolvedSettings) -> SettingLimit | None:
     most = min(_MOST_SEQS, settled.max_num_batched_tokens)
     likely, safe = _largest(deployment, "max_num_seqs", 1, most)
-    return Limit(setting="max_num_seqs", now=settled.max_num_seqs, likely=likely, safe=safe)
+    return SettingLimit(setting="max_num_seqs", now=settled.max_num_seqs, likely=likely, safe=safe)
 
 
-def _length(deployment: Deployment, settled: ResolvedSettings) -> Limit | None:
+def _length(deployment: Deployment, settled: ResolvedSettings) -> SettingLimit | None:
     most = settled.model.max_model_len
     likely, safe = _largest(deployment, "max_model_len", min(_FEWEST_TOKENS, most), most)
-    return Limit(setting="max_model_len", now=settled.max_model_len, likely=likely, safe=safe)
+    return SettingLimit(setting="max_model_len", now=settled.max_model_len, likely=likely, safe=safe)
 
 
 def _largest(deployment: Deployment, setting: str, low: int, high: int) -> tuple[int | None, int | None]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.files import read_input
 from tokenyard.redaction import hidden_users
@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class ServedHour(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class ServedHour(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """What metrics say of a time in which a server was watched."""
 
     printer = "tokenyard.questions.printing.metrics:print_metrics"

@@ -13,7 +13,7 @@ import msgspec
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings, TraceSettings
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLOs, slo_texts
@@ -35,7 +35,7 @@ class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
     """Sent from one GPU of each prefill engine, added up."""
 
 
-class SplitReport(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class SplitReport(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Prefill and decode apart. ``decode`` holds the latencies that clients see: both sides know the true arrivals."""
 
     printer = "tokenyard.questions.printing.split:print_split"

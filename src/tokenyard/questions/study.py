@@ -22,7 +22,7 @@ import msgspec
 from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError, TokenyardError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import count_of
 from tokenyard.explain.report.slo import SLOs, read_slos, slo_texts
@@ -57,7 +57,7 @@ class StudyCell(NamedTuple):
         return f"{self.policy} on {self.deployment}" if self.deployment else self.policy
 
 
-class Study(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Study(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """One row per replay, and what the replays of a cell come to together."""
 
     printer = "tokenyard.questions.printing.study:print_study"

@@ -16,7 +16,7 @@ from tokenyard.core.config import require_int
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.settings import SplitSettings
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.kept import (
@@ -36,7 +36,7 @@ from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured,
 from tokenyard.workload.record import Workload
 
 
-class SweepResult(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class SweepResult(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Many variants, a row each."""
 
     printer = "tokenyard.questions.printing.sweep:print_sweep"

@@ -48,7 +48,7 @@ from tokenyard.questions.whatif import read_recorded
 from tokenyard.workload.record import Workload
 
 
-class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
+class VersionDifference(msgspec.Struct, frozen=True, kw_only=True):
     """The first step that the two versions decide differently, with the same settings."""
 
     step: int
@@ -91,7 +91,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     equal_steps: int
     """Steps before the first difference."""
-    first_difference: FirstDifference | None
+    first_difference: VersionDifference | None
     switches: list[SwitchTurned]
     """All differences between the decisions of the two, whether this workload meets them or not."""
     defaults: list[Moved]
@@ -167,7 +167,7 @@ def _cause(
 
 def _first_difference(
     spec: ReplaySpec, older: _Watch, newer: _Watch, profile: DecisionProfile, turned: Mapping[str, str]
-) -> FirstDifference | None:
+) -> VersionDifference | None:
     if older.hashes == newer.hashes:
         return None
     both = zip(older.hashes, newer.hashes, strict=False)
@@ -179,7 +179,7 @@ def _first_difference(
     start = spec.workload.requests[0].arrival_time if len(spec.workload) else 0.0
     until = max(moments) - start + 1e-3
     switch = _cause(spec, turned, profile, place, kept[1].step, until)
-    return FirstDifference(
+    return VersionDifference(
         step=place,
         at_s=min(moments),
         older=kept[0].step.tokens if kept[0].step else None,

@@ -21,7 +21,7 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.errors import MissingExtraError
 from tokenyard.record.facts import outcome_record
-from tokenyard.serve.recorded_surface import Family, surface_of
+from tokenyard.serve.recorded_surface import MetricFamily, surface_of
 from tokenyard.trace.facts import held_by_reason
 
 _LONGEST = 131_072
@@ -133,7 +133,7 @@ class MetricsObserver(StepObserver):
     def _names(self, *more: str) -> list[str]:
         return [*self._labels, *more]
 
-    def _family(self, family: Family) -> Any:
+    def _family(self, family: MetricFamily) -> Any:
         from prometheus_client import core  # noqa: PLC0415 - an extra
 
         kinds = {"gauge": core.GaugeMetricFamily, "counter": core.CounterMetricFamily}
@@ -178,7 +178,7 @@ class MetricsObserver(StepObserver):
             return defaultdict(float, {self.sleep_state: 1.0})
         return self._labelled[short]
 
-    def _values(self, family: Family) -> list[str]:
+    def _values(self, family: MetricFamily) -> list[str]:
         return [self._labels[label] for label in family.labels if label in self._labels]
 
     def _observe(self, name: str, value: float) -> None:

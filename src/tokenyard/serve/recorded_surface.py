@@ -13,7 +13,7 @@ _ROUND = tuple(each * 10**power for power in range(9) for each in (1, 2, 5))
 """Bounds that follow from the longest request: those up to it."""
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
     """A family of metrics."""
 
     name: str
@@ -39,7 +39,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     """Version of the vLLM that was asked."""
-    metrics: Sequence[Family]
+    metrics: Sequence[MetricFamily]
     answers: Mapping[str, Mapping[str, Any]]
     """Kind of an answer -> its fields in order, with what stands there where nothing else does."""
 

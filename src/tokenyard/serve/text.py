@@ -64,7 +64,7 @@ def _environment() -> Any:
     from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415 - an extra
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
-    class Generation(Extension):
+    class GenerationTag(Extension):
         """``{% generation %}`` marks what a model said, for training; here its content is all that counts."""
 
         tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -74,7 +74,7 @@ def _environment() -> Any:
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise

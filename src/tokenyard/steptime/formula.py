@@ -51,7 +51,7 @@ class Parallelism:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
+class MatrixProducts:
     """Matrix products that every token goes through, of one number format."""
 
     weights: WeightFormat
@@ -94,8 +94,8 @@ class Attention:
 class WorkCounts:
     """Counts of one GPU."""
 
-    linear: tuple[Linear, ...]
-    head: Linear
+    linear: tuple[MatrixProducts, ...]
+    head: MatrixProducts
     experts: tuple[ExpertWork, ...]
     attention: tuple[Attention, ...]
     state_bytes: float
@@ -145,8 +145,8 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
         width += count * 4 * spec.hidden_size
     head = spec.head_weights or plain
     return WorkCounts(
-        linear=tuple(Linear(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
-        head=Linear(weights=head, parameters=int(spec.head_parameters * share / tp)),
+        linear=tuple(MatrixProducts(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
+        head=MatrixProducts(weights=head, parameters=int(spec.head_parameters * share / tp)),
         experts=tuple(_experts(mlp, parallel, count * share) for (mlp, _), count in experts.items()),
         attention=tuple(
             Attention(
@@ -463,13 +463,13 @@ class StepFormula:
         more = -(-tokens // GRAPH_STEP) * GRAPH_STEP - tokens
         return tokens + (tokens <= self._capture) * (tokens > GRAPH_STEP / 2) * more
 
-    def _product(self, part: Linear | ExpertWork, share: str) -> float:
+    def _product(self, part: MatrixProducts | ExpertWork, share: str) -> float:
         """Seconds of arithmetic per token, or per (token, expert) pair."""
         kind = arithmetic_kind(self._gpu, part.weights)
         name = f"{share}_{'float8' if kind == 'int8' else kind}"
         return 2.0 * part.parameters / (arithmetic_rate(self._gpu, kind) * self._constants[name])
 
-    def _traffic(self, part: Linear | ExpertWork, share: str) -> float:
+    def _traffic(self, part: MatrixProducts | ExpertWork, share: str) -> float:
         """Seconds to read the weights once; of experts, those of one."""
         weights: WeightFormat = part.weights
         constant = self._constants[f"{share}_{storage_kind(weights)}"]

@@ -28,7 +28,7 @@ from tokenyard.workload.logs.reading import (
     requests_of,
     what_it_holds,
 )
-from tokenyard.workload.logs.turns import Turn, turns_of
+from tokenyard.workload.logs.turns import LoggedTurn, turns_of
 from tokenyard.workload.readers.formats import NamedSource, reader_of
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.plain import About, read_about
@@ -409,7 +409,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
     remarks += [each for each in doubts if each.code not in codes]
     arrivals = arrivals[: options.limit]
-    turns: list[Turn] = []
+    turns: list[LoggedTurn] = []
     if log.prefixes is Prefixes.SESSIONS and not any(each.counts_hits for each in read):
         turns, of_turns = turns_of(arrivals)
         remarks += of_turns
@@ -420,7 +420,7 @@ def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: Lo
     return Workload(name, requests, notes=remarks, kind=kind)
 
 
-def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], turns: Sequence[Turn]) -> None:
+def _require_turns(name: str, arrivals: Sequence[tuple[float, LoggedRequest]], turns: Sequence[LoggedTurn]) -> None:
     """Raise ConfigError where nothing says which turn follows which, or how long after."""
     if not turns:
         raise ConfigError("turns_follow", True, f"{name} has no sessions whose prompts grow: leave it out")

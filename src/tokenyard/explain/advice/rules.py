@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.held_back import Verdict
+from tokenyard.explain.held_back import Classification
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.files import packaged
@@ -98,7 +98,7 @@ def _shown(value: Any) -> str:
 # condition and the sentence that shows it. ``rules.toml`` holds them all and says how they are written.
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"is_": "is"}):
+class ValueCondition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"is_": "is"}):
     """One value against a number, another value, or true and false."""
 
     value: str
@@ -110,18 +110,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     is_not: bool | None = None
 
 
-Condition = str | Comparison
+Condition = str | ValueCondition
 """A comparison, or the name of a condition, after ``not`` turned around."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConditionalText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a sentence that is said only if something holds."""
 
     text: str
     when: list[Condition] = []
 
 
-Sentence = list[str | Part]
+Sentence = list[str | ConditionalText]
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -314,7 +314,7 @@ class SymptomCounter:
             if not self._askers[adapter]:
                 del self._askers[adapter]
 
-    def step(self, facts: StepFacts, verdict: Verdict) -> None:
+    def step(self, facts: StepFacts, verdict: Classification) -> None:
         """A step was decided."""
         self.settle(facts.ts)
         outcome = facts.outcome
@@ -525,12 +525,12 @@ class RuleReader:
         return all(self._holds(condition) for condition in conditions)
 
     def _holds(self, condition: Condition) -> bool:
-        if isinstance(condition, Comparison):
+        if isinstance(condition, ValueCondition):
             return self._compare(condition)
         name = condition.removeprefix("not ")
         return any(self._all(each) for each in self._book.conditions[name]) == (name == condition)
 
-    def _compare(self, comparison: Comparison) -> bool:
+    def _compare(self, comparison: ValueCondition) -> bool:
         if comparison.is_ is not None:
             return self.value(comparison.value) is comparison.is_
         if comparison.is_not is not None:

@@ -18,7 +18,7 @@ from tokenyard.explain.compare.first_difference import (
     align_moments,
     first_difference,
 )
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.explain.report.slo import SLO, Goodput
@@ -158,7 +158,7 @@ def _start(path: Path | str) -> TraceStart | None:
 COMPARISON_VERSION = 2
 
 
-class TraceComparison(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class TraceComparison(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Two traces side by side."""
 
     printer = "tokenyard.explain.render.comparison:print_comparison"

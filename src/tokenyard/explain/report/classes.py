@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import Column, RowTable, column_of, table_from
 from tokenyard.explain.report.figures import LatencyFigures, Series
 from tokenyard.explain.report.slo import CUT_SHORT, SLO, SLO_FIGURES, Goodput, goodput_of, read_slos
@@ -57,7 +57,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What came of its bounds; None without any."""
 
 
-class Classes(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Classes(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """A run, class by class, the class with the most requests first."""
 
     printer = "tokenyard.explain.render.classes:print_classes"

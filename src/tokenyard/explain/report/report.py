@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 from tokenyard.explain.advice.rules import Advice, Trial
 from tokenyard.explain.held_back import Disagreements
-from tokenyard.explain.render.answer import Answer
 from tokenyard.explain.render.html import report_html
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import percent
 from tokenyard.explain.report.figures import Arrivals, LatencyFigures, StepFigures
@@ -331,7 +331,7 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the run, by rank, whose traces are not there."""
 
 
-class Report(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Report(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """How a run went."""
 
     printer = "tokenyard.explain.render.report:print_report"

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.explain.held_back import Cause
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.why.timeline import timeline_readers
@@ -51,7 +51,7 @@ class RankWaiting(msgspec.Struct, frozen=True, kw_only=True):
     """Most time first; they add up to ``waited_us``."""
 
 
-class Waiting(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Waiting(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """All requests of a trace together, in microseconds."""
 
     printer = "tokenyard.explain.render.why:print_waiting"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import StepFacts
@@ -57,7 +57,7 @@ class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What that means, and vLLM's issues of this kind."""
 
 
-class Standstills(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Standstills(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """Where an engine did not move although requests waited."""
 
     printer = "tokenyard.explain.render.why:print_stuck"

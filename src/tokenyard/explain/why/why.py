@@ -14,7 +14,7 @@ import msgspec
 
 from tokenyard.errors import TraceError, near_names
 from tokenyard.explain.held_back import Cause
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.why.timeline import TimelineReader, timeline_readers
@@ -79,7 +79,7 @@ class Span(msgspec.Struct, kw_only=True):
         return self.end_us - self.start_us
 
 
-class Why(Answer, RequestMoments, kw_only=True):
+class Why(Printable, RequestMoments, kw_only=True):
     """Why one request waited. Moments are microseconds on the clock of the trace, None where it did not come so far."""
 
     printer = "tokenyard.explain.render.why:print_why"

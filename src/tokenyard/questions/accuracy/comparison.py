@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from tokenyard.core.profiles import OLDEST, DecisionProfile
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
 from tokenyard.questions.accuracy.measured_run import RunComparison
@@ -193,7 +193,7 @@ class AccuracyRow(msgspec.Struct, kw_only=True, frozen=True):
     """The same -> errors of every request beside itself."""
 
 
-class AccuracyReport(Answer, msgspec.Struct, kw_only=True, frozen=True):
+class AccuracyReport(Printable, msgspec.Struct, kw_only=True, frozen=True):
     """Predictions beside what was measured."""
 
     printer = "tokenyard.questions.printing.accuracy:print_accuracy"

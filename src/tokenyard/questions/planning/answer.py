@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable
 from tokenyard.explain.report.slo import SLO
 from tokenyard.questions.sweeping.measuring import Incumbent
@@ -343,7 +343,7 @@ class ServedSplit(msgspec.Struct, frozen=True, kw_only=True):
     """The line to start those that decode."""
 
 
-class Plan(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class Plan(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """What to serve with, and what it rests on."""
 
     printer = "tokenyard.questions.printing.plan:print_plan"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tokenyard.explain.render.answer import Answer
+from tokenyard.explain.render.printable import Printable
 from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.explain.report.slo import Goodput
 from tokenyard.steptime.carried import Reach
@@ -210,7 +210,7 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """None without bounds."""
 
 
-class WhatIf(Answer, msgspec.Struct, frozen=True, kw_only=True):
+class WhatIf(Printable, msgspec.Struct, frozen=True, kw_only=True):
     """What other settings would have done to a recorded run, and how far its replay repeats what was."""
 
     printer = "tokenyard.questions.printing.whatif:print_whatif"

@@ -93,7 +93,7 @@ _READ = ("/v1/models", "/health")
 _GENERATES = frozenset(_POSTED[:2])
 
 
-class Front:
+class IngressDeployment:
     """The deployment that has the address. ``replicas`` is Ray's handle of the other one."""
 
     def __init__(self, replicas: Any, max_body_bytes: int, api_keys: list[str]) -> None:
@@ -227,5 +227,7 @@ def app(args: dict[str, Any]) -> Any:
         ),
         health_check_period_s=settings.health_check_period_s,
     )(Replica)
-    front = serve.deployment(name="Front", max_ongoing_requests=_MOST_ONGOING, ray_actor_options={"num_cpus": 0})(Front)
+    front = serve.deployment(name="Front", max_ongoing_requests=_MOST_ONGOING, ray_actor_options={"num_cpus": 0})(
+        IngressDeployment
+    )
     return front.bind(replicas.bind(settings), settings.front.max_body_bytes, keys)

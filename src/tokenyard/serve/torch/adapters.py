@@ -25,7 +25,7 @@ _GREATEST_RANK = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterSettings:
+class LoRAConfig:
     """Raises ConfigError for a value that cannot work."""
 
     enable_lora: bool = False

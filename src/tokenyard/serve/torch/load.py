@@ -36,7 +36,7 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.memory.layer_caches import kv_element_bytes
-from tokenyard.serve.torch.adapters import AdapterSettings, lora_modules_of, read_adapter
+from tokenyard.serve.torch.adapters import LoRAConfig, lora_modules_of, read_adapter
 from tokenyard.serve.torch.attention import KVTensors, StepRows, register_attention
 from tokenyard.serve.torch.checkpoint import (
     LoadedModel,
@@ -340,7 +340,7 @@ def load_engine(
         seed=seed,
         speculation=speculation_of(speculative_config),
         kv_transfer=transfer_config_of(kv_transfer_config),
-        adapters=AdapterSettings(
+        adapters=LoRAConfig(
             enable_lora=enable_lora,
             max_loras=max_loras,
             max_lora_rank=max_lora_rank,

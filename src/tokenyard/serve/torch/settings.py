@@ -11,7 +11,7 @@ from typing import Any
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, require_bool, require_fraction, require_int
 from tokenyard.errors import ConfigError
-from tokenyard.serve.torch.adapters import AdapterSettings
+from tokenyard.serve.torch.adapters import LoRAConfig
 
 _MOST_BYTES = 1 << 50
 
@@ -96,7 +96,7 @@ class EngineSettings:
     """Seed of the draws of requests without one of their own."""
     speculation: DraftSettings | None = None
     kv_transfer: KVTransferConfig | None = None
-    adapters: AdapterSettings = field(default_factory=AdapterSettings)
+    adapters: LoRAConfig = field(default_factory=LoRAConfig)
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "block_size"):

@@ -19,7 +19,7 @@ from tokenyard.core.sched.outcomes import (
     Reason,
     StepOutcomes,
 )
-from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
+from tokenyard.vllm.tracing.watch import RefusedAllocation, Sighting, Watch
 from tokenyard.vllm.versions import (
     draft_slots,
     max_batched,
@@ -181,7 +181,7 @@ class Reasons:
             return Reason.LORA_SLOTS if self._max_loras and request.lora_request else None
         return Reason.CONNECTOR_UNDECIDED if self._scheduler.connector is not None else None
 
-    def _shortage(self, refused: Refused) -> tuple[KVShortage | None, Reason]:
+    def _shortage(self, refused: RefusedAllocation) -> tuple[KVShortage | None, Reason]:
         """The numbers of a refusal, None if blocks were not the obstacle, and what it met."""
         needed = refused.needs[-1] if refused.needs else 0
         whole = refused.whole_first and len(refused.needs) == 1

@@ -13,7 +13,7 @@ from typing import Any
 from tokenyard.vllm.versions import encoder_transfers, lookup_methods
 
 
-class Refused:
+class RefusedAllocation:
     """An allocation that was refused."""
 
     __slots__ = ("free", "hits", "needs", "request", "reserved", "wanted_tokens", "whole_first")
@@ -43,7 +43,7 @@ class Sighting:
         self.request = request
         self.looked_up: int | None = None
         """Tokens found in the prefix cache; None: not looked up."""
-        self.refused: Refused | None = None
+        self.refused: RefusedAllocation | None = None
         """Memory was asked for, and refused."""
         self.taken = False
         """It left its queue: it was admitted or passed over."""
@@ -74,7 +74,7 @@ class Watch:
         self._lookups = lookup_methods(manager)
         self.sightings: list[Sighting] = []
         """In the order in which they were looked at."""
-        self.refused: Refused | None = None
+        self.refused: RefusedAllocation | None = None
         """The last refusal of the step, of a running or a waiting request."""
         self.granted: dict[str, int] = {}
         """Request -> tokens it was given blocks for, once allocations are watched."""
@@ -199,6 +199,6 @@ class Watch:
 
     def _note_refusal(self, request: Any, num_new_tokens: int, asked: dict[str, Any]) -> None:
         free = int(self._pool.get_num_free_blocks())
-        self.refused = Refused(request, num_new_tokens, self._needs, free, asked)
+        self.refused = RefusedAllocation(request, num_new_tokens, self._needs, free, asked)
         if self.sightings and self.sightings[-1].request is request:
             self.sightings[-1].refused = self.refused

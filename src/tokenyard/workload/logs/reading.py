@@ -14,7 +14,7 @@ from tokenyard.workload.logs.kinds import LOGS, kind_of
 from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, Stamp
 from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
-from tokenyard.workload.logs.turns import Turn
+from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
 from tokenyard.workload.record import HashedTokens, Remark, StreamTokens, TokenSource, WorkloadRequest, seed_of
 
@@ -294,7 +294,7 @@ def requests_of(
     arrivals: Sequence[tuple[float, LoggedRequest]],
     name: str,
     seed: int,
-    turns: Sequence[Turn] = (),
+    turns: Sequence[LoggedTurn] = (),
     *,
     turns_follow: bool = False,
 ) -> Iterator[WorkloadRequest]:

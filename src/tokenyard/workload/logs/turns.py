@@ -28,7 +28,7 @@ _ROUNDED = 1.0
 """Seconds by which a turn may begin before the one that it goes on has ended: logs round times."""
 
 
-class Turn(NamedTuple):
+class LoggedTurn(NamedTuple):
     """One request within what is said."""
 
     first: int
@@ -49,9 +49,9 @@ class _End(NamedTuple):
     """When it ended, or at least began; seconds."""
 
 
-def turns_of(arrivals: Sequence[tuple[float, LoggedRequest]]) -> tuple[list[Turn], list[Remark]]:
+def turns_of(arrivals: Sequence[tuple[float, LoggedRequest]]) -> tuple[list[LoggedTurn], list[Remark]]:
     """A turn per request, and what was assumed; no turns if sessions say nothing of what prompts share."""
-    turns = [Turn(i) for i in range(len(arrivals))]
+    turns = [LoggedTurn(i) for i in range(len(arrivals))]
     open_ends: dict[tuple[str | None, str], deque[_End]] = {}
     later = longer = gone_on = 0
     for i, (moment, logged) in enumerate(arrivals):
@@ -65,7 +65,7 @@ def turns_of(arrivals: Sequence[tuple[float, LoggedRequest]]) -> tuple[list[Turn
         if before is not None:
             ends.remove(before)
             pause = max(moment - before.at, 0.0)
-            turns[i] = Turn(turns[before.number].first, before=before.number, pause=pause)
+            turns[i] = LoggedTurn(turns[before.number].first, before=before.number, pause=pause)
             if logged.prompt_tokens < before.total:
                 turns[before.number] = turns[before.number]._replace(is_kept=False)
             gone_on += 1

@@ -11,7 +11,7 @@ import msgspec
 from tokenyard.explain.render.table import RowTable
 
 
-class Answer:
+class Printable:
     """Mixed into answers, in front of ``msgspec.Struct``: ``print`` shows what the command line prints.
 
     ``repr`` is one line, so that an answer at the end of a cell or of a line in a terminal says what it is.
