@@ -67,7 +67,7 @@ class PrefillShare(Policy):
 
 
 class ChunkByStep(Policy):
-    """The more decode, the smaller the chunks of prompts: 2,048 tokens for nobody, 256 from 32 on."""
+    """The more decode, the smaller the chunks of prompts: 2,048 tokens while none does, 256 from 32 on."""
 
     reads_tokens = False
 

@@ -139,7 +139,7 @@ class Client(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Of all requests; None: it is not told."""
+    """Figures of all requests; None: it does not tell them."""
 
     requests: float | None = None
     prompt_tokens: float | None = None

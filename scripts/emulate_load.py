@@ -197,7 +197,7 @@ def asked(port: int, wanted: Wanted) -> dict[str, Any]:
 
 
 def held(emulation: Emulation) -> int:
-    """Blocks that are held by somebody."""
+    """Blocks that requests hold."""
     schedulers = [rank.scheduler for group in emulation.engines.groups for rank in group.ranks]
     return sum(each.num_total_blocks - 1 - each.num_free_blocks for each in schedulers)
 

@@ -207,7 +207,7 @@ def _mended(runner: _Lockstep, scenario: Any, profile: DecisionProfile, steps: i
 def _least_harm(
     runner: _Lockstep, turns: list[dict[str, Any]], profile: DecisionProfile, agreed: list[Any]
 ) -> dict[str, Any]:
-    """Of several turns that mend a scenario, the one after which most of those that agreed before still do."""
+    """The turn that mends a scenario: of several the one after which most of those that agreed before still do."""
 
     def broken(turn: dict[str, Any]) -> int:
         return sum(runner.run(scenario, replace(profile, **turn)).difference is not None for scenario in agreed)

@@ -109,7 +109,7 @@ def _lockstep(figures: dict[str, Any] | None) -> str:
 
 
 def _plans(version: str) -> str:
-    """Of all files of answers that this version's planner gave."""
+    """Counts over all files of answers that this version's planner gave."""
     files = (ROOT / "tests" / "unit" / "models").glob("kv_plans*.json.gz")
     answers = [json.loads(gzip.decompress(file.read_bytes())) for file in files]
     own = [each for each in answers if each["versions"]["vllm"].startswith(f"{version}.")]

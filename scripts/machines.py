@@ -44,7 +44,7 @@ class Machine:
 
     @property
     def num_gpus(self) -> int:
-        """Of all engines."""
+        """GPUs of all engines."""
         return int(self.resolved.settled.num_gpus)
 
     @property

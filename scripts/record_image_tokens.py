@@ -34,7 +34,7 @@ MODELS = Path(__file__).resolve().parent.parent / "tests" / "unit" / "models"
 OUT = MODELS / "image_tokens.json.gz"
 SIZES_PER_CASE = 120
 CASES = 3
-"""Of a family: as its classes have it, and with fields drawn by a seed."""
+"""Cases of a family: as its classes have it, and with fields drawn by a seed."""
 _COMMON = ((640, 480), (1280, 720), (1920, 1080), (1024, 1024), (336, 336), (512, 512), (3840, 2160), (1, 1), (8, 900))
 _LEFT_OUT = ("text_config", "llm_config", "language_config", "audio_config", "sound_config", "talker_config")
 

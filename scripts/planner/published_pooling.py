@@ -10,7 +10,7 @@ TABLES = (
     "_EMBEDDING_MODELS", "_LATE_INTERACTION_MODELS", "_REWARD_MODELS", "_TOKEN_CLASSIFICATION_MODELS",
     "_SEQUENCE_CLASSIFICATION_MODELS",
 )  # fmt: skip
-"""Of the registry, by what is made of a prompt."""
+"""Tables of the registry, by what is made of a prompt."""
 
 BORROWED = {
     "BertSpladeSparseEmbeddingModel": "bert",

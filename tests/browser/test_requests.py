@@ -181,7 +181,7 @@ def test_who_stood_before_a_request_is_added_up(open_files: Opener, small_trace:
 
 
 def test_who_stood_before_it_where_the_seats_ran_out(open_files: Opener, tmp_path: Path) -> None:
-    """Nobody is refused at the head then: the queue that it found, and those who ran."""
+    """No request is refused at the head then: the queue that it found, and those who ran."""
     workload = tmp_path / "crowded.jsonl"
     workload.write_text(crowded())
     trace = replay(tmp_path / "seats", str(workload), "--max-num-seqs", "1")

@@ -209,7 +209,7 @@ def test_on_a_phone_the_legend_says_since_when_without_a_swipe_sideways(open_fil
 
 def test_tabs_by_key_and_by_arrow(page: Page) -> None:
     page.keyboard.press("4")
-    until(page, "document.activeElement.id === 'view'")  # whoever goes on by Tab goes on from there
+    until(page, "document.activeElement.id === 'view'")  # Tab goes on from there
     selected = page.get_by_role("tab", selected=True)
     expect(selected).to_have_text("Statistics")
     selected.focus()

@@ -1,4 +1,4 @@
-"""The Timeline from left to right, moments that somebody marked, and places that are kept."""
+"""The Timeline from left to right, moments that a user marked, and places that are kept."""
 
 from __future__ import annotations
 

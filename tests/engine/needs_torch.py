@@ -1,6 +1,6 @@
 """The engine's libraries; importing this skips a module of tests where they are not installed.
 
-Whoever needs them takes them from here: an import of their own could come first, and fail.
+Tests take them from here: an import of their own could come first, and fail.
 """
 
 from __future__ import annotations

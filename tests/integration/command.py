@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
-    """This process's environment without trace settings; a terminal of 100 columns where somebody asks."""
+    """This process's environment without trace settings; a terminal of 100 columns for a command that asks."""
     kept = {name: value for name, value in os.environ.items() if "SCHED_TRACE" not in name}
     return kept | {"COLUMNS": "100", "NO_COLOR": "1"} | (extra or {})
 

@@ -24,7 +24,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
 DEEP_IMPORT = re.compile(r"\b(?:from|import) (tokenyard\.[\w.]+)")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 LONG = "<!-- long -->"
-"""Of a document whose examples take half a minute of a processor: they run where all examples are asked for."""
+"""A document whose examples take half a minute of a processor has it: they run where all examples are asked for."""
 NEEDS_DATA = re.compile(r"<!-- needs data: (\S+) as (\S+) -->")
 PICTURE = re.compile(r"\]\((?:\.\./)?images/([\w.-]+\.svg)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -94,7 +94,7 @@ def _compare_pictures(path: Path, made: Path) -> None:
 
 
 def _trimmed(printed: str) -> str:
-    """Without blanks at the ends of lines and blank lines at both ends, which nobody sees."""
+    """Without blanks at the ends of lines and blank lines at both ends, which no reader sees."""
     lines = [line.rstrip() for line in printed.splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
 

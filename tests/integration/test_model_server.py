@@ -202,7 +202,7 @@ def loading(port: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
 
 
 def is_taken(port: int) -> bool:
-    """Whether no other server could have the port, also while nobody listens there."""
+    """Whether no other server could have the port, also while no server listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

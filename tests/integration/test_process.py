@@ -94,7 +94,7 @@ def test_interrupted_run_leaves_a_readable_trace(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_that_ends_the_reader_too_is_still_one(tmp_path: Path) -> None:
-    """As of ``tokenyard run ... 2>&1 | tee log``: the message that nobody reads does not make it a success."""
+    """As of ``tokenyard run ... 2>&1 | tee log``: the message that no process reads does not make it a success."""
     read, write = os.pipe()
     running = subprocess.Popen(LONG_RUN, cwd=tmp_path, env=environment(), stdout=write, stderr=write, text=True)
     os.close(write)
@@ -132,7 +132,7 @@ sys.exit(main(["run", "chat", "--limit", "2"]))
 def test_a_second_interrupt_ends_it_without_a_word(
     mine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While the interpreter shuts down nobody would catch it; a host's own handler is its own."""
+    """While the interpreter shuts down no caller would catch it; a host's own handler is its own."""
 
     def interrupted(name: str) -> ModuleType:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""``tokenyard whatif`` as a user calls it: a recorded run, what cannot be asked, and where nobody can be asked."""
+"""``tokenyard whatif`` as a user calls it: a recorded run, what cannot be asked, and where no user can answer."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ OURS = st.one_of(*(records_of(kind) for kind in STEP_EVENTS.values() if "step" i
 
 
 def twin(text: bytes, kind: str) -> IO[bytes]:
-    sink = tempfile.NamedTemporaryFile()  # noqa: SIM115 - whoever asked closes it
+    sink = tempfile.NamedTemporaryFile()  # noqa: SIM115 - its caller closes it
     writer = ColumnarWriter(sink, kind, "snappy")
     for line in io.BytesIO(text):
         writer.add(line)

@@ -1,4 +1,4 @@
-"""With KV kept elsewhere, still every decision can be executed, nobody reads another's KV, nothing is kept for ever.
+"""With KV kept elsewhere, every decision can be executed, no request reads another's KV, nothing is kept for ever.
 
 The worker halves are the real ones, over the memory of the suspicious worker: what a tier brings back has to be what
 the request's tokens say. Their transfers end some steps later, some fail, and requests are aborted meanwhile.
@@ -43,7 +43,7 @@ class MoodyWorker(TierWorker):
         self.fails = True
         self.later: list[tuple[int, Load | Store]] = []
         self.failed: set[str] = set()
-        """Requests of which a block failed to load, since somebody looked."""
+        """Requests of which a block failed to load since the last look."""
 
     def _begin(self, job: Load | Store) -> None:
         self.later.append((self.random.randrange(4), job))
@@ -173,8 +173,8 @@ class OffloadMachine(SchedulerMachine):
     def teardown(self) -> None:
         super().teardown()
         if hasattr(self, "scheduler"):
-            for _ in range(20):  # saves of evicted blocks that nobody waits for
-                step = self.scheduler.schedule()  # the engine core would not: nobody is there to be served
+            for _ in range(20):  # saves of evicted blocks that no request waits for
+                step = self.scheduler.schedule()  # the engine core would not: no request is there
                 self.scheduler.update_from_output(step, self.carry_out(step, Random(0)))
             assert self.scheduler.reset_connector_cache(), "something is held for ever"
 

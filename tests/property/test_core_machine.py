@@ -1,9 +1,9 @@
 """An engine core whose executor, grammars, connector and policy raise, answer late, answer twice or answer nonsense, at
 every call of theirs, in any order with arrivals, aborts, pauses and resets.
 
-What holds: whoever's grammar makes a mistake ends as an error, and everybody else gets an answer; a wrong answer of a
+What holds: a request whose grammar makes a mistake ends as an error, and all others get an answer; a wrong answer of a
 step leaves everything as it was, and is asked for again; a policy, a connector or an executor that raises is named, and
-closes the engine; nobody is told less or more than was sampled; the scheduler's invariants hold after every call; and
+closes the engine; clients are told exactly what was sampled; the scheduler's invariants hold after every call; and
 once mistakes and delays are over, an engine that was not closed comes to rest with every block free. The watchdog never
 takes a wait for a standstill.
 """
@@ -42,7 +42,7 @@ MOST_STEPS = 3000
 _SOON = 40
 """Steps in a row after which a wait would be called a standstill, if it were taken for one."""
 _FATAL = 0.05
-"""How often somebody makes a mistake by which the engine ends, for one that it survives."""
+"""How often a part makes a mistake by which the engine ends, for one that it survives."""
 _NEVER = {"bind", "new_queue", "next_moment", "reset_cache", "shutdown", "take_events"}
 
 
@@ -81,7 +81,7 @@ class Mischief:
 
 
 class Grammar:
-    """Forbids a token. Whoever it belongs to is guilty once it has made a mistake."""
+    """Forbids a token. Its request is guilty once it has made a mistake."""
 
     def __init__(self, mischief: Mischief, forbids: int) -> None:
         self._mischief, self._forbids = mischief, forbids
@@ -290,7 +290,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.is_closed = False
 
     def _attempt(self, call: Callable[..., Any], *given: Any) -> Any:
-        """An error is right only if somebody has made a mistake since the last one."""
+        """An error is right only if a part has made a mistake since the last one."""
         if self.is_closed:
             self._says_who_closed_it(call, *given)
             return None
@@ -298,7 +298,7 @@ class CoreMachine(RuleBasedStateMachine):
             return call(*given)
         except (HookError, PolicyError, ConnectorError, ValueError) as error:
             if self.mischief.num_made == self.num_explained:
-                raise  # although nobody made a mistake
+                raise  # although no part made a mistake
             self._note_error(error)
             return None
         finally:
@@ -360,7 +360,7 @@ class CoreMachine(RuleBasedStateMachine):
                     self.errors.add(news.request_id)
                     CoreMachine.num_errors += 1
                 assert news.request_id not in self.ended, "an output after the last one"
-                assert news.request_id not in self.gone, "an output of somebody who was aborted"
+                assert news.request_id not in self.gone, "an output of a request that was aborted"
                 self.told[news.request_id] += news.new_token_ids
                 if news.finish_reason is not None:
                     self.ended[news.request_id] = news.finish_reason

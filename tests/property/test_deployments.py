@@ -1,4 +1,4 @@
-"""Whatever somebody gives, a deployment is the same value in every form, and resolves as the command line does."""
+"""Whatever a user gives, a deployment is the same value in every form, and resolves as the command line does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GIVEN = st.fixed_dictionaries({}, optional=SETTINGS)
 
 
 def words_of(given_settings: dict[str, Any]) -> list[str]:
-    """The same as somebody types it."""
+    """The same as a user types it."""
     words: list[str] = []
     for name, value in given_settings.items():
         flag = name.replace("_", "-")

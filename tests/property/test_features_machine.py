@@ -2,8 +2,8 @@
 pauses, a connector whose loads may fail, policies with pins, pooling, repetition, aborts and resets, in any order.
 
 After every step: the scheduler's invariants, a worker that executes it (``tests/support/worker.py``), what clients must
-see (``tests/support/reference.py``), and a livelock detector. It asks, whenever somebody waits and nothing runs, that
-the step admits somebody or names a reason that time or an event will clear. In the end all events come, and everybody
+see (``tests/support/reference.py``), and a livelock detector. It asks, whenever a request waits and nothing runs, that
+the step admits a request or names a reason that time or an event will clear. In the end all events come, and each
 has been served.
 """
 
@@ -53,7 +53,7 @@ FOREVER = 1e6
 SEEDS = st.integers(0, 2**32 - 1)
 
 _CLEARED_BY_EVENTS = {
-    Reason.PAUSED,  # until somebody resumes
+    Reason.PAUSED,  # until the engine is resumed
     Reason.WAITING_GRAMMAR,
     Reason.WAITING_REMOTE_KV,
     Reason.ASYNC_KV_LOAD_STARTED,
@@ -408,7 +408,7 @@ class FeaturesMachine(RuleBasedStateMachine):
             assert ended.reason is Reason.QUEUES_EMPTY, f"{ended.reason} although nothing runs"
         for reason in reasons - _CLEARED_BY_EVENTS:
             assert reason.startswith("kv_"), f"{reason} although nothing runs"
-            assert self._held_for_a_while(), f"{reason} although nobody else needs the memory"
+            assert self._held_for_a_while(), f"{reason} although no other request needs the memory"
 
     def _held_for_a_while(self) -> bool:
         """Blocks are held by loads, readers, pins, or sessions whose users are silent."""

@@ -129,7 +129,7 @@ def run(monkeypatch: pytest.MonkeyPatch, workload: Workload, *, leaps: bool, rep
 def both(monkeypatch: pytest.MonkeyPatch, workload: Workload, **how: Any) -> int:
     """Replay step by step and in leaps; both are the same. Returns how many steps were taken in leaps.
 
-    Once with somebody who reads tokens and hashes, and once with the report, which does not, so that none are made.
+    Once with an observer that reads tokens and hashes, and once with the report, which does not, so that none are made.
     """
     num_repeated = 0
     for reports in (False, True):
@@ -259,7 +259,7 @@ PLAIN = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len
 def test_most_steps_are_taken_in_leaps(
     monkeypatch: pytest.MonkeyPatch, most: int, blocks: int, version: str, *, is_async: bool
 ) -> None:
-    """Whether nobody waits, or somebody for a seat or for memory, and whether tokens are in flight or not."""
+    """Whether no request waits, or one for a seat or for memory, and whether tokens are in flight or not."""
     config = replace(PLAIN, max_num_seqs=most, async_scheduling=is_async, profile=PROFILES[version])
     requests = [
         WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, 60), max_tokens=90, output_seed=i)

@@ -304,10 +304,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert ended is not None
             skipped = {each.reason for each in self.watcher.outcomes.skipped}
             undecided = Reason.CONNECTOR_UNDECIDED in skipped
-            assert undecided or ended.kind is OutcomeKind.NOT_ENTERED, "nothing runs, and nobody will ever be admitted"
+            assert undecided or ended.kind is OutcomeKind.NOT_ENTERED, "nothing runs, and none will ever be admitted"
 
     def _check_reasons(self, output: SchedulerOutput, running: list[str]) -> None:
-        """Nobody is left out without a reason, and its numbers are those of the moment."""
+        """No request is left out without a reason, and its numbers are those of the moment."""
         outcomes, scheduler = self.watcher.outcomes, self.scheduler
         scheduled = list(output.req_ids[: output.num_running])
         passed_over = {each.request_id for each in outcomes.not_scheduled}
@@ -319,7 +319,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert ended is not None
         skipped = {each.request_id for each in outcomes.skipped}
         waiting = [*scheduler.waiting, *scheduler.skipped_waiting]
-        assert ended.num_requests == len(waiting) - len(skipped), "somebody waits without a reason"
+        assert ended.num_requests == len(waiting) - len(skipped), "a request waits without a reason"
         held_back = [request for request in waiting if request.request_id not in skipped]
         left = self.config.max_num_batched_tokens - output.total_num_scheduled_tokens
         if ended.reason is Reason.QUEUES_EMPTY:

@@ -73,7 +73,7 @@ def test_49097_a_request_passed_over_by_index_drift_is_named_or_served(drifts: b
             reasons = {each.request_id: each.reason for each in toy.outcomes.not_scheduled}
             passed_over += [name for name, reason in reasons.items() if reason is Reason.RUNNING_INDEX_DRIFT]
             left_out = set(toy.running) - set(flights[-1].num_scheduled_tokens)
-            assert left_out <= set(reasons), "somebody was left out without a reason"
+            assert left_out <= set(reasons), "a request was left out without a reason"
     assert passed_over == (["behind"] if drifts else [])
     assert [request.num_output_tokens for request in toy.requests.values()] == [2, 8, 8]
 

@@ -16,7 +16,7 @@ METHODS = (SpeculativeMethod.NGRAM, SpeculativeMethod.EAGLE, SpeculativeMethod.D
 
 
 def _serve(scheduler: Scheduler, drafts: int = 0) -> None:
-    """Until nobody is left; no draft is right."""
+    """Until no request is left; no draft is right."""
     for _ in range(80):
         if not scheduler.has_requests():
             return

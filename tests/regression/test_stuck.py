@@ -60,7 +60,7 @@ def test_45414_five_waiting_requests_and_an_empty_pool() -> None:
             break
     assert waiting > 5
     while toy.scheduler.requests:
-        assert toy.scheduler.running or toy.step().req_ids, "nothing runs, and nobody is admitted"
+        assert toy.scheduler.running or toy.step().req_ids, "nothing runs, and no request is admitted"
         toy.step()
 
 

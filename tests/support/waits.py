@@ -27,7 +27,7 @@ class CountedWaits(StepObserver):
         """Request -> how much of it passed while it was in the running list."""
         self._arrived: dict[str, int] = {}
         self._why: dict[str, Cause] = {}
-        """Whoever got no tokens in the last step, and its cause."""
+        """Requests that got no tokens in the last step, each with its cause."""
         self._running: set[str] = set()
         self._since = 0
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
 _RIDDLES = re.compile(r"\AOf\b|\b(?:nobody|whoever|somebody)\b", re.IGNORECASE)
 _MOST_CLI_LINES = 200
 
@@ -131,7 +132,11 @@ def _taken_unoffered(module: Module) -> Iterator[str]:
 
 def _riddled(module: Module) -> Iterator[str]:
     """Docstrings are plain sentences: subject and verb, and vague persons are named."""
-    for node in ast.walk(module.tree):
+    yield from _riddles(module.tree)
+
+
+def _riddles(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         said = node.value if isinstance(node, ast.Expr) else None
         if isinstance(said, ast.Constant) and isinstance(said.value, str) and (found := _RIDDLES.search(said.value)):
             yield f"line {said.lineno}: a docstring with {found.group()!r}"
@@ -164,6 +169,16 @@ def _in_stub(module: Module) -> frozenset[str]:
 def test_modules_say_what_they_offer_and_take_only_that(wrong_with: Callable[[Module], Iterator[str]]) -> None:
     assert len(modules()) > 250
     found = [f"{module.name} {problem}" for module in modules().values() for problem in wrong_with(module)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+def test_tests_and_scripts_speak_as_plainly() -> None:
+    folders = [ROOT / name for name in ("tests", "scripts", "benchmarks", "conformance", "examples")]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    assert len(files) > 300
+    read = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    found = [f"{file.relative_to(ROOT)} {problem}" for file, tree in read.items() for problem in _riddles(tree)]
     assert not found, "\n".join(found)
 
 

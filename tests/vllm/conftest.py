@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the tests ends their servers with them
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers end with the tests
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -114,7 +114,7 @@ def test_prompts_that_are_put_off(is_async: bool, driven: bool, tmp_path: Path) 
     assert any(_outcome(step).reason == _CADENCE for step in put_off)
     for step in put_off:
         assert step.decision is not None
-        assert not step.decision.scheduled_new_req_ids, f"step {step.number} admits somebody"
+        assert not step.decision.scheduled_new_req_ids, f"step {step.number} admits a request"
         assert not driven or step.number % _INTERVAL, f"step {step.number} is one of those for prompts"
     assert [step.number for step in steps if _left_waiting(step) != _held(step)] == []
 

@@ -1,4 +1,4 @@
-"""TracingScheduler without a model: which class an engine gets, what switches it on, and what harms nobody."""
+"""TracingScheduler without a model: which class an engine gets, what switches it on, and what does no harm."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class TieredMemory(CPUTier):
         super().check_invariants()
         assert len(self._on_disk) <= self.num_disk_blocks, "the disk holds more than it has room for"
         moving = {each for move in self._moves for each in move.hashes}
-        assert moving == self._reading | self._writing, "a block is on its way that nobody knows of"
+        assert moving == self._reading | self._writing, "a block is on its way that no transfer knows of"
         assert all(each in self for each in moving), "a block on its way has no place in memory"
 
     def _fetch(self, before: Sequence[bytes], hashes: Sequence[bytes]) -> bool:

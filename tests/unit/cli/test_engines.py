@@ -116,7 +116,7 @@ def test_stages_share_weights_and_memory(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_what_crosses_machines_is_said_and_takes_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """``--nnodes`` says what is assumed anyway, or otherwise; a range is wider for a network that nobody measured."""
+    """``--nnodes`` says what is assumed anyway, or otherwise; a range is wider for a network that was not measured."""
     flags = ("--model", "deepseek-r1", "--gpu", "h200", "--num-prompts", "4", "--advice", "none", "--json")
     one = run(capsys, *flags, "-tp", "8")
     two, same = run(capsys, *flags, "-tp", "16"), run(capsys, *flags, "-tp", "16", "--nnodes", "2")

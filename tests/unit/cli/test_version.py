@@ -1,4 +1,4 @@
-"""Which vLLM decides where nobody says, and how long a request may be that a few blocks have to hold."""
+"""Which vLLM decides where no version is given, and how long a request may be that a few blocks have to hold."""
 
 from __future__ import annotations
 

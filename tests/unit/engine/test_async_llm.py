@@ -227,7 +227,7 @@ def test_settings_that_cannot_work(settings: dict[str, Any]) -> None:
 
 
 class Brittle:
-    """A grammar of somebody's own, which raises when it is asked for a mask."""
+    """A grammar of a user's own, which raises when it is asked for a mask."""
 
     is_ready = True
 

@@ -133,7 +133,7 @@ def test_an_output_that_is_there_is_taken_in_early_as_in_0_22(filling: Filling, 
 
 
 def test_an_empty_step_is_not_waited_behind_while_others_may_be_scheduled() -> None:
-    """Both rules take the oldest output in when nothing was scheduled and nobody is left."""
+    """Both rules take the oldest output in when nothing was scheduled and no request is left."""
     for filling in Filling:
         core, _ = engine(is_async=True, filling=filling)
         core.add_request(make_request("a", 4, max_tokens=1))
@@ -579,7 +579,7 @@ class Later(Anything):
 
 
 class Endless(KVConnector):
-    """Its loads never end, and nobody ever reads what it keeps; or it never knows what it has."""
+    """Its loads never end, and no request ever reads what it keeps; or it never knows what it has."""
 
     def __init__(self, waits: str) -> None:
         self.waits = waits

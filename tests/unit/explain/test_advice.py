@@ -218,7 +218,7 @@ def test_no_value_is_named_where_the_trace_does_not_tell_or_the_setting_is_there
 
 
 def test_adapters_count_while_their_requests_are_there(tmp_path: Path) -> None:
-    """Four adapters in all, three of one moment in which a request waits for a slot: more slots serve nobody."""
+    """Four adapters in all, three of one moment in which a request waits for a slot: more slots serve no request."""
     summary = ReportBuilder()
     toy = RecordedYard(tmp_path, summary, max_num_seqs=8, max_num_batched_tokens=64, max_loras=2)
     toy.add("early", 4, max_tokens=2, lora_name="early")

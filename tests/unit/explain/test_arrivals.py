@@ -61,7 +61,7 @@ def test_the_others_had_not_arrived(tmp_path: Path, first: int) -> None:
         f"Step 0 scheduled every request there was ({first} of 16) and left {BUDGET - 1024 * first:,} of 16,384 tokens "
         f"unused because the queue was empty: the other {16 - first} had not arrived. All had arrived when step 1 ran."
     )
-    assert live.recorded_reasons == {}  # nobody was held back
+    assert live.recorded_reasons == {}  # no request was held back
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Where an engine did not move: found in traces, and never where somebody gets on or waits for an event."""
+"""Where an engine did not move: found in traces, and never where a request gets on or waits for an event."""
 
 from __future__ import annotations
 

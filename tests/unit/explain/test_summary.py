@@ -161,7 +161,7 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     }
     assert report.buckets == dict.fromkeys(Bucket, 0) | {
         Bucket.MAX_SEQS: 2,  # a runs
-        Bucket.KV_TIGHT: 1,  # nobody runs yet, so the classifier sees no full batch and few blocks
+        Bucket.KV_TIGHT: 1,  # nothing runs yet, so the classifier sees no full batch and few blocks
         Bucket.ADMITTED_ALL: 1,
         Bucket.UNDER_CAPACITY: 2,
         Bucket.IDLE: 1,
@@ -206,7 +206,7 @@ def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
 
 
 def test_waiting_time_is_what_the_reasons_took(tmp_path: Path) -> None:
-    """Nobody waits without a recorded reason: the queueing times add up to the time lost in the queue."""
+    """No request waits without a recorded reason: the queueing times add up to the time lost in the queue."""
     summary = ReportBuilder()
     toy = RecordedYard(tmp_path, summary, max_num_seqs=3, num_gpu_blocks=40, enable_prefix_caching=False)
     for number in range(20):

@@ -1,4 +1,4 @@
-"""The encoder cache: outputs are shared, kept while somebody needs them, and evicted oldest first after that."""
+"""The encoder cache: outputs are shared, kept while a request needs them, and evicted oldest first after that."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def request(tokens: list[int], job_id: str | None = "job", **fields: Any) -> Req
 
 
 def afresh(tokens: list[int], algo: HashAlgo = HashAlgo.SHA256, **fields: Any) -> list[bytes]:
-    """The hashes of a prompt of nobody's job."""
+    """The hashes of a prompt without a job."""
     return digests(BlockHasher(SIZE, algo).extend(request(tokens, None, **fields)))
 
 

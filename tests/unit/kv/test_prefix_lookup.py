@@ -129,7 +129,7 @@ def test_salt_and_adapter_keep_caches_apart(memory: Memory) -> None:
 
 
 def test_where_nothing_is_looked_up_nothing_is_cached() -> None:
-    """Also for whoever only asks."""
+    """Also in a look-up that admits no request."""
     memory = Memory(enable_prefix_caching=False)
     memory.finish(memory.admit("first", prompt_of("text", 8)))
     assert memory.kv.num_cached_tokens(make_request("again", prompt_of("text", 8))) == 0

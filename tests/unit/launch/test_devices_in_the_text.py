@@ -1,4 +1,4 @@
-"""Parts of GPUs and other devices are no whole GPU of NVIDIA's: whoever names one is not given an H100."""
+"""Parts of GPUs and other devices are no whole GPU of NVIDIA's: a text that names one is not given an H100."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests that start vLLM, as somebody pastes them."""
+"""Manifests that start vLLM, as a user pastes them."""
 
 from __future__ import annotations
 

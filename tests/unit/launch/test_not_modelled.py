@@ -1,4 +1,4 @@
-"""What vLLM 0.33 has and a replay has not is refused by its name, wherever somebody can ask for it."""
+"""What vLLM 0.33 has and a replay has not is refused by its name, wherever a user can ask for it."""
 
 from __future__ import annotations
 

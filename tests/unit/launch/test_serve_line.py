@@ -56,7 +56,7 @@ def test_variables_in_front() -> None:
     assert line.environment == {"VLLM_USE_V1": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
     assert values(line) == SAID
     assert read_serve_text(f"env VLLM_A=1 {LINE}").environment == {"VLLM_A": "1"}
-    assert read_serve_text(f"A=1 {LINE}").environment == {"A": "***"}  # nothing of vLLM's: nobody's business here
+    assert read_serve_text(f"A=1 {LINE}").environment == {"A": "***"}  # nothing of vLLM's: not shown
 
 
 @pytest.mark.parametrize(

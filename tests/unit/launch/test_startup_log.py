@@ -52,7 +52,7 @@ def values(line: ServeLine) -> dict[str, Any]:
 @pytest.mark.parametrize("version", ["v0_22", "v0_33"])
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: start["line"])
 def test_arguments_as_vllm_logs_them(start: dict[str, str], version: str) -> None:
-    """The same flags as the line itself; objects in a log have fields besides that nobody set."""
+    """The same flags as the line itself; objects in a log have fields besides that were not set."""
     said, logged = values(read_serve_text(start["line"])), values(read_serve_text(start[version]))
     # What equals the default is not logged.
     assert logged.keys() | {"allowed-origins"} == said.keys() | {"allowed-origins"}

@@ -1,4 +1,4 @@
-"""What vLLM does where nobody says, and what it refuses: facts found by `make differential-config`."""
+"""What vLLM does where no flag says, and what it refuses: facts found by `make differential-config`."""
 
 from __future__ import annotations
 

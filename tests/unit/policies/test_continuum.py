@@ -129,7 +129,7 @@ def test_a_pin_expires_once_the_turn_that_waited_is_aborted() -> None:
 
 
 def test_the_next_turn_finds_its_prefix_and_consumes_the_pin() -> None:
-    """Second fault: a pin that outlives its use holds blocks for nobody."""
+    """Second fault: a pin that outlives its use holds blocks for no request."""
     toy = Agents()
     toy.ended("a.1", 10, max_tokens=4)
     held = toy.blocks("a.1")

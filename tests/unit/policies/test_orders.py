@@ -1,4 +1,4 @@
-"""Least computed, shortest remaining, attained service: who goes first, who loses, and that nobody starves."""
+"""Least computed, shortest remaining, attained service: who goes first, who loses, and that no request starves."""
 
 from __future__ import annotations
 

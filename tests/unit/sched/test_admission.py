@@ -274,7 +274,7 @@ def test_the_watermark_stays_free_of_whole_sequences_too(reserved: bool, running
 
 
 def test_preempted_this_step() -> None:
-    """Four blocks: both requests fill theirs at the same moment, the tail gives its own up; nobody enters."""
+    """Four blocks: both requests fill theirs at the same moment, the tail gives its own up; no request enters."""
     toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
         toy.add(name, 8, max_tokens=8)

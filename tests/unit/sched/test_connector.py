@@ -1,4 +1,4 @@
-"""A KV connector: tokens from elsewhere, blocks that somebody else still reads, loads that fail."""
+"""A KV connector: tokens from elsewhere, blocks that a worker still reads, loads that fail."""
 
 from __future__ import annotations
 

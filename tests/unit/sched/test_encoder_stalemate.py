@@ -74,7 +74,7 @@ def test_others_that_go_on_do_not_hide_it() -> None:
 
 
 def test_a_request_that_goes_on_and_will_make_room_is_waited_for() -> None:
-    """What is short in one step only, as vLLM has it: nobody starts over."""
+    """What is short in one step only, as vLLM has it: no request starts over."""
     toy = engine("0.22")
     first = [MultiModalItem(mm_hash="long", offset=0, length=7)]
     toy.add("first", 14, max_tokens=2, mm_features=first)

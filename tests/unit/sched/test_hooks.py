@@ -1,4 +1,4 @@
-"""Whoever raises in a hook is named, and closes the scheduler; a grammar ends its own request, an observer is left out.
+"""A hook that raises is named, and closes the scheduler; a grammar ends its own request, an observer is left out.
 
 Each hook of each protocol raises once, in a run in which all of them are called (docs/hooks.md).
 """

@@ -1,4 +1,4 @@
-"""Whoever watches cannot harm the scheduler, and is told of everything that it wants to know."""
+"""An observer cannot harm the scheduler, and is told of everything that it wants to know."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_where_warnings_are_errors_an_observer_that_raises_is_logged(
     yard.scheduler.check_invariants()
 
 
-class Mute(Exception):  # noqa: N818 - of somebody else
+class Mute(Exception):  # noqa: N818 - of another library
     """Cannot say what it is."""
 
     def __str__(self) -> str:

@@ -153,7 +153,7 @@ def test_common_prefix_blocks_are_counted_over_all_holders() -> None:
     toy.add("b", [*text[:8], *prompt_of("b", 4)])
     assert toy.schedule().num_common_prefix_blocks == (2,)
     assert ToyEngine(count_common_prefix_blocks=True).schedule().num_common_prefix_blocks == (0,)
-    assert ToyEngine().schedule().num_common_prefix_blocks == (), "nobody asked"
+    assert ToyEngine().schedule().num_common_prefix_blocks == (), "it was not asked for"
 
 
 def test_model_output_pads_ragged_rows() -> None:

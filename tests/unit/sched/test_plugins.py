@@ -265,7 +265,7 @@ def test_a_request_is_swapped_out_when_it_is_preempted_and_comes_back() -> None:
     tier = CPUTier(20)
     connector = TieredConnector(cache, tier, store_on="preemption")
     engine = short_of_memory(ty.Policy(), kv_connector=connector)
-    assert len(connector.being_written) == 4, "the full blocks of r1, and nobody else's"
+    assert len(connector.being_written) == 4, "the full blocks of r1, and no other's"
     connector.update_connector_output(ConnectorOutput(completed_jobs=frozenset(connector.being_written)))
     found = connector.get_num_new_matched_tokens(engine.requests["r1"], 0)
     assert found.num_tokens == 16

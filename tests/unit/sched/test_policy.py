@@ -1,4 +1,4 @@
-"""Policies: the two built-in ones, those that others register, and names nobody knows."""
+"""Policies: the two built-in ones, those that others register, and names that are not known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tokenyard.vocabulary import ENTRY_POINT_GROUP, known_policies
 
 
 class ShortestFirst(FCFS):
-    """A policy of somebody else's: the shortest prompt first, the longest running request is the victim."""
+    """A policy of another package: the shortest prompt first, the longest running request is the victim."""
 
     def new_queue(self) -> PriorityQueue:
         return PriorityQueue(key=lambda request: (request.num_prompt_tokens, request.request_id))

@@ -62,7 +62,7 @@ def test_a_session_keeps_its_blocks_and_computes_only_what_is_new() -> None:
     scheduler.add_request(session)
     answer(scheduler)
     assert status_of(session) is RequestStatus.WAITING_FOR_STREAMING_REQ
-    assert not scheduler.has_requests(), "nobody else is there and the session waits for its user"
+    assert not scheduler.has_requests(), "no other request is there and the session waits for its user"
     computed, held = session.num_computed_tokens, scheduler.kv.get_block_ids(session)
     assert computed == 12, "ten of the prompt and two outputs: the last one was never computed"
 
@@ -227,7 +227,7 @@ def test_output_in_flight_when_an_answer_ends_does_not_reach_the_next_one() -> N
 def test_a_session_that_goes_on_discards_only_the_steps_after_the_one_taken_in() -> None:
     """The step whose output ends an answer is over: counted among those in flight, it cost the next answer a token.
 
-    That came to light once somebody left, which makes the next output look for tokens to discard.
+    That came to light once a request left, which makes the next output look for tokens to discard.
     """
     toy = ToyEngine(async_scheduling=True)
     session = toy.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)

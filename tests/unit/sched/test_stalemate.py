@@ -97,7 +97,7 @@ def test_the_head_waits_while_a_load_may_still_free_its_blocks() -> None:
     toy.step()
     assert toy.admission.reason is Reason.KV_FULL_SEQUENCE
     assert toy.admission.request_id == "high"
-    assert toy.blocks("low"), "nobody took what is being loaded into"
+    assert toy.blocks("low"), "no request took what is being loaded into"
 
 
 def test_nothing_is_dropped_while_somebody_runs() -> None:
@@ -137,7 +137,7 @@ def decided(toy: ToyEngine, steps: int) -> list[dict[str, int]]:
 
 
 def test_a_request_that_preempts_itself_does_not_take_turns_for_ever() -> None:
-    """It is admitted with the two free blocks, needs a third and has nobody to take it from but itself."""
+    """It is admitted with the two free blocks, needs a third and has no other to take it from."""
     toy = crowded(12)
     assert toy.running == ["high"]
     assert decided(toy, 3) == [{}, {"high": 8}, {}], "as in vLLM; but the second time was as the first"

@@ -35,7 +35,7 @@ def serving(folder: Path, **bounds: Any) -> Iterator[int]:
 
 def connected(stack: ExitStack, port: int, sent: bytes = b"") -> socket.socket:
     each = stack.enter_context(socket.socket())
-    # Some systems let a socket nobody reads from take tens of megabytes.
+    # Some systems let a socket that is not read from take tens of megabytes.
     each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
     each.settimeout(20)
     each.connect(("127.0.0.1", port))

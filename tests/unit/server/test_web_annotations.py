@@ -64,7 +64,7 @@ def test_notes_that_were_changed_meanwhile_are_not_lost(client: Client, steps: P
 
 
 def test_of_many_that_save_at_once_one_succeeds(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All have seen the same notes: whoever comes second would write over the first."""
+    """All have seen the same notes: the second would write over the first."""
     replace = notes.replace_file
 
     def slowly(target: Path, content: bytes) -> None:

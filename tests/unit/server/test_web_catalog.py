@@ -139,7 +139,7 @@ def test_a_line_without_end_is_not_read_whole(folder: Path, steps: Path, monkeyp
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs on this system")
 @pytest.mark.parametrize("name", ["pipe.steps.jsonl", "sched_trace.fcfs.requests.jsonl.gz", "x.steps.parquet"])
 def test_only_regular_files_are_listed(folder: Path, name: str) -> None:
-    """To open a FIFO that nobody writes to takes for ever."""
+    """To open a FIFO that no process writes to takes for ever."""
     pipe = folder / "run1" / name
     os.mkfifo(pipe)
     assert [trace["name"] for trace in listed(folder, pipe)] == ["run1"]

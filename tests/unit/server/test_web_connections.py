@@ -1,4 +1,4 @@
-"""Who sends nothing, reads nothing, or comes too often, keeps nobody else out."""
+"""A client that sends nothing, reads nothing, or comes too often, keeps no other out."""
 
 from __future__ import annotations
 

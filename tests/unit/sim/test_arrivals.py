@@ -135,7 +135,7 @@ def test_a_closed_loop_never_has_more_under_way(most: int, moments: list[float])
             now += 1.0
             queue.ended(under_way.pop(0), arrived=0.0, now=now)
         else:
-            assert queue.next_moment is not None, "nobody is under way: somebody may come"
+            assert queue.next_moment is not None, "no request is under way: one may come"
             now = max(now, queue.next_moment)
 
 

@@ -34,7 +34,7 @@ class Linear:
 
 
 def means(schedule: Schedule) -> tuple[float, float]:
-    """Of TTFT and TPOT, in seconds; ranks in step wait for the slowest."""
+    """TTFT and TPOT in seconds; ranks in step wait for the slowest."""
     ttft, tpot = schedule.times(seconds_of(schedule.work).max(axis=1))
     return float(ttft.mean()), float(tpot.mean())
 

@@ -35,12 +35,12 @@ class Sent(NamedTuple):
 
 IDLE = [Sent(f"idle{number}", 10.0 * number, 0.003 + 0.001 * number, 1 + (number - 1) % 3) for number in range(1, 7)]
 BEHIND = Sent("behind the last step", IDLE[0].at + 0.053, 0.004, 1)
-"""Comes while the one step of the first request runs: nobody runs when the engine takes it in."""
+"""Comes while the one step of the first request runs: nothing runs when the engine takes it in."""
 BUSY = Sent("behind a step", IDLE[1].at + 0.05, 0.005, 1)
 
 
 def records(requests: list[Sent]) -> list[StepEvent]:
-    """What an engine records that takes in whoever is there, steps while somebody runs, and else waits for the next."""
+    """What an engine records that takes in all that are there, steps while any runs, and else waits for the next."""
     waiting, now = sorted(requests, key=lambda each: each.at + each.way), 0.0
     running: dict[str, tuple[Sent, int]] = {}
     found: list[StepEvent] = [TraceStart(format_version=2, ts=0.0, host="vllm")]

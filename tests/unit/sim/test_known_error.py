@@ -66,7 +66,7 @@ def test_something_unmeasured_is_said_and_never_narrows_the_range(asked: AskedDe
     before = known_error(asked)
     for which in order:
         if which == 5 and asked.parallel.pipeline > 1:
-            continue  # still the same gap: a layout that nobody measured
+            continue  # still the same gap: a layout that was not measured
         if which == 4 and asked.parallel.tensor == 16:
             continue
         asked = list(additions(asked))[which]
@@ -255,7 +255,7 @@ def test_gpus_of_two_machines_exchange_over_the_network() -> None:
 
     one, two = (seconds("h200", tensor=16, gpus_per_machine=each) for each in (16, 8))
     assert two > one + 2 * spec.num_layers * 30e-6, "two all-reduces a layer, each with a second latency"
-    assert seconds("h200", tensor=16) == two, "8 GPUs to a machine, where nobody says"
+    assert seconds("h200", tensor=16) == two, "8 GPUs to a machine, where it is not said"
     experts = {"data": 16, "expert": True}
     assert seconds("h200", **experts) > seconds("h200", gpus_per_machine=16, **experts)
     assert seconds("gb200", tensor=16, gpus_per_machine=4) == seconds("gb200", tensor=16, gpus_per_machine=16)

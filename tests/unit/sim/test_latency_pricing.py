@@ -29,7 +29,7 @@ METHODS = ("step_seconds", "host_seconds", "transfer_seconds", "decode_seconds",
 
 
 class Learned:
-    """A model like one that somebody trained: right, but for what ``wrong`` says from the fifth question on."""
+    """A model like one that a user trained: right, but for what ``wrong`` says from the fifth question on."""
 
     def __init__(self, wrong: str, answer: Any) -> None:
         self._wrong, self._answer = wrong, answer
@@ -167,7 +167,7 @@ def test_as_many_durations_are_said_as_were_asked_for() -> None:
 
 
 def test_nobody_in_sim_asks_a_latency_model_but_through_its_checks() -> None:
-    """A call of a model's method elsewhere would be one whose answer nobody looks at."""
+    """A call of a model's method elsewhere would be one whose answer is not checked."""
     folder = Path(tokenyard.__file__).parent / "sim"
     allowed = {"latency/pricing.py"}
     found = [

@@ -80,7 +80,7 @@ def test_a_busy_one_brackets_it() -> None:
 
 
 def test_an_engine_whose_last_request_just_ended_was_not_idle() -> None:
-    """Sent 50 ms before the step ended after which nobody ran: it may have been there for most of that time."""
+    """Sent 50 ms before the step ended after which nothing ran: it may have been there for most of that time."""
     front_end = FrontEnd()
     for number in range(5):
         front_end.add(step(number, 10.0 * number + 0.001, 0, (f"idle{number}", 10.0 * number)))

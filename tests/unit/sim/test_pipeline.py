@@ -141,7 +141,7 @@ def test_a_workload_is_served_whole_where_memory_is_short(version: str, engines:
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("version", ["0.22", "0.33"])
 def test_nobody_stalls_behind_steps_without_tokens(version: str, stages: int, *, is_async: bool) -> None:
-    """With four stages the output that frees requests comes in with the step that finds nobody for the last time."""
+    """With four stages the output that frees requests comes in with the step that finds none for the last time."""
     requests = [request(f"r{i}", 64, 8) for i in range(12)]
     result, _ = staged(*requests, is_async=is_async, size=stages, budget=512, version=version)
     assert result.num_finished == len(requests)

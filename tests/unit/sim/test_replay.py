@@ -124,7 +124,7 @@ def test_the_next_turn_finds_the_last_answer_in_the_cache() -> None:
     ],
 )
 def test_a_request_that_can_never_run_is_refused_before_the_first_step(late: WorkloadRequest, problem: str) -> None:
-    """However late it comes: nobody should wait a minute for an error that is known from the start."""
+    """However late it comes: a user should not wait a minute for an error that is known from the start."""
     recorder = Recorder()
     with pytest.raises(RequestError, match=problem):
         replay(Workload("w", [request("a"), late]), CONFIG, CacheConfig(num_gpu_blocks=50), SECOND, observer=recorder)

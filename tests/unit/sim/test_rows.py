@@ -99,7 +99,7 @@ def _mean(column: Any) -> float:
 
 
 def _same_gaps(gaps: Any, report: Report) -> None:
-    if report.itl_ms.mean is None:  # in a pipeline nobody gets a token in every step
+    if report.itl_ms.mean is None:  # in a pipeline no request gets a token in every step
         assert len(gaps) == 0
     else:
         assert _mean(gaps) == pytest.approx(report.itl_ms.mean)

@@ -28,7 +28,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed (extra: analysis)"
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty steps in a folder whose name wants quoting, and a file beside it that is nobody's business."""
+    """Twenty steps in a folder whose name wants quoting, and a file beside it that does not belong to it."""
     directory = tmp_path_factory.mktemp("o'clock")
     records = [{"event": "step_snapshot", "step": i, "ts": i / 2, "free_blocks": 20 - i} for i in range(20)]
     (directory / "t.steps.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))

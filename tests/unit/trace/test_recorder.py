@@ -508,7 +508,7 @@ def test_sampled_steps_carry_all_their_records(tmp_path: Path) -> None:
 
 
 def test_a_step_like_the_last_one_is_told_as_such(tmp_path: Path) -> None:
-    """Whoever comes, waits or leaves ends the repetition: such a step is reported in full."""
+    """A request that comes, waits or leaves ends the repetition: such a step is reported in full."""
     repeated: list[int] = []
 
     class Noting(Gathered):

@@ -1,4 +1,4 @@
-"""The first record of a trace says which settings nobody chose."""
+"""The first record of a trace says which settings were not chosen."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def test_what_is_gathered_is_written_at_once(tmp_path: Path, monkeypatch: pytest
 def test_a_trace_that_is_removed_meanwhile_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """What is written on to a removed file is lost, and nobody would say so."""
+    """What is written on to a removed file is lost, and nothing would say so."""
     folder = tmp_path / "trace"
     with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(folder) as writer:
         writer.step_snapshot(0)

@@ -1,4 +1,4 @@
-"""The thread that writes: whoever is interrupted on the way to it, at whatever instruction, leaves it able to go on."""
+"""The thread that writes can go on, at whatever instruction a caller is interrupted on the way to it."""
 
 from __future__ import annotations
 

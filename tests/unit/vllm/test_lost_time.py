@@ -37,7 +37,7 @@ def test_counts_until_nobody_is_held(registry: CollectorRegistry) -> None:
     assert seconds == pytest.approx(3 * 0.1 + 3 * 0.05 + 2 * 0.05)
     assert requests == 8
     lost.step_decided(109.0, None)
-    assert shown(registry, "max_num_seqs")[1] == 8, "nobody was held meanwhile"
+    assert shown(registry, "max_num_seqs")[1] == 8, "no request was held meanwhile"
 
 
 def test_is_never_far_behind(registry: CollectorRegistry) -> None:

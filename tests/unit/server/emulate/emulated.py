@@ -37,7 +37,7 @@ class Emulated:
 
     @property
     def num_held_blocks(self) -> int:
-        """Blocks that somebody holds; 0 when nothing runs."""
+        """Blocks that requests hold; 0 when nothing runs."""
         schedulers = [rank.scheduler for group in self.emulation.engines.groups for rank in group.ranks]
         return sum(each.num_total_blocks - 1 - each.num_free_blocks for each in schedulers)
 

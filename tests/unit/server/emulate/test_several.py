@@ -21,7 +21,7 @@ PROMPT = "a prompt that has enough words to fill more than a block of the cache 
 
 
 def held(emulation: Emulation) -> int:
-    """Blocks that are held by somebody."""
+    """Blocks that requests hold."""
     schedulers = [rank.scheduler for group in emulation.engines.groups for rank in group.ranks]
     return sum(each.num_total_blocks - 1 - each.num_free_blocks for each in schedulers)
 

@@ -54,7 +54,7 @@ class ApiServer:
 
     @property
     def num_held_blocks(self) -> int:
-        """Blocks that somebody holds; 0 when nothing runs."""
+        """Blocks that requests hold; 0 when nothing runs."""
         scheduler = self.core.scheduler
         return scheduler.cache_config.num_gpu_blocks - 1 - scheduler.num_free_blocks
 

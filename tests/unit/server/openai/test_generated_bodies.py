@@ -1,4 +1,4 @@
-"""Bodies that nobody would write: whatever comes, the answer is one of the API's, and never a fault of the server's."""
+"""Bodies that no client would write: whatever comes, the answer is one of the API's, never a fault of the server's."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def stream_text(client: httpx.AsyncClient, prompt: str, max_tokens: int, l
 @pytest.mark.slow
 @pytest.mark.parametrize("async_scheduling", [False, True])
 def test_two_hundred_streams_a_third_of_which_is_left(async_scheduling: bool) -> None:
-    """Must show: every answer right, nobody's blocks kept, no task left."""
+    """Must show: every answer right, no request's blocks kept, no task left."""
     chance = random.Random(14)
     plan = [(f"client {i}", chance.randint(1, 60), chance.randint(1, 20) if i % 3 == 0 else None) for i in range(200)]
 

@@ -1,4 +1,4 @@
-"""A request carried to an application: head and body come back, and whoever leaves is known to have left."""
+"""A request carried to an application: head and body come back, and a client that leaves is known to have left."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_times_that_no_service_has_are_doubted(tmp_path: Path, times: list[str],
     workload = load_workload(_csv(tmp_path, *times))
     assert code in {each.code for each in workload.remarks if each.warning}
     drawn = load_workload(_csv(tmp_path, *times), load=LoadShape(request_rate=1.0))
-    assert not [each for each in drawn.remarks if each.warning], "nobody uses them"
+    assert not [each for each in drawn.remarks if each.warning], "they are not used"
 
 
 def test_ordinary_times_are_not_doubted(tmp_path: Path) -> None:

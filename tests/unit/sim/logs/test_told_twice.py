@@ -37,7 +37,7 @@ def test_copies_of_a_record_count_once(tmp_path: Path) -> None:
 
 
 def test_one_id_with_other_lengths_is_a_warning(tmp_path: Path) -> None:
-    """Parts of an answer that are logged as they come: which of them counts, nobody says."""
+    """Parts of an answer that are logged as they come: which of them counts is not said."""
     records = [_request(i, id=f"r{i}") for i in range(9)]
     parts = [each | {"completion_tokens": 1} for each in records[:4]]
     assert _codes(_read(tmp_path, [*parts, *records])) == {"repeated_ids"}

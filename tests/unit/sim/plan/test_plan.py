@@ -101,7 +101,7 @@ def test_nobody_beats_the_front_and_the_best_is_not_far_from_it(points: list[tup
 
 
 def _front_by_hand(rows: list[Row]) -> set[object]:
-    """By the definition: within the bounds, and nobody is as good in both and better in one."""
+    """By the definition: within the bounds, and no other is as good in both and better in one."""
     within = [each for each in rows if each.met]
     costs_differ = len({each.cost_per_hour for each in within}) > 1
     points = [
@@ -243,7 +243,7 @@ def test_percentiles_of_few_requests_are_said() -> None:
 
 
 def test_a_floor_says_whether_the_load_is_too_much_or_the_bound_too_low() -> None:
-    """Four seats for two requests a second of 11 steps of 0.1 s: they queue; alone nobody does."""
+    """Four seats for two requests a second of 11 steps of 0.1 s: they queue; alone none does."""
     slos = read_slos([["ttft_p90=150ms,e2e_p90=500ms,tpot:1"]])
     job = VariantWorker(source=Steady(workload(40, every=0.1)), slos=slos)
     seats = {"max_num_seqs": 4}
@@ -328,7 +328,7 @@ def test_the_nearest_is_that_of_replays_to_the_end_whatever_was_ended_early(
 def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_to_their_ends(
     *, seats: list[int], every: float, bounds: list[tuple[str, str, int]]
 ) -> None:
-    """With real replays, every one ended early as in a plan: a step takes 100 ms, and nobody has a token after 50."""
+    """With real replays, every one ended early as in a plan: a step takes 100 ms, and none has a token after 50."""
     slos = read_slos([["ttft_p50=50ms", *(f"{figure}_{statistic}={bound}ms" for figure, statistic, bound in bounds)]])
     job = VariantWorker(source=Steady(workload(24, every=every)), slos=slos)
     trying = Trying(job, Goal.GOODPUT, has_incumbents=False)
@@ -338,7 +338,7 @@ def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_t
     measured = [job({"max_num_seqs": number}) for number in seats]
     assert found.figures == job(found.settings).figures
     assert found.tightness == pytest.approx(min(each.tightness or 0.0 for each in measured), rel=1e-6)
-    assert trying.replays > len(seats), "nobody's figures were known before"
+    assert trying.replays > len(seats), "no figures were known before"
 
 
 def test_who_ended_early_has_a_bound_and_no_figure() -> None:

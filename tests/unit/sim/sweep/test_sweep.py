@@ -240,7 +240,7 @@ def test_a_replay_is_ended_early_where_a_bound_is_missed_for_certain_and_nowhere
         assert whole.met is False
     else:
         assert early == whole
-        all_count = patience is None and (figure != "tpot" or tokens > 1)  # nobody goes away, everybody has the figure
+        all_count = patience is None and (figure != "tpot" or tokens > 1)  # none goes away, each has the figure
         lower = whole.figures[f"{figure}_ms.{BELOW[statistic]}"] if statistic in BELOW and all_count else None
         assert lower is None or lower <= bound * 1.001, "missed for certain, and replayed to the end"
 
@@ -254,7 +254,7 @@ def test_a_hopeless_replay_is_ended_early() -> None:
 
 
 def test_a_hopeless_replay_of_a_split_is_ended_early_as_well() -> None:
-    """Two seats that decode, for ten requests a second: who waits there is seen, and nobody else."""
+    """Two seats that decode, for ten requests a second: those that wait there are seen, and no others."""
     source = Steady(workload(900, every=0.1), apart=True)
     row = VariantWorker(source=source, slos=read_slos([["ttft_p90=1s"]]))({"max_num_seqs": 2}, stops=True)
     assert row.stopped is not None
@@ -362,7 +362,7 @@ def test_a_directory_has_one_sweep_at_a_time_and_the_second_is_told_whose_it_is(
 
 
 def test_who_is_killed_leaves_no_lock_behind_and_a_torn_line_costs_that_line_alone(tmp_path: Path) -> None:
-    """A process with the folder is killed in the middle of a line; while it lives nobody touches what it wrote."""
+    """A process with the folder is killed in the middle of a line; while it lives no other touches what it wrote."""
     pytest.importorskip("fcntl", reason="locks of this system are not used")
     dying = (
         "import sys, time; from pathlib import Path; from tokenyard.questions.sweeping.rows import Journal;"

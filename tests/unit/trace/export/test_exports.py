@@ -33,7 +33,7 @@ def test_segments_cover_a_life_without_overlap(timelines: list[RequestTimeline])
             assert earlier.end_us == later.start_us
         assert all(segment.end_us > segment.start_us for segment in segments)
         names |= {segment.name for segment in segments}
-    # Nobody is stalled here: a request whose placeholders cover its limit waits for its own last output.
+    # No request is stalled here: a request whose placeholders cover its limit waits for its own last output.
     assert names == {"queued", "prefill", "decode", "preempted"}
 
 
