@@ -182,7 +182,7 @@ def _source(row: dict[str, Any]) -> str:
     return ": ".join(parts + [row["note"]] * ("note" in row))
 
 
-def _left(row: dict[str, Any]) -> tuple[float, float]:
+def memory_left(row: dict[str, Any]) -> tuple[float, float]:
     """What is left for KV in GiB, by the estimate and at least."""
     model, tp, gpu = MODELS[row["model"]], row["tp"], named_gpu(row["gpu"])
     total = row["total_gib"] * GIB if "total_gib" in row else gpu.memory_bytes
@@ -209,8 +209,8 @@ def _memory_summary(rows: list[dict[str, Any]]) -> str:
 
 
 def _off(rows: list[dict[str, Any]]) -> str:
-    off = sorted(abs(_left(row)[0] - row["kv_gib"]) for row in rows)
-    held = sum(_left(row)[1] <= row["kv_gib"] for row in rows)
+    off = sorted(abs(memory_left(row)[0] - row["kv_gib"]) for row in rows)
+    held = sum(memory_left(row)[1] <= row["kv_gib"] for row in rows)
     return (
         f"half are within {median(off):.1f} GiB of the estimate, the worst is {off[-1]:.1f} GiB off;"
         f' "at least" held in {held} of {len(rows)}'
@@ -222,7 +222,7 @@ def _release(row: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _memory_line(row: dict[str, Any]) -> str:
-    tp, (likely, least) = row["tp"], _left(row)
+    tp, (likely, least) = row["tp"], memory_left(row)
     spread = ", experts whole" * ("ep" in row) + ", eager" * row.get("eager", False)
     source = f"[log]({row['url']})" if "url" in row else "a log without a public thread"
     note = f": {row['note']}" if "note" in row else ""

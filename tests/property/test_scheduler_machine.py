@@ -136,7 +136,7 @@ class MachineExecutor:
 
     def run(self, plan: SchedulerOutput) -> ModelOutput:
         self.num_rows = len(plan.req_ids)
-        sample = self.machine._sample
+        sample = self.machine.sample
         self.sampled = self.machine.worker.execute(plan, lambda name, drafts: sample(self.random, drafts))
         return ModelOutput.from_lists(self.sampled)
 
@@ -369,7 +369,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return self.depth > 1 and ledger.num_resets != resets
 
     @staticmethod
-    def _sample(random: Random, drafts: list[int]) -> list[int]:
+    def sample(random: Random, drafts: list[int]) -> list[int]:
         return [*drafts[: random.randint(0, len(drafts))], random.randrange(VOCABULARY)]
 
     # ---- endings, resets, pauses

@@ -85,7 +85,7 @@ class ConnectorEngine:
         self.mover.before_step(plan)
         first = self.mover.report()
         self.worker.bad = set(first.invalid_block_ids) if first is not None else set()
-        sampled = self.worker.execute(output, self._sample)
+        sampled = self.worker.execute(output, self.sample)
         self.mover.after_step(plan)
         report = merged(first, self.mover.report())
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report))
@@ -93,7 +93,7 @@ class ConnectorEngine:
         self.scheduler.check_invariants()
         return result
 
-    def _sample(self, name: str, drafts: list[int]) -> list[int]:
+    def sample(self, name: str, drafts: list[int]) -> list[int]:
         self.num_sampled += 1
         return [1_000_000 + self.num_sampled]
 

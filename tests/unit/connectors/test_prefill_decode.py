@@ -133,7 +133,7 @@ def test_requests_without_parameters_are_served_as_usual(params: Any) -> None:
 def test_an_answer_that_has_ended_is_not_offered() -> None:
     pair = Pair()
     # The model's place, taken by one that says the stop token at once.
-    pair.prefill._sample = lambda name, drafts: [7]  # type: ignore[method-assign]  # a stand-in
+    pair.prefill.sample = lambda name, drafts: [7]  # type: ignore[method-assign]  # a stand-in
     assert pair.prefilled("a", 20, max_tokens=3, stop_token_ids=(7,)) == {}
     assert pair.is_quiet
 

@@ -35,7 +35,7 @@ def test_thirty_logs_can_be_looked_up() -> None:
 
 def test_public_logs_lie_near_the_estimate(generator: ModuleType) -> None:
     """Half within 0.8 GiB, and "at least" in nine of ten: what docs/tasks/memory.md promises, a little wider."""
-    estimates = [generator._left(row) for row in PUBLIC]
+    estimates = [generator.memory_left(row) for row in PUBLIC]
     off = [abs(likely - row["kv_gib"]) for row, (likely, _) in zip(PUBLIC, estimates, strict=True)]
     held = [least <= row["kv_gib"] for row, (_, least) in zip(PUBLIC, estimates, strict=True)]
     assert median(off) <= 0.8
@@ -45,8 +45,8 @@ def test_public_logs_lie_near_the_estimate(generator: ModuleType) -> None:
 def test_page_of_memory_quotes_the_figures(generator: ModuleType) -> None:
     """The numbers in prose are those of the table."""
     page = (ROOT / "docs" / "tasks" / "memory.md").read_text(encoding="utf-8")
-    off = sorted(abs(generator._left(row)[0] - row["kv_gib"]) for row in ROWS)
-    held = sum(generator._left(row)[1] <= row["kv_gib"] for row in ROWS)
+    off = sorted(abs(generator.memory_left(row)[0] - row["kv_gib"]) for row in ROWS)
+    held = sum(generator.memory_left(row)[1] <= row["kv_gib"] for row in ROWS)
     assert f"{len(ROWS)} start-up logs, {len(PUBLIC)} of them" in page
     assert f"within {median(off):.1f} GiB in half of them" in page
     assert f'"at least" held in {held}' in page
