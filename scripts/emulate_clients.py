@@ -37,7 +37,8 @@ from tokenyard.serve.emulate.listening import server_config
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
 from tokenyard.web.serve import bound
-from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import ListedTokens
 
 _TOLD = """
 def told(answers):

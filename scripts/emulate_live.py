@@ -35,7 +35,8 @@ from tokenyard.serve.emulate.listening import server_config, spare_collector
 from tokenyard.serve.emulate.surface import make_app
 from tokenyard.sim.replay import replay
 from tokenyard.web.serve import bound
-from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import ListedTokens
 
 LINE = "vllm serve Qwen/Qwen3-32B -tp 2 --max-num-seqs 128 --max-model-len 16384"
 _MOST_OFF = 0.02

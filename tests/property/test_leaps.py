@@ -31,7 +31,8 @@ from tokenyard.steptime.model import ConstantLatency, LatencyModel
 from tokenyard.steptime.pace import MachineSpeed
 from tokenyard.steptime.roofline import RooflineLatency
 from tokenyard.vocabulary import SHIPPED
-from tokenyard.workload.record import HashedTokens, Segment, StreamTokens, TokenSource, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import HashedTokens, Segment, StreamTokens, TokenSource
 
 SEEDS = st.integers(0, 2**32 - 1)
 

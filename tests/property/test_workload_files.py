@@ -25,16 +25,8 @@ from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.builder import Text, WorkloadBuilder
 from tokenyard.workload.load import GENERATORS, load_workload
 from tokenyard.workload.readers.plain import plain_lines
-from tokenyard.workload.record import (
-    Clients,
-    HashedTokens,
-    ListedTokens,
-    Remark,
-    Segment,
-    StreamTokens,
-    Workload,
-    WorkloadRequest,
-)
+from tokenyard.workload.record import Clients, Remark, Workload, WorkloadRequest
+from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens
 
 _UNSEEN = {"prompt", "arrival_time", "gap", "spacing", "lora_name", "cache_salt"}
 

@@ -38,7 +38,8 @@ from tokenyard.steptime.pace import MachineSpeed as MachineSpeed, VirtualClock a
 from tokenyard.models.gpus import GPU as GPU
 from tokenyard.models.spec import ModelSpec as ModelSpec
 from tokenyard.workload.builder import Session as Session, Text as Text
-from tokenyard.workload.record import (
+from tokenyard.workload.record import Remark as Remark, Clients as Clients
+from tokenyard.workload.tokens import (
     TokenSource as TokenSource,
     StreamTokens as StreamTokens,
     Segment as Segment,
@@ -46,8 +47,6 @@ from tokenyard.workload.record import (
     ListedTokens as ListedTokens,
     HashedTokens as HashedTokens,
     JoinedTokens as JoinedTokens,
-    Remark as Remark,
-    Clients as Clients,
 )
 from tokenyard.workload.generators import RandomOptions as RandomOptions
 from tokenyard.workload.logs.logged import (

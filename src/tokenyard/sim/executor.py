@@ -21,7 +21,7 @@ from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutp
 from tokenyard.errors import ConfigError
 from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, host_seconds, step_seconds
 from tokenyard.steptime.pace import VirtualClock
-from tokenyard.workload.record import stream_words, tokens_at
+from tokenyard.workload.tokens import stream_words, tokens_at
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Speculative decoding in a replay: how many drafts the model accepts, by a rate per position and by dice.

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenyard.core.request import BlockHash, Request, TokenIds
-from tokenyard.workload.record import HashedTokens, StreamTokens, TokenSource, Workload, attempt_id
+from tokenyard.workload.record import Workload, attempt_id
+from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource
 
 _Key = tuple[object, ...]
 

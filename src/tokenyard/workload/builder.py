@@ -26,16 +26,8 @@ import numpy as np
 from tokenyard.core.request import MultiModalItem, TokenIds
 from tokenyard.errors import ConfigError
 from tokenyard.workload.generators import poisson_arrivals
-from tokenyard.workload.record import (
-    JoinedTokens,
-    ListedTokens,
-    Segment,
-    StreamTokens,
-    TokenSource,
-    Workload,
-    WorkloadRequest,
-    seed_of,
-)
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import JoinedTokens, ListedTokens, Segment, StreamTokens, TokenSource, seed_of
 
 
 class Text:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
-from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import Segment, StreamTokens, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Random numbers that all generators use, and the checks of their options.

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.sim.traffic import ArrivalQueue
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 
 def request(name: str, **fields: Any) -> WorkloadRequest:

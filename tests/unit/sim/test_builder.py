@@ -23,7 +23,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.policies.simple import ShortestRemaining, remaining_work
 from tokenyard.steptime.model import ConstantLatency
 from tokenyard.workload.builder import WorkloadBuilder
-from tokenyard.workload.record import JoinedTokens, ListedTokens, StreamTokens
+from tokenyard.workload.tokens import JoinedTokens, ListedTokens, StreamTokens
 
 
 class _Seen(StepObserver):

@@ -17,7 +17,8 @@ from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.replay import ReplayResult, replay, replay_parallel
 from tokenyard.sim.routers import LeastLoaded, RoundRobin
 from tokenyard.steptime.model import ConstantLatency
-from tokenyard.workload.record import Clients, StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Clients, Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 STEP = ConstantLatency(seconds=0.1)
 

@@ -10,7 +10,8 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, draw_lengths, run_closed_loop
 from tokenyard.sim.replay import replay
 from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 Floats = npt.NDArray[np.float64]
 

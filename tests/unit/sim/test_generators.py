@@ -19,7 +19,8 @@ from tokenyard.workload.generators import (
     rag,
 )
 from tokenyard.workload.load import GENERATORS, load_workload
-from tokenyard.workload.record import Workload, output_tokens
+from tokenyard.workload.record import Workload
+from tokenyard.workload.tokens import output_tokens
 
 SMALL: dict[str, Workload] = {
     "agentic": agentic(AgenticOptions(num_sessions=12)),

@@ -15,7 +15,8 @@ from tokenyard.sim.replay import replay
 from tokenyard.steptime.fitted import FEATURES, FittedLatency, fit_trace
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import describe_run
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 TRUTH = FittedLatency(
     constant=0.01,

@@ -22,7 +22,8 @@ from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.carried import scaled, stretched
 from tokenyard.steptime.model import StepShape, TransferDirection, decode_seconds, step_seconds
 from tokenyard.steptime.pace import MachineSpeed
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 NO_DURATIONS = (-0.01, math.nan, math.inf, -math.inf, 1e10, None, "0.1", True, np.float64("nan"), 1j)
 METHODS = ("step_seconds", "host_seconds", "transfer_seconds", "decode_seconds", "ranks_seconds")

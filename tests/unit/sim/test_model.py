@@ -15,7 +15,7 @@ from tokenyard.explain.report.report import SpeculationCounter, SpeculationFigur
 from tokenyard.record.facts import verified_drafts
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
 from tokenyard.steptime.pace import VirtualClock
-from tokenyard.workload.record import output_tokens
+from tokenyard.workload.tokens import output_tokens
 
 
 def request(name: str, prompt: int, output: int, seed: int) -> Request:

@@ -10,7 +10,8 @@ from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.parsing import parse
 from tokenyard.questions.scenario import replay_spec
 from tokenyard.workload.load import doubt_of_policy
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 PLAIN = WorkloadRequest(request_id="a", prompt=StreamTokens.unique(1, 20), max_tokens=4)
 

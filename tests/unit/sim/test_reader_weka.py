@@ -14,7 +14,7 @@ from tokenyard.errors import WorkloadError
 from tokenyard.workload.load import load_workload
 from tokenyard.workload.readers.lines import ReadOptions
 from tokenyard.workload.readers.published import read_weka
-from tokenyard.workload.record import HashedTokens
+from tokenyard.workload.tokens import HashedTokens
 
 Writer = Callable[..., Path]
 

@@ -8,7 +8,7 @@ import pytest
 import xxhash
 
 from tokenyard.workload.load import load_workload
-from tokenyard.workload.record import HashedTokens
+from tokenyard.workload.tokens import HashedTokens
 
 
 def hits(chains: list[list[bytes]]) -> list[int]:

@@ -29,7 +29,8 @@ from tokenyard.steptime.model import ConstantLatency, LatencyModel
 from tokenyard.steptime.roofline import RooflineLatency
 from tokenyard.workload.generators import AgenticOptions, agentic
 from tokenyard.workload.load import load_workload
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens, seed_of
 
 SECOND = ConstantLatency(seconds=1.0)
 CONFIG = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=2048)

@@ -14,7 +14,8 @@ from tokenyard.sim.routers import Fleet, router_maker
 from tokenyard.sim.settings import KVLink, ReplaySettings
 from tokenyard.steptime.model import ConstantLatency, StepShape, TransferDirection
 from tokenyard.workload.load import load_workload
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens, seed_of
 
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=4096, max_model_len=4096)
 SECOND = ConstantLatency(seconds=1.0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.workload.readers.published import append_range, first_ids, id_ranges, num_ids
-from tokenyard.workload.record import HashedTokens, ListedTokens, Segment, StreamTokens, output_tokens, seed_of
+from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens, output_tokens, seed_of
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 IDS = st.lists(st.integers(0, 2**62), max_size=12)

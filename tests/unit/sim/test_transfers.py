@@ -24,7 +24,8 @@ from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.transfers import KVTransfer, Link, SimulatedTransfers
 from tokenyard.steptime.model import ConstantLatency, Transfer
 from tokenyard.steptime.pace import VirtualClock
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens, seed_of
 
 BLOCK_BYTES = 1000
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=2048, max_model_len=2048)

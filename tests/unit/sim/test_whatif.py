@@ -34,7 +34,8 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.start import describe_run
 from tokenyard.trace.steps import Step
-from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import Segment, StreamTokens, seed_of
 
 STEP = 1 / 64
 """Seconds. Nothing arrives or leaves at the very end of a step, where a rounding error of the fit would matter."""

@@ -9,7 +9,8 @@ import pytest
 
 from tokenyard.core.request import RequestStatus
 from tokenyard.errors import ConfigError, RequestError, WorkloadError
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 
 def request(name: str = "a", **changes: Any) -> WorkloadRequest:

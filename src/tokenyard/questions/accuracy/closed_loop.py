@@ -16,7 +16,8 @@ from tokenyard.sim.replay import replay_engines
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.steptime.model import StepShape, StepWork, TransferDirection
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A closed loop: as many requests in flight as there are users, the next one sent when one ends.

@@ -30,7 +30,8 @@ from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.formula import Parallelism
 from tokenyard.steptime.known_error import KnownError, SentLoad
 from tokenyard.steptime.model import RanksLatency
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens, seed_of
 
 Floats = npt.NDArray[np.float64]
 

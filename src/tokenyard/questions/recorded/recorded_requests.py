@@ -12,7 +12,8 @@ from tokenyard.errors import TraceError
 from tokenyard.questions.recorded.answer import FrontEnd
 from tokenyard.trace.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.steps import Step
-from tokenyard.workload.record import Segment, StreamTokens, TokenSource, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import Segment, StreamTokens, TokenSource, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Prompts of a trace: numbered blocks, made into tokens that share what the recorded prompts shared.

@@ -20,7 +20,7 @@ from tokenyard.serve.emulate.made_up import made_up_json, made_up_match
 from tokenyard.serve.generation import GenerationParams
 from tokenyard.serve.text import TextTokenizer
 from tokenyard.sim.executor import SimulatedModel, SimulatedSpeculation
-from tokenyard.workload.record import seed_of
+from tokenyard.workload.tokens import seed_of
 
 Int64s = npt.NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import ConfigError
 from tokenyard.steptime.model import StepShape, step_seconds
 from tokenyard.vllm.tracing.header import emulated_settings
-from tokenyard.workload.record import output_tokens, seed_of
+from tokenyard.workload.tokens import output_tokens, seed_of
 
 _GOES_ON = 0.02
 """Seconds within which a step of running requests is taken to have been prepared while the step before ran."""

@@ -16,7 +16,8 @@ from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
-from tokenyard.workload.record import HashedTokens, Remark, StreamTokens, TokenSource, WorkloadRequest, seed_of
+from tokenyard.workload.record import Remark, WorkloadRequest
+from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests that a log tells of more than once: copies of a record, and spans around the one that was served.

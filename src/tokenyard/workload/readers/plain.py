@@ -50,18 +50,8 @@ from tokenyard.core.request import MultiModalItem
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, limited, numbered_lines
 from tokenyard.workload.readers.published import HashId, id_ranges, problem_with_ids
-from tokenyard.workload.record import (
-    Clients,
-    HashedTokens,
-    ListedTokens,
-    Remark,
-    Segment,
-    StreamTokens,
-    TokenSource,
-    Workload,
-    WorkloadRequest,
-    seed_of,
-)
+from tokenyard.workload.record import Clients, Remark, Workload, WorkloadRequest
+from tokenyard.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens, TokenSource, seed_of
 
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -24,7 +24,8 @@ from tokenyard.workload.readers.lines import (
     limited,
     numbered_lines,
 )
-from tokenyard.workload.record import HashedTokens, StreamTokens, WorkloadRequest, seed_of
+from tokenyard.workload.record import WorkloadRequest
+from tokenyard.workload.tokens import HashedTokens, StreamTokens, seed_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # When recorded sessions start, for traces that only know the time since a session's own beginning.

@@ -18,7 +18,8 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, emulate
 from tokenyard.serve.generation import GenerationParams, Turn
 from tokenyard.sim.replay import replay
-from tokenyard.workload.record import ListedTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import ListedTokens
 
 LINE = (
     "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 6 --max-model-len 1024 --max-num-batched-tokens 256"

@@ -14,7 +14,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.workload.load import load_workload
 from tokenyard.workload.logs.logged import LogOptions, Prefixes
 from tokenyard.workload.readers.plain import write_plain
-from tokenyard.workload.record import Segment, StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import Segment, StreamTokens
 
 
 def _log(tmp_path: Path, *rows: tuple[float, str, int, int], **more: Any) -> Path:

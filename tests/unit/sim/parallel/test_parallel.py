@@ -15,7 +15,8 @@ from tokenyard.sim.engines import STEPS_BETWEEN_QUESTIONS
 from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.routers import EngineState, PrefixAffinity, RoundRobin, Router
 from tokenyard.steptime.model import ConstantLatency, StepShape, TransferDirection
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest, seed_of
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens, seed_of
 
 
 class PerToken:

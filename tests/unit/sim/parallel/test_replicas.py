@@ -15,7 +15,8 @@ from tokenyard.sim.replay import ReplayResult, replay_parallel
 from tokenyard.sim.replicas import Autoscaler, Autoscaling
 from tokenyard.sim.routers import LeastLoaded
 from tokenyard.steptime.model import ConstantLatency
-from tokenyard.workload.record import Clients, StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Clients, Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 STEP = ConstantLatency(seconds=0.1)
 

@@ -13,7 +13,8 @@ from tokenyard.questions.sweeping.measuring import PreparedVariant
 from tokenyard.questions.sweeping.rows import Settings
 from tokenyard.sim.settings import DecodeSide, KVLink, ReplaySettings
 from tokenyard.steptime.model import ConstantLatency
-from tokenyard.workload.record import StreamTokens, Workload, WorkloadRequest
+from tokenyard.workload.record import Workload, WorkloadRequest
+from tokenyard.workload.tokens import StreamTokens
 
 
 def workload(number: int = 40, *, tokens: int = 10, every: float = 0.5, patience: float | None = None) -> Workload:
