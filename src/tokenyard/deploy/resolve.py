@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from tokenyard.core.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
+from tokenyard.core.config import MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
 from tokenyard.core.facts import release_facts
+from tokenyard.deploy.kv_memory import (
+    adapter_bytes_of,
+    fewest_blocks,
+    kv_memory,
+    longest_in,
+    pool_of,
+    said_to_be_estimated,
+    step_memory_of,
+    weight_bytes_of,
+)
 from tokenyard.deploy.settings import (
     AdapterSettings,
     DeploymentSettings,
@@ -56,13 +64,12 @@ from tokenyard.deploy.vllm_serve.start_checks import (
     check_media_transport,
     check_model,
     check_parallelism,
-    check_room,
     no_start,
 )
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, plan_kv_cache
-from tokenyard.memory.room import SAMPLING_BYTES, MemoryPart, StepMemory, capture_sizes, check_utilization, step_memory
-from tokenyard.models.additions import adapter_bytes, with_draft_head
+from tokenyard.memory.room import MemoryPart, capture_sizes, check_utilization
+from tokenyard.models.additions import with_draft_head
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.named import MODELS, cached_folder, config_of
 from tokenyard.models.reading.read import model_from_config
@@ -122,8 +129,6 @@ def _named_config(asked: str) -> tuple[KnownModel | None, str, str, dict[str, An
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""
-_NOTABLE_GIB = 0.1
-"""Less of it would not be worth lowering a limit for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +180,12 @@ class ResolvedSettings:
     @property
     def weight_bytes(self) -> int:
         """On each GPU, or on the one of the pipeline that has the most."""
-        return _weight_bytes(self.loaded, self.hardware, self.parallel)
+        return weight_bytes_of(self.loaded, self.hardware, self.parallel)
 
     def memory_parts(self) -> tuple[MemoryPart, ...]:
         """What takes memory on each GPU besides the KV cache; what a step takes is an estimate."""
-        adapters = _adapter_bytes(self.adapters, self.hardware, self.parallel, self.loaded)
-        step = _step_memory(
+        adapters = adapter_bytes_of(self.adapters, self.hardware, self.parallel, self.loaded)
+        step = step_memory_of(
             self.hardware,
             self.parallel,
             self.loaded,
@@ -209,63 +214,100 @@ def resolve_settings(
 
     Raises ConfigError for a wrong value, NoStartError where vLLM would not start.
     """
-    num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
     flags.launch.asked.require_companions()
-    hardware, scheduler = flags.hardware, flags.scheduler
-    gpu = named_gpu(hardware.gpu)
-    model = served_model(hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    gpu = named_gpu(flags.hardware.gpu)
+    model = served_model(flags.hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
     loaded = _loaded(model, speculative, predicts_itself=predicts_itself)
-    _require_numbers(scheduler)
-    parallel = _parallel(flags, model, num_speculative_tokens)
+    num_drafts = 0 if speculative is None else speculative.num_speculative_tokens
+    _require_numbers(flags.scheduler)
+    parallel = _parallel(flags, model, num_drafts)
     hardware = _with_graphs_where_they_run(flags, parallel, model)
     flags = replace(flags, hardware=hardware)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
-    is_fitted = is_free or scheduler.max_model_len == AUTO
-    given = None if is_fitted else scheduler.max_model_len
-    variables = flags.launch.asked.environment
-    if given is not None and not is_on(ALLOW_LONG_MAX_MODEL_LEN, variables):
-        check_length(given, model.max_model_len, model.name)
-    with no_start():
-        model.check_tensor_parallel(hardware.tensor_parallel_size)
-    _check_model(flags, model, version)
-    ranks, tp = parallel.decode_context_parallel_size, hardware.tensor_parallel_size
-    check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
-    length = given or model.max_model_len
+    is_fitted = is_free or flags.scheduler.max_model_len == AUTO
+    length = _length(flags, model, is_fitted=is_fitted)
+    _check_model(flags, model, version, has_drafts=speculative is not None)
     limits = _limits(flags, gpu, version, length)
     _check_drafts(flags, speculative, limits, version)
-    async_scheduling = schedules_ahead(
+    async_scheduling = _schedules_ahead(flags, parallel, speculative, version)
+    settings: dict[str, Any] = {
+        "block_size": _block_size(flags),
+        "kv_cache_dtype": hardware.kv_cache_dtype,
+        "tensor_parallel_size": hardware.tensor_parallel_size,
+        "decode_context_parallel_size": parallel.decode_context_parallel_size,
+        "max_model_len": length,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "async_scheduling": async_scheduling,
+        "enable_prefix_caching": _caches_prefixes(flags, version, model),
+        "num_speculative_tokens": num_drafts,
+        "compute_capability": gpu.compute_capability,
+        "planner": version,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
+    }
+    graphs = _graphs(flags, gpu, version, model, limits, num_drafts)
+    memory = kv_memory(flags, parallel, loaded, gpu, limits, graphs)
+    pool = pool_of(hardware.num_gpu_blocks_override, memory)
+    if is_fitted:
+        length = settings["max_model_len"] = longest_in(loaded, **pool, **settings)
+    with said_to_be_estimated(memory, model, limits), no_start():
+        plan = plan_kv_cache(loaded, **pool, **settings)
+    return ResolvedSettings(
         version=version,
-        asked=_asked_ahead(scheduler),
+        gpu=gpu,
+        model=model,
+        loaded=loaded,
+        hardware=replace(hardware, block_size=plan.block_size),
+        # Answers were not to be cut: what the pool cannot hold is refused, with the blocks that it takes.
+        scheduler=_scheduler(flags, model, version, limits, plan, length, model.max_model_len if is_free else length),
+        parallel=parallel,
+        adapters=flags.adapters,
+        plan=plan,
+        fewest_blocks=fewest_blocks(loaded, memory, settings),
+        cudagraph_capture_sizes=graphs,
+        async_scheduling=async_scheduling,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=length,
+    )
+
+
+def _length(flags: DeploymentSettings, model: ModelSpec, *, is_fitted: bool) -> int:
+    """Tokens of the longest request, as given, else as the model has it; NoStartError for more without its leave."""
+    given = None if is_fitted else flags.scheduler.max_model_len
+    if given is not None and not is_on(ALLOW_LONG_MAX_MODEL_LEN, flags.launch.asked.environment):
+        check_length(given, model.max_model_len, model.name)
+    return given or model.max_model_len
+
+
+def _schedules_ahead(
+    flags: DeploymentSettings, parallel: ParallelSettings, speculative: SpeculativeConfig | None, version: str
+) -> bool:
+    """Whether two steps are in flight."""
+    variables = flags.launch.asked.environment
+    return schedules_ahead(
+        version=version,
+        asked=_asked_ahead(flags.scheduler),
         speculative=speculative,
         backend=parallel.distributed_executor_backend,
         pipeline_parallel_size=parallel.pipeline_parallel_size,
         use_v2_model_runner=is_on(V2_MODEL_RUNNER, variables, default=True),
         use_ray_v2_executor=is_on(RAY_V2_EXECUTOR, variables, default=True),
     )
-    settings: dict[str, Any] = {
-        "block_size": _block_size(flags),
-        "kv_cache_dtype": hardware.kv_cache_dtype,
-        "tensor_parallel_size": hardware.tensor_parallel_size,
-        "decode_context_parallel_size": ranks,
-        "max_model_len": length,
-        "max_num_batched_tokens": limits.max_num_batched_tokens,
-        "async_scheduling": async_scheduling,
-        "enable_prefix_caching": _caches_prefixes(flags, version, model),
-        "num_speculative_tokens": num_speculative_tokens,
-        "compute_capability": gpu.compute_capability,
-        "planner": version,
-        "pipeline_parallel_size": parallel.pipeline_parallel_size,
-    }
-    graphs = _graphs(flags, gpu, version, model, limits, num_speculative_tokens)
-    memory = _memory_for_kv(flags, parallel, loaded, gpu, limits, graphs)
-    pool = _pool(hardware.num_gpu_blocks_override, memory)
-    if is_fitted:
-        length = settings["max_model_len"] = _longest(loaded, **pool, **settings)
-    with _said_to_be_estimated(memory, model, limits), no_start():
-        plan = plan_kv_cache(loaded, **pool, **settings)
-    facts = release_facts(version)
+
+
+def _scheduler(
+    flags: DeploymentSettings,
+    model: ModelSpec,
+    version: str,
+    limits: BatchLimits,
+    plan: KVCachePlan,
+    planned_length: int,
+    max_model_len: int,
+) -> SchedulerSettings:
+    """The scheduler's settings as vLLM would have them once it has started; NoStartError where it would not."""
+    scheduler = flags.scheduler
     # An encoder's output is read as a whole.
     reads_whole = bool(model.max_encoder_tokens)
     threshold = 0 if reads_whole else scheduler.long_prefill_token_threshold
@@ -273,37 +315,20 @@ def resolve_settings(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         # vLLM checks before it knows how long a request the pool holds.
-        max_model_len=model.max_model_len if scheduler.max_model_len == AUTO else length,
+        max_model_len=model.max_model_len if scheduler.max_model_len == AUTO else planned_length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
-        long_prefill_token_threshold=threshold if facts.encoder_thresholds_are_checked else 0,
+        long_prefill_token_threshold=threshold if release_facts(version).encoder_thresholds_are_checked else 0,
         keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
-    return ResolvedSettings(
-        version=version,
-        gpu=gpu,
-        model=model,
-        loaded=loaded,
-        hardware=replace(hardware, block_size=plan.block_size),
-        scheduler=replace(
-            scheduler,
-            max_num_seqs=limits.max_num_seqs,
-            max_num_batched_tokens=limits.max_num_batched_tokens,
-            # Answers were not to be cut: what the pool cannot hold is refused, with the blocks that it takes.
-            max_model_len=model.max_model_len if is_free else length,
-            enable_prefix_caching=plan.enable_prefix_caching,
-            enable_chunked_prefill=scheduler.enable_chunked_prefill and not reads_whole,
-            long_prefill_token_threshold=threshold,
-            disable_chunked_mm_input=scheduler.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
-        ),
-        parallel=parallel,
-        adapters=flags.adapters,
-        plan=plan,
-        fewest_blocks=_fewest_blocks(loaded, memory, settings),
-        cudagraph_capture_sizes=graphs,
-        async_scheduling=async_scheduling,
+    return replace(
+        scheduler,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=length,
+        max_model_len=max_model_len,
+        enable_prefix_caching=plan.enable_prefix_caching,
+        enable_chunked_prefill=scheduler.enable_chunked_prefill and not reads_whole,
+        long_prefill_token_threshold=threshold,
+        disable_chunked_mm_input=scheduler.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
     )
 
 
@@ -314,9 +339,12 @@ def _loaded(model: ModelSpec, speculative: SpeculativeConfig | None, *, predicts
     return with_draft_head(model, predicts_itself=predicts_itself)
 
 
-def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> None:
+def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str, *, has_drafts: bool) -> None:
     """Raise NoStartError for a model that vLLM does not run like that."""
     parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
+    tensor = flags.hardware.tensor_parallel_size
+    with no_start():
+        model.check_tensor_parallel(tensor)
     check_media_cache(
         model,
         max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
@@ -328,7 +356,7 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
     check_media_transport(
         model,
         asked.value("mm-tensor-ipc"),
-        num_gpus=parallel.data_parallel_size * parallel.pipeline_parallel_size * flags.hardware.tensor_parallel_size,
+        num_gpus=parallel.data_parallel_size * parallel.pipeline_parallel_size * tensor,
         starts_workers=variable(WORKER_METHOD, asked.environment),
         version=version,
     )
@@ -339,9 +367,10 @@ def _check_model(flags: DeploymentSettings, model: ModelSpec, version: str) -> N
         fix = f"leave it out: vLLM starts {model.name} with it, and then every request fails"
         raise ConfigError("enable_prefix_caching", True, fix)
     if not parallel.enable_expert_parallel:
-        check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
+        check_expert_blocks(model, tensor * parallel.data_parallel_size, version)
     if adapters.enable_lora:
         check_adapters(model, adapters.max_loras, adapters.max_cpu_loras, version)
+    check_context_parallel(model, parallel.decode_context_parallel_size, tensor, has_drafts=has_drafts)
 
 
 def _check_drafts(
@@ -385,42 +414,6 @@ def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_token
         router = "least-loaded"
     count = parallel.data_parallel_size if count is None else count
     return replace(parallel, api_server_count=count, router=router)
-
-
-def _weight_bytes(model: ModelSpec, hardware: HardwareSettings, parallel: ParallelSettings) -> int:
-    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest.
-
-    Of a pipeline: on a GPU of the stage that has the most.
-    """
-    world = hardware.tensor_parallel_size * parallel.data_parallel_size
-    spread = parallel.enable_expert_parallel or parallel.data_parallel_size > 1
-    return model.weight_bytes(
-        hardware.tensor_parallel_size,
-        expert_parallel_size=world if spread else 1,
-        pipeline_parallel_size=parallel.pipeline_parallel_size,
-    )
-
-
-def _adapter_bytes(
-    adapters: AdapterSettings, hardware: HardwareSettings, parallel: ParallelSettings, model: ModelSpec
-) -> int:
-    """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
-    if not adapters.enable_lora:
-        return 0
-    size = adapter_bytes(
-        model,
-        max_loras=adapters.max_loras,
-        max_lora_rank=adapters.max_lora_rank,
-        tensor_parallel_size=hardware.tensor_parallel_size,
-        pipeline_parallel_size=parallel.pipeline_parallel_size,
-    )
-    if size is None:
-        fix = (
-            f"memory of adapters is known beside plain attention alone, and {model.name} has other layers: give"
-            " --kv-cache-memory-bytes, as vLLM logs it"
-        )
-        raise ConfigError("enable_lora", True, fix)
-    return size
 
 
 def _limits(flags: DeploymentSettings, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
@@ -500,101 +493,6 @@ def _leaves_length_open(flags: DeploymentSettings) -> bool:
     launch, hardware = flags.launch, flags.hardware
     was_pasted = launch.serve is not None or launch.config is not None
     return flags.scheduler.max_model_len is None and hardware.num_gpu_blocks_override is not None and not was_pasted
-
-
-class _Memory(NamedTuple):
-    """For KV, in bytes on each GPU."""
-
-    likely: int | None
-    """As given, or an estimate; None where the number of blocks was given."""
-    least: int | None = None
-    """The lower end of an estimate."""
-
-
-def _memory_for_kv(
-    flags: DeploymentSettings,
-    parallel: ParallelSettings,
-    model: ModelSpec,
-    gpu: GPU,
-    limits: BatchLimits,
-    graphs: tuple[int, ...],
-) -> _Memory:
-    hardware = flags.hardware
-    if hardware.num_gpu_blocks_override is not None:
-        return _Memory(None)
-    if hardware.kv_cache_memory_bytes is not None:
-        require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
-        return _Memory(hardware.kv_cache_memory_bytes)
-    usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
-    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags.adapters, hardware, parallel, model)
-    to_run = _step_memory(hardware, parallel, model, gpu, limits, graphs)
-    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
-    with _said_to_be_estimated(left, model, limits):
-        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
-    return left
-
-
-def _step_memory(
-    hardware: HardwareSettings,
-    parallel: ParallelSettings,
-    model: ModelSpec,
-    gpu: GPU,
-    limits: BatchLimits,
-    graphs: tuple[int, ...],
-) -> StepMemory:
-    return step_memory(
-        model,
-        gpu,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_num_seqs=limits.max_num_seqs,
-        tensor_parallel_size=hardware.tensor_parallel_size,
-        pipeline_parallel_size=parallel.pipeline_parallel_size,
-        cudagraph_capture_sizes=graphs,
-    )
-
-
-_OF_MEMORY = (None, "max_model_len", "kv_cache_memory_bytes")
-"""Fields of errors for a lack of memory; those of other fields hold whatever the memory is."""
-
-
-@contextmanager
-def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
-    """Within it, the error for a lack of memory says that it is an estimate, and what it depends on."""
-    try:
-        yield
-    except NoStartError as error:
-        if memory.least is None or error.field not in _OF_MEMORY:
-            raise
-        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
-        problem = error.marked_reason
-        takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
-        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"
-        raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
-
-
-def _fewest_blocks(model: ModelSpec, memory: _Memory, settings: dict[str, Any]) -> int | None:
-    if memory.least is None:
-        return None
-    if memory.least <= 0:
-        return 0
-    plan = plan_kv_cache(model, available_bytes=memory.least, must_start=False, **settings)
-    return plan.num_blocks if plan.longest == plan.max_model_len else 0
-
-
-def _pool(blocks: int | None, memory: _Memory) -> dict[str, Any]:
-    """The blocks that were given, or the bytes on each GPU."""
-    if blocks is None:
-        return {"available_bytes": memory.likely}
-    if not 2 <= blocks <= MAX_BLOCKS:
-        fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
-        raise ConfigError("num_gpu_blocks_override", blocks, fix)
-    return {"num_gpu_blocks": blocks}
-
-
-def _longest(model: ModelSpec, **settings: Any) -> int:
-    """The longest request that fits, as long as the model was made for at most."""
-    with no_start():
-        return max(1, plan_kv_cache(model, must_start=False, **settings).longest)
 
 
 def _sees_images_whole(flags: DeploymentSettings, model: ModelSpec, version: str) -> bool:

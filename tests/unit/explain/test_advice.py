@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.advice.rules import Comparison, RuleReader, Symptoms, advise, rule_book
+from tokenyard.explain.advice.rules import RuleReader, Symptoms, ValueCondition, advise, rule_book
 from tokenyard.explain.report.builder import ReportBuilder
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"
@@ -277,9 +277,9 @@ def test_every_name_in_the_rules_stands_for_something() -> None:
     known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "adapters": 1, "guessed": True})
     values = [ratio for pair in book.ratios.values() for ratio in pair]
     named = [each for lists in book.conditions.values() for conditions in lists for each in conditions]
-    values += [each.value for each in named if isinstance(each, Comparison)]
+    values += [each.value for each in named if isinstance(each, ValueCondition)]
     for rule in book.rules:
-        comparisons = [each for each in rule.when if isinstance(each, Comparison)]
+        comparisons = [each for each in rule.when if isinstance(each, ValueCondition)]
         values += [each.value for each in comparisons] + [each.times for each in comparisons if each.times]
         if rule.target is not None:
             times = rule.target.times

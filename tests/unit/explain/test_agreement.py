@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from generate_agreement import WORKLOADS, main, tables
-from tokenyard.explain.held_back import Agreement, Verdict
+from tokenyard.explain.held_back import Agreement, Classification
 from tokenyard.trace.facts import main_reason
 from tokenyard.trace.schema import AdmissionOutcome
 from tokenyard.vocabulary import Bucket, StepReason
 
 
-def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Verdict:
-    return Verdict(bucket, reason, 1, None)
+def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Classification:
+    return Classification(bucket, reason, 1, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,153 @@
+"""Memory for the KV cache of a deployment: what is left beside weights, adapters and a step, and the blocks in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tokenyard.core.config import MAX_BLOCKS, require_int
+from tokenyard.deploy.settings import AdapterSettings, DeploymentSettings, HardwareSettings, ParallelSettings
+from tokenyard.deploy.vllm_serve.defaults import BatchLimits
+from tokenyard.deploy.vllm_serve.start_checks import check_room, no_start
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.memory.kv_plan import plan_kv_cache
+from tokenyard.memory.room import SAMPLING_BYTES, StepMemory, step_memory
+from tokenyard.models.additions import adapter_bytes
+from tokenyard.models.gpus import GPU
+from tokenyard.models.spec import ModelSpec
+
+_NOTABLE_GIB = 0.1
+"""Less of it would not be worth lowering a limit for."""
+_OF_MEMORY = (None, "max_model_len", "kv_cache_memory_bytes")
+"""Fields of errors for a lack of memory; those of other fields hold whatever the memory is."""
+
+
+class KVMemory(NamedTuple):
+    """Memory for KV, in bytes on each GPU."""
+
+    likely: int | None
+    """As given, or an estimate; None where the number of blocks was given."""
+    least: int | None = None
+    """The lower end of an estimate."""
+
+
+def kv_memory(
+    flags: DeploymentSettings,
+    parallel: ParallelSettings,
+    model: ModelSpec,
+    gpu: GPU,
+    limits: BatchLimits,
+    graphs: tuple[int, ...],
+) -> KVMemory:
+    """What is left for KV on each GPU, or what was given; NoStartError where it is nothing."""
+    hardware = flags.hardware
+    if hardware.num_gpu_blocks_override is not None:
+        return KVMemory(None)
+    if hardware.kv_cache_memory_bytes is not None:
+        require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
+        return KVMemory(hardware.kv_cache_memory_bytes)
+    usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
+    weights = weight_bytes_of(model, hardware, parallel) + adapter_bytes_of(flags.adapters, hardware, parallel, model)
+    to_run = step_memory_of(hardware, parallel, model, gpu, limits, graphs)
+    left = KVMemory(usable - weights - to_run.likely, usable - weights - to_run.most)
+    with said_to_be_estimated(left, model, limits):
+        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
+    return left
+
+
+def weight_bytes_of(model: ModelSpec, hardware: HardwareSettings, parallel: ParallelSettings) -> int:
+    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest.
+
+    Of a pipeline: on a GPU of the stage that has the most.
+    """
+    world = hardware.tensor_parallel_size * parallel.data_parallel_size
+    spread = parallel.enable_expert_parallel or parallel.data_parallel_size > 1
+    return model.weight_bytes(
+        hardware.tensor_parallel_size,
+        expert_parallel_size=world if spread else 1,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+    )
+
+
+def adapter_bytes_of(
+    adapters: AdapterSettings, hardware: HardwareSettings, parallel: ParallelSettings, model: ModelSpec
+) -> int:
+    """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
+    if not adapters.enable_lora:
+        return 0
+    size = adapter_bytes(
+        model,
+        max_loras=adapters.max_loras,
+        max_lora_rank=adapters.max_lora_rank,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+    )
+    if size is None:
+        fix = (
+            f"memory of adapters is known beside plain attention alone, and {model.name} has other layers: give"
+            " --kv-cache-memory-bytes, as vLLM logs it"
+        )
+        raise ConfigError("enable_lora", True, fix)
+    return size
+
+
+def step_memory_of(
+    hardware: HardwareSettings,
+    parallel: ParallelSettings,
+    model: ModelSpec,
+    gpu: GPU,
+    limits: BatchLimits,
+    graphs: tuple[int, ...],
+) -> StepMemory:
+    """What a step takes on each GPU, by estimate."""
+    return step_memory(
+        model,
+        gpu,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        cudagraph_capture_sizes=graphs,
+    )
+
+
+@contextmanager
+def said_to_be_estimated(memory: KVMemory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
+    """Within it, the error for a lack of memory says that it is an estimate, and what it depends on."""
+    try:
+        yield
+    except NoStartError as error:
+        if memory.least is None or error.field not in _OF_MEMORY:
+            raise
+        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
+        problem = error.marked_reason
+        takes = f", and §max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
+        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as §kv_cache_memory_bytes"
+        raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
+
+
+def fewest_blocks(model: ModelSpec, memory: KVMemory, settings: dict[str, Any]) -> int | None:
+    """Blocks with the least memory, 0 if vLLM would not start with it; None if nothing is estimated."""
+    if memory.least is None:
+        return None
+    if memory.least <= 0:
+        return 0
+    plan = plan_kv_cache(model, available_bytes=memory.least, must_start=False, **settings)
+    return plan.num_blocks if plan.longest == plan.max_model_len else 0
+
+
+def pool_of(blocks: int | None, memory: KVMemory) -> dict[str, Any]:
+    """The blocks that were given, or the bytes on each GPU."""
+    if blocks is None:
+        return {"available_bytes": memory.likely}
+    if not 2 <= blocks <= MAX_BLOCKS:
+        fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
+        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+    return {"num_gpu_blocks": blocks}
+
+
+def longest_in(model: ModelSpec, **settings: Any) -> int:
+    """The longest request that fits, as long as the model was made for at most."""
+    with no_start():
+        return max(1, plan_kv_cache(model, must_start=False, **settings).longest)
