@@ -107,7 +107,7 @@ class OffloadMachine(SchedulerMachine):
         self.bad.append(set(first.invalid_block_ids) if first is not None else set())
         self.worker.bad = set().union(*self.bad)
         self.void = {r.request_id for r in self.scheduler.running if self._touches(r, self.bad[-1])}
-        self.sampled = self.worker.execute(step, lambda name, drafts: self._sample(random, drafts))
+        self.sampled = self.worker.execute(step, lambda name, drafts: self.sample(random, drafts))
         self.mover.after_step(plan)
         self.alive = alive = set(self._live())
         if self.worker.starts_over and self.config.kv_load_failure_policy == "recompute":
