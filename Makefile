@@ -35,14 +35,21 @@ demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held r
 
 .PHONY: test
 test: export TOKENYARD_NOT_CHECKED := $(shell mktemp -u)
-test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests (TOKENYARD_EXAMPLES=all: four times the drawn examples)
-	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest $(BROWSERS) tests/browser \
+test: $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests (TOKENYARD_EXAMPLES=all: four times the drawn examples)
+	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; \
+		TOKENYARD_NOT_CHECKED= scripts/check_viewer.sh --install 2>/dev/null; scripts/chromium.sh; \
+		scripts/at_once.sh lint types viewer-check -- $(MAKE) tests
+
+.PHONY: tests
+tests: $(INSTALLED_DEV)  ## All tests and nothing else, those in the browser first
+	@$(BIN)/python -m pytest $(BROWSERS) tests/browser \
 		|| $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none tests/browser; \
 		$(BIN)/python -m pytest $(PARALLEL) --ignore tests/browser
 
 .PHONY: check
-check: lint types $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
-	@$(BIN)/python -m pytest -q $(PARALLEL) --maxfail=3 -m "not slow" tests/unit tests/regression
+check: $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
+	@scripts/at_once.sh lint types -- \
+		$(BIN)/python -m pytest -q $(PARALLEL) --maxfail=3 -m "not slow" tests/unit tests/regression
 
 .PHONY: explore
 explore: $(INSTALLED_DEV)  ## Search for unknown failures: property tests with ever new seeds, drawn scenarios; MINUTES=30

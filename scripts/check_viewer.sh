@@ -2,7 +2,7 @@
 # The viewer's checks, part of `make test`: lint, types, unit tests, and that the committed page is what the sources build.
 #
 # Needs Node.js 18 or newer with npm. Where they are missing they are installed with apt if that can be done; if not, this
-# says why nothing was checked, and lets the other checks go on.
+# says why nothing was checked, and lets the other checks go on. With --install it only gets the tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,6 +38,7 @@ if ! cmp -s package-lock.json node_modules/.tokenyard-installed; then
   npm ci --loglevel=error >/dev/null || skip "npm could not install its tools"
   cp package-lock.json node_modules/.tokenyard-installed
 fi
+[ "${1:-}" != --install ] || exit 0
 npm run --silent lint
 npm run --silent types
 npm run --silent test -- --reporter=dot

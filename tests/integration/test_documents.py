@@ -24,7 +24,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
 DEEP_IMPORT = re.compile(r"\b(?:from|import) (tokenyard\.[\w.]+)")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 LONG = "<!-- long -->"
-"""A document whose examples take half a minute of a processor has it: they run where all examples are asked for."""
+"""A document whose examples take twenty seconds of a processor has it: they run where all examples are asked for."""
 NEEDS_DATA = re.compile(r"<!-- needs data: (\S+) as (\S+) -->")
 PICTURE = re.compile(r"\]\((?:\.\./)?images/([\w.-]+\.svg)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)

@@ -3,7 +3,8 @@
 A later version's folder mostly repeats what the one before decided, so replaying all twelve costs twelve times one. The
 share holds the newest version whole, and with it every scenario; of each other version one scenario in eight, another
 eighth each time; and those in ``ALSO``, without which a switch turned in the wrong version would not be noticed.
-``TOKENYARD_EXAMPLES=all`` (nightly) replays everything, and asks again whether the share notices every switch.
+``TOKENYARD_EXAMPLES=all`` (nightly) replays everything, and asks again whether the share notices every switch. With
+``TOKENYARD_EXAMPLES=few`` it is a quarter of the share: the compiled core decides by the text that was replayed whole.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 from zlib import crc32
 
@@ -27,7 +28,10 @@ __all__ = ["ALSO", "EVERYTHING", "drawn", "drawn_of_all", "noticed", "share", "t
 
 EVERYTHING = examples(ALL) == ALL
 """Whether all of them are asked for."""
+_Each = TypeVar("_Each")
+_FEW = examples(ALL) < ALL // 4
 _ONE_IN = 8
+_ONE_IN_FEW = 4
 ALSO: dict[str, tuple[str, ...]] = {
     "0.22": (
         "full_and_window",
@@ -90,13 +94,19 @@ def share(folder: Path, folders: Sequence[Path]) -> list[RecordedVector]:
 
 
 def drawn(folder: Path, folders: Sequence[Path]) -> list[RecordedVector]:
-    """All recordings of a version, or the share."""
-    return recordings(folder) if EVERYTHING else share(folder, folders)
+    """All recordings of a version, or the share, or a quarter of that."""
+    if EVERYTHING:
+        return recordings(folder)
+    return _few_of(share(folder, folders), folders.index(folder))
 
 
 def drawn_of_all(files: Sequence[Path]) -> list[Path]:
-    """All of these files, or one in eight."""
-    return [path for path in files if EVERYTHING or _is_drawn(path, 0)]
+    """All of these files, or one in eight, or a quarter of that."""
+    return list(files) if EVERYTHING else _few_of([path for path in files if _is_drawn(path, 0)], 0)
+
+
+def _few_of(chosen: list[_Each], turn: int) -> list[_Each]:
+    return chosen[turn % _ONE_IN_FEW :: _ONE_IN_FEW] if _FEW else chosen
 
 
 def _is_drawn(path: Path, turn: int) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
-from tokenyard.deploy.texts.said import SEVERAL, HeaderNote, MeasuredKV, Nodes, Said
+from tokenyard.deploy.texts.said import SEVERAL, HeaderNote, Said, StartFacts
 from tokenyard.deploy.vllm_serve.shell import (
     MOST_CHARACTERS,
     ShellError,
@@ -26,27 +25,11 @@ from tokenyard.redaction import hidden_beginning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerCommand:
+class ContainerCommand(StartFacts):
     """How one server is started."""
 
     words: list[str]
     """What follows ``vllm serve``."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables that are set for it."""
-    version: Said | None = None
-    """vLLM's, as the text has it: ``0.22.1``, or a tag that names none."""
-    gpu: Said | None = None
-    """As the text names it: ``NVIDIA-H100-80GB-HBM3``."""
-    replicas: Said | None = None
-    """``4``, or ``1..4`` where they are scaled."""
-    nodes: Nodes | None = None
-    gpus: Said | None = None
-    """How many the text gives to it, where it says so."""
-    resolved: dict[str, Any] = field(default_factory=dict)
-    """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
-    kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[HeaderNote, ...] = ()
-    """What was not read, and what the text leaves to its reader."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

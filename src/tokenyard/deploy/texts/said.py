@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
@@ -49,3 +51,25 @@ class Nodes(NamedTuple):
 
 SEVERAL = "several"
 """In the place of a version, where a text names more than one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFacts:
+    """What a text says of a server's start besides the words behind ``vllm serve``."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set for it."""
+    version: Said | None = None
+    """vLLM's, as the text has it: ``0.22.1``, or a tag that names none."""
+    gpu: Said | None = None
+    """As the text names it: ``NVIDIA-H100-80GB-HBM3``."""
+    replicas: Said | None = None
+    """``4``, or ``1..4`` where they are scaled."""
+    nodes: Nodes | None = None
+    gpus: Said | None = None
+    """How many the text gives to it, where it says so."""
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    """Settings, by name, that vLLM logged as it settled them, though no flag gave them."""
+    kv: MeasuredKV = field(default_factory=MeasuredKV)
+    notes: tuple[HeaderNote, ...] = ()
+    """What was not read, and what the text leaves to its reader."""

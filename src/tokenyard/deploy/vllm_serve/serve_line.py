@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenyard.deploy.texts.said import HeaderNote, MeasuredKV, Nodes, Said
+from tokenyard.deploy.texts.said import HeaderNote, Said, StartFacts
 from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
 from tokenyard.errors import ConfigError, FileError, near_names
@@ -67,23 +67,11 @@ _NO_PATH = ("-", "{", "[")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeLine:
-    """What a user starts vLLM with."""
+class ServeLine(StartFacts):
+    """What a user starts vLLM with; of its variables, the values of those alone that may change how vLLM runs."""
 
     given: list[GivenFlag] = field(default_factory=list)
     """Its flags, those of its ``--config`` file included; ``model`` is what stands behind ``vllm serve``."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """Variables that are set for it; values of those alone that may change how vLLM runs."""
-    version: Said | None = None
-    gpu: Said | None = None
-    replicas: Said | None = None
-    nodes: Nodes | None = None
-    gpus: Said | None = None
-    """How many the text gives to it."""
-    resolved: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that no flag gave, as vLLM's log has them."""
-    kv: MeasuredKV = field(default_factory=MeasuredKV)
-    notes: tuple[HeaderNote, ...] = ()
 
     def __str__(self) -> str:
         """As one would type it; no secret is in it."""

@@ -30,8 +30,23 @@ class ImageRule(Protocol):
         """Embeddings that no image exceeds."""
 
 
+class LargestIsPlanned:
+    """A mixin of rules by which no image has more embeddings than the one that vLLM takes for the largest."""
+
+    __slots__ = ()
+
+    @property
+    def bound(self) -> int:
+        """Embeddings that no image exceeds."""
+        return self.planned
+
+    @property
+    def planned(self) -> int:
+        raise NotImplementedError  # every rule has its own
+
+
 @dataclass(frozen=True, slots=True)
-class FixedCount:
+class FixedCount(LargestIsPlanned):
     """Every image is scaled to one size."""
 
     count: int
@@ -42,10 +57,6 @@ class FixedCount:
     @property
     def planned(self) -> int:
         return self.count
-
-    @property
-    def bound(self) -> int:
-        return self.planned
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -141,7 +152,7 @@ class BoundedArea:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedEdge:
+class BoundedEdge(LargestIsPlanned):
     """An image is scaled down until no edge exceeds ``most``, and padded to whole squares (Pixtral, Mistral 3)."""
 
     side: int
@@ -156,10 +167,6 @@ class BoundedEdge:
     @property
     def planned(self) -> int:
         return self.num_tokens(self.most, self.most)
-
-    @property
-    def bound(self) -> int:
-        return self.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +203,7 @@ class BoundedPatches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilledArea:
+class FilledArea(LargestIsPlanned):
     """An image is scaled, up or down, to as many squares as it may have, rounded down (Gemma 4)."""
 
     side: int
@@ -212,13 +219,9 @@ class FilledArea:
     def planned(self) -> int:
         return self.most
 
-    @property
-    def bound(self) -> int:
-        return self.planned
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlainPatches:
+class PlainPatches(LargestIsPlanned):
     """An image as it is, cut into patches, with bounds on their number if there are any."""
 
     patch: int
@@ -233,10 +236,6 @@ class PlainPatches:
     @property
     def planned(self) -> int:
         return self.most
-
-    @property
-    def bound(self) -> int:
-        return self.planned
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -267,7 +266,7 @@ def _shapes(least: int, most: int, in_order: bool) -> tuple[tuple[int, int], ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NearestTiles:
+class NearestTiles(LargestIsPlanned):
     """As many tiles as the shape has that is nearest to the image's (InternVL and its kin)."""
 
     tile: int
@@ -291,10 +290,6 @@ class NearestTiles:
         shapes = _shapes(self.least, self.most, self.in_order)
         tiles = max(wide * high for wide, high in shapes)
         return self.tokens * (tiles + 1 if self.thumbnail and tiles != 1 else tiles)
-
-    @property
-    def bound(self) -> int:
-        return self.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +327,7 @@ class NearestPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LongestEdge:
+class LongestEdge(LargestIsPlanned):
     """The longer edge is scaled to ``longest``, and what comes of it is cut into tiles (Idefics 3, SmolVLM)."""
 
     longest: int
@@ -368,13 +363,9 @@ class LongestEdge:
     def planned(self) -> int:
         return self.num_tokens(self.tile, self.tile)
 
-    @property
-    def bound(self) -> int:
-        return self.planned
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastPadding:
+class LeastPadding(LargestIsPlanned):
     """The canvas of at most ``most`` tiles that takes the image with the least change of its size (Llama 4)."""
 
     tile: int
@@ -397,10 +388,6 @@ class LeastPadding:
     @property
     def planned(self) -> int:
         return self.num_tokens(self.tile, self.tile * self.most)
-
-    @property
-    def bound(self) -> int:
-        return self.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,7 +435,7 @@ class BestResolution:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PaddedResolution:
+class PaddedResolution(LargestIsPlanned):
     """Tiles of the size out of a list that keeps most of the image, with all that pads it (DeepSeek-VL2)."""
 
     sizes: tuple[tuple[int, int], ...]
@@ -463,10 +450,6 @@ class PaddedResolution:
     @property
     def planned(self) -> int:
         return max(self.num_tokens(wide, high) for high, wide in self.sizes)
-
-    @property
-    def bound(self) -> int:
-        return self.planned
 
 
 def best_size(width: int, height: int, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
