@@ -74,7 +74,8 @@ the model's own embedding and head. `scripts/record_drafts.py` has asked vLLM {v
 
 Embeddings, scores and labels (`--runner pooling`): names that are also decoders' (`LlamaForCausalLM`,
 `Qwen2ForCausalLM`) have the decoder's row, and vLLM leaves their output head out; the others are counted as pooling.
-What sees a prompt both ways keeps nothing of it: its KV cache has no group and one block.
+What sees a prompt both ways keeps nothing of it: its KV cache has no group and one block. Replays end each request with
+its prompt ([pooling](features.md#pooling)).
 
 ## Tokens of an image
 

@@ -173,6 +173,12 @@ def _assumptions(
     if settled.model.encoders and not settled.model.max_encoder_tokens:
         why = "a log counts their tokens as prompt; with images of its own (docs/workloads.md) their budget is heeded"
         yield Assumption(name=IMAGES, value="none", why=why)
+    if settled.pools:
+        why = "a pooling model's request ends with its prompt: TTFT is the time to its embedding, score or labels"
+        yield Assumption(name="output tokens", value="one a request, its result", why=why)
+        if not settled.plan.groups:
+            why = "what sees a prompt both ways keeps nothing of it: a block in figures stands for a request that runs"
+            yield Assumption(name="KV cache", value="none", why=why)
     yield from _limits(asked, settled, default)
     yield from _memory(asked, settled, default)
     yield from _logged(asked, settled)
@@ -300,6 +306,8 @@ def _memory(asked: GivenFlags, settled: ResolvedSettings, default: str) -> Itera
     if "gpu_memory_utilization" not in asked.named:
         value = settled.hardware.gpu_memory_utilization
         yield Assumption(name="gpu-memory-utilization", value=value, why=default)
+    if not settled.plan.groups:
+        return
     blocks = f"{settled.plan.num_blocks:,}"
     fewest = settled.fewest_blocks
     least = f"{fewest:,}, if a step takes all it may" if fewest else "vLLM does not start, if a step takes all it may"

@@ -48,6 +48,7 @@ from tokenyard.deploy.vllm_serve.models import (
     online_quantization,
     overridden,
 )
+from tokenyard.deploy.vllm_serve.pooling import cuts_prompts, pooled, pools
 from tokenyard.deploy.vllm_serve.start_checks import (
     check_adapter_drafts,
     check_adapters,
@@ -152,6 +153,8 @@ class ResolvedSettings:
     cudagraph_capture_sizes: tuple[int, ...]
     """Tokens of the steps that run from CUDA graphs, ascending; none without graphs."""
     async_scheduling: bool
+    pools: bool
+    """Requests end with their prompts."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -217,7 +220,7 @@ def resolve_settings(
     version = known_version(flags.launch.vllm_version)
     flags.launch.asked.require_companions()
     gpu = named_gpu(flags.hardware.gpu)
-    model = served_model(flags.hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    model, flags, is_pooled = _served(flags, version)
     loaded = _loaded(model, speculative, predicts_itself=predicts_itself)
     num_drafts = 0 if speculative is None else speculative.num_speculative_tokens
     _require_numbers(flags.scheduler)
@@ -267,6 +270,7 @@ def resolve_settings(
         fewest_blocks=fewest_blocks(loaded, memory, settings),
         cudagraph_capture_sizes=graphs,
         async_scheduling=async_scheduling,
+        pools=is_pooled,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
@@ -330,6 +334,19 @@ def _scheduler(
         long_prefill_token_threshold=threshold,
         disable_chunked_mm_input=scheduler.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
     )
+
+
+def _served(flags: DeploymentSettings, version: str) -> tuple[ModelSpec, DeploymentSettings, bool]:
+    """The model as it is loaded, the flags with what vLLM turns off unless asked for it, and whether it pools."""
+    asked, scheduler = flags.launch.asked, flags.scheduler
+    model = served_model(flags.hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    if not pools(model, flags.hardware.runner, str(asked.value("convert"))):
+        return model, flags, False
+    model = pooled(model)
+    off: dict[str, Any] = {} if scheduler.async_scheduling else {"no_async_scheduling": True}
+    if not cuts_prompts(model, asked.value("pooler-config")):
+        off |= {each: False for each in ("enable_chunked_prefill", "enable_prefix_caching") if not asked.says((each,))}
+    return model, replace(flags, scheduler=replace(scheduler, **off)), True
 
 
 def _loaded(model: ModelSpec, speculative: SpeculativeConfig | None, *, predicts_itself: bool) -> ModelSpec:

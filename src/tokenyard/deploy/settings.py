@@ -138,6 +138,8 @@ class HardwareSettings(Settings):
     """Named model, or the path of a Hugging Face config.json."""
     tensor_parallel_size: int = 1
     """Tensor-parallel size: GPUs that each hold a part of every layer."""
+    runner: str = "auto"
+    """auto (what the model is made for), generate, or pooling: requests end with their prompts (embeddings, scores)."""
     dtype: str = "auto"
     """Data type of unquantised weights and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
     quantization: Annotated[str | None, Help(metavar="METHOD", otherwise="the checkpoint's")] = None

@@ -335,6 +335,8 @@ def build_replay(
         trace or TraceSettings(), policy_label(scheduler.policy), of_replicas=resolved.autoscaling is not None
     )
     traffic = workload if isinstance(workload, Workload) else workload()
+    if settled.pools:
+        traffic = traffic.with_one_token_each()
     header = with_idle_policies(with_notes(resolved.header, traffic), [scheduler.policy], traffic)
     if traffic.first_with_images is not None:
         scheduler = scheduler_with_images(scheduler, settled, traffic)
@@ -486,9 +488,24 @@ def _switches(flags: SchedulerSettings) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value is not True}
 
 
+_UNBOUND = 1 << 16
+"""Blocks where none can be missing."""
+
+
 def _cache(settled: ResolvedSettings) -> CacheConfig:
     given = asdict(settled.scheduler) | asdict(settled.hardware) | asdict(settled.parallel)
+    if not settled.plan.groups:
+        return _no_cache(settled)
     return settled.plan.cache_config(**settings_for(CacheConfig, given))
+
+
+def _no_cache(settled: ResolvedSettings) -> CacheConfig:
+    """Of a model that keeps nothing of a prompt: a block for each request that runs, and never too few of them."""
+    return CacheConfig(
+        num_gpu_blocks=max(_UNBOUND, 2 * settled.max_num_seqs),
+        block_size=settled.max_model_len,
+        enable_prefix_caching=False,
+    )
 
 
 def _latency(

@@ -255,6 +255,17 @@ class Workload:
     def __iter__(self) -> Iterator[WorkloadRequest]:
         return iter(self.requests)
 
+    def with_one_token_each(self) -> Workload:
+        """The same requests with answers of one token: what a prompt's embedding or score counts as."""
+        return Workload(
+            self.name,
+            [each if each.max_tokens == 1 else replace(each, max_tokens=1) for each in self.requests],
+            max_concurrency=self.max_concurrency,
+            notes=self.remarks,
+            clients=self.clients,
+            kind=self.kind,
+        )
+
     @property
     def notes(self) -> tuple[str, ...]:
         """The remarks as sentences."""

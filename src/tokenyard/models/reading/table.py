@@ -38,3 +38,13 @@ ROWS: dict[str, ArchitectureRow] = {
     **rows_retrieval.ROWS,
 }
 """By the name in ``architectures``."""
+
+POOLING = frozenset((*rows_pooling.ROWS, *rows_retrieval.ROWS))
+"""Names that vLLM serves for their hidden states alone: embeddings, scores, labels."""
+POOLS_WHOLE_PROMPTS = frozenset(
+    (
+        "ColBERTLfm2Model", "ColPaliForRetrieval", "ColQwen3", "ColQwen3_5", "OpsColQwen3Model",
+        "Qwen2ForProcessRewardModel", "Qwen3VLNemotronEmbedModel",
+    )
+)  # fmt: skip
+"""Those of them that ask for a prompt's first token or for its steps, so that vLLM computes it in one step."""

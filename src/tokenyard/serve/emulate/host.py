@@ -493,7 +493,7 @@ def _model(deployment: Deployment, resolved: ResolvedDeployment) -> EmulatedMode
         eos_token_ids=eos or [spec.vocab_size - 1],
         adapters=lora_names(deployment),
         tokenizer=folder,
-        is_pooling=asked.value("runner") == "pooling" or asked.value("task") in ("embed", "embedding"),
+        is_pooling=resolved.settled.pools or asked.value("task") in ("embed", "embedding"),
     )
 
 
