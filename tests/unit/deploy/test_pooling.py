@@ -20,7 +20,8 @@ from tokenyard.deploy.vllm_serve.pooling import cuts_prompts
 from tokenyard.errors import ConfigError, NoStartError, TokenyardError
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.reading.table import POOLING, ROWS
-from tokenyard.workload.record import StreamTokens, Workload
+from tokenyard.workload.record import Workload
+from tokenyard.workload.tokens import StreamTokens
 
 REGISTRY = recorded(Path(__file__).parents[1] / "models" / "registry.json.gz")["architectures"]
 BERT = {
