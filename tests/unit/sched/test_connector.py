@@ -90,6 +90,19 @@ def test_tokens_that_are_there_at_once_are_not_computed() -> None:
     assert request.num_external_computed_tokens == 8
 
 
+def test_a_connector_is_asked_for_what_the_cache_has_not() -> None:
+    """Four tokens lie in the cache: of the ten others the connector has four."""
+    site = Site(Remote(Match(0), Match(4)))
+    site.add("a", 4)
+    site.step()
+    site.add("b", 14)
+    output, result = site.step()
+    assert output.scheduled_new_reqs[0].num_computed_tokens == 8
+    asked = result.scheduler_stats.connector_prefix_cache_stats
+    assert asked is not None
+    assert (asked.requests, asked.queries, asked.hits) == (1, 10, 4)
+
+
 def test_an_undecided_connector_is_asked_again_while_others_go_first() -> None:
     site = Site(Remote(Match(None), Match(0), Match(4)))
     site.add("undecided", 10)

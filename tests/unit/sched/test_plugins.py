@@ -220,10 +220,26 @@ def test_a_preempted_request_keeps_a_part() -> None:
 
 
 def test_what_is_kept_is_given_up_before_another_is_preempted() -> None:
-    engine = short_of_memory(KeepsHalf())
-    engine.add("r2", 4, max_tokens=30)
+    """The one that runs needs an eighth block of nine, two of which are kept."""
+    engine = toy(KeepsHalf(), num_gpu_blocks=10)
+    engine.add("r0", 16, max_tokens=16)
+    engine.add("r1", 16)
+    engine.until(lambda: bool(engine.scheduler.kv.kept))
+    engine.until(lambda: not engine.scheduler.kv.kept)
+    assert engine.running == ["r0"], "the other is not back, whose lookup would have taken them over"
+    assert len(engine.blocks("r0")) == 8
+    assert engine.outcomes.preemptions == []
     engine.drain()
     assert engine.free == 9
+
+
+def test_what_is_kept_is_not_given_up_for_its_own_request() -> None:
+    engine = short_of_memory(KeepsHalf())
+    kv, free = engine.scheduler.kv, engine.free
+    assert not kv.give_up_kept(engine.requests["r1"])
+    assert list(kv.kept) == ["r1"]
+    assert kv.give_up_kept(engine.requests["r0"])
+    assert (kv.kept, engine.free) == ({}, free + 2)
 
 
 def test_what_is_kept_ends_with_its_request_and_with_a_reset() -> None:
