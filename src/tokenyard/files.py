@@ -9,7 +9,7 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import IO, Any, BinaryIO, Literal, cast
 
 from tokenyard.errors import ConfigError, FileError, MissingExtraError
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a file may ask for before it is refused, and the environment variable that raises each bound.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from tokenyard.connectors.secondary import Drive, TieredMemory
@@ -24,6 +24,7 @@ from tokenyard.connectors.tiers import (
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import ConfigError
 from tokenyard.plugins import is_foreign
+from tokenyard.quick_dataclass import dataclass
 
 OFFLOADING = "OffloadingConnector"
 STORAGE = "SharedStorageConnector"

@@ -7,12 +7,13 @@ model and GPU, and :func:`hand_made_defaults` tells which of them stand at a def
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from tokenyard.core.profiles import NEWEST, DecisionProfile
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.vocabulary import is_known_policy, policy_hint
 
 MAX_COUNT = 2**31 - 1

@@ -8,10 +8,11 @@ installed vLLM has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenyard.core.profiles import nearest_version
 from tokenyard.core.releases import RELEASES
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

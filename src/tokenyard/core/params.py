@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from inspect import getattr_static
 from math import inf, isfinite
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import RequestError
+from tokenyard.quick_dataclass import dataclass
 
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""

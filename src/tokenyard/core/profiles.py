@@ -8,10 +8,11 @@ line for each.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from tokenyard.core.releases import RELEASES, VERSIONS
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ A change stands at the first release whose sources have it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

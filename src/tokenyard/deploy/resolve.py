@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tokenyard.core.config import MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
@@ -75,6 +75,7 @@ from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.named import MODELS, cached_folder, config_of
 from tokenyard.models.reading.read import model_from_config
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import MOST_ENGINES
 
 # ---------------------------------------------------------------------------------------------------------------------

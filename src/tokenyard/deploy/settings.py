@@ -4,7 +4,7 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
@@ -12,6 +12,7 @@ from tokenyard.core.config import CacheConfig, HashAlgo, SchedulerConfig, Specul
 from tokenyard.core.releases import version_that_brought
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 from tokenyard.deploy.vllm_serve.given import GivenFlags
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Groups of settings: what their help says, and settings that have type, default and help from a configuration.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +38,7 @@ from tokenyard.errors import ConfigError, NoStartError, WorkloadError, shown
 from tokenyard.explain.report.slo import MILLISECONDS, SLO
 from tokenyard.memory.kv_plan import KVCachePlan
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.choices import ConnectorChoice
 from tokenyard.sim.executor import SimulatedSpeculation

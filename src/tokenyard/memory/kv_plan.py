@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from tokenyard.core.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGro
 from tokenyard.errors import ConfigError
 from tokenyard.memory.layer_caches import CacheSettings, LayerCache, layer_caches, with_block_size
 from tokenyard.models.spec import ModelSpec, pipeline_stages
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How vLLM makes groups of layers: all layers of a group share a block table, all groups share one pool.

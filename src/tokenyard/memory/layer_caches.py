@@ -11,7 +11,7 @@ state (Mamba)         the state, padded to the page of the attention layers besi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, lcm
 
 from tokenyard.core.config import GroupKind, MambaCacheMode, require_int
@@ -33,6 +33,7 @@ from tokenyard.models.mixers import (
     StateSpace,
 )
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 
 DEFAULT_BLOCK_SIZE = 16
 SPARSE_BLOCK_SIZE = 64

@@ -6,9 +6,8 @@ less precise than the model's own dtype only where activations are quantised too
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 
 DTYPE_BYTES = {
     "float32": 4,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, packaged, read_input
 from tokenyard.patterns import lazy_pattern
 from tokenyard.plugins import called, foreign
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.models.formats import BFLOAT16, WeightFormat
 from tokenyard.models.mixers import Attends, LatentAttention, Mixer, SoftmaxAttention, StateSpace
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a token goes through between attention layers: one MLP, or a choice among experts.

@@ -5,7 +5,6 @@ Counts are of one GPU of a tensor-parallel group of ``tp``; with ``tp`` 1 they a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import ClassVar
@@ -13,6 +12,7 @@ from typing import ClassVar
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.formats import BFLOAT16, BFLOAT16_BYTES, WeightFormat, dtype_bytes
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Layers that attend to earlier tokens: their projections and what they keep of every token.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
@@ -12,6 +11,7 @@ from tokenyard.models.formats import BFLOAT16, WeightFormat, dtype_bytes, plain_
 from tokenyard.models.formats import dtype_bytes as bytes_of
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import CompressedAttention, LatentAttention, SoftmaxAttention, StateSpace
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What turns pictures or sound into embeddings before the decoder sees them.

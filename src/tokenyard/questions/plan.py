@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -61,6 +61,7 @@ from tokenyard.questions.sweeping.rows import Row, Settings
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Grid
 from tokenyard.questions.variant_sources import RecordedVariants
 from tokenyard.questions.variants import read_shape, serve_words, split_words
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload
 
 _MOST_REPLAYS = 100_000

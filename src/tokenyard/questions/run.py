@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from os import PathLike
@@ -43,6 +43,7 @@ from tokenyard.questions.scenario import (
     traffic_by_name,
     without_trace,
 )
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from typing import Any
 
 from tokenyard.deploy.given import names_of, nearest, with_values
@@ -15,6 +15,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.questions.traffic import applied, workload_from
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.extent import shown_progress
 from tokenyard.sim.traffic import Progress
 from tokenyard.workload.load import files_named

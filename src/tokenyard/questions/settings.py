@@ -5,10 +5,10 @@ The help of the command line is made of them: nothing heavy is imported here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tokenyard.deploy.settings import Help, Settings, Switch
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

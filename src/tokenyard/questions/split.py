@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.replaying import Recordings
 from tokenyard.questions.scenario import Bars, OnProgress, Scenario, bars_of, traffic_by_name
 from tokenyard.questions.variants import sides_of
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload

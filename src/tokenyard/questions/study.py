@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from math import isnan
 from os import PathLike
@@ -32,6 +32,7 @@ from tokenyard.questions.run import RunResult, run
 from tokenyard.questions.scenario import OnCount, counting_of, traffic_by_name
 from tokenyard.questions.sweeping.rows import Journal, Row, Settings, figures_of
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Workers, measured_on_ray
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import PolicyChoice, policy_choices, policy_labels
 from tokenyard.sim.extent import Extent
 from tokenyard.version import __version__

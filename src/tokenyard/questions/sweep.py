@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ from tokenyard.questions.kept import (
 from tokenyard.questions.scenario import Counting, OnCount, Say, Scenario, counting_of, nothing, traffic_by_name
 from tokenyard.questions.sweeping.rows import TRACES, Journal, Row, Setting, key_of, require_parquet, rows_table
 from tokenyard.questions.sweeping.variants import MOST_PROCESSES, Job, measured, measured_on_ray, read_variants
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload
 
 

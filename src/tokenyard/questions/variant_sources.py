@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tokenyard.questions.scenario import Scenario, replay_spec
 from tokenyard.questions.sweeping.measuring import EngineRecord, PreparedVariant
 from tokenyard.questions.sweeping.rows import Setting, Settings, quoted, word_of
 from tokenyard.questions.variants import SplitDeployment, convert, modelled, sides_of, with_changes
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.start import describe_run

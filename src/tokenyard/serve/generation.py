@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tokenyard.core.params import SamplingParams, check_sampling_params
 from tokenyard.errors import ConfigError, RequestError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.text import TextTokenizer
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from tokenyard.core.sched.features.grammars import GrammarOutput
 from tokenyard.core.sched.outputs import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.core.sched.scheduler_output import ScheduledDrafts, SchedulerOutput
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.model import LatencyModel, StepShape, decode_seconds, host_seconds, step_seconds
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.tokens import stream_words, tokens_at

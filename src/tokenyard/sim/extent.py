@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.traffic import ClientSessions, OnProgress, Progress
 
 _SECONDS_PER_LINE = 0.1

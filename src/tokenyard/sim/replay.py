@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from tokenyard.core.sched.request_checks import check_lengths
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ClientFigures, ReplicaFigures
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.choices import (
     ConnectorChoice,
     ObserverChoice,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import ceil, inf
 from typing import Protocol
@@ -13,6 +12,7 @@ from tokenyard.core.config import require_int
 from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.report import ReplicaChange, ReplicaFigures
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How many replicas there should be: Kubernetes' HorizontalPodAutoscaler, on the requests that wait.

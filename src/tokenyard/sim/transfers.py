@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from math import inf
@@ -27,6 +26,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError
 from tokenyard.plugins import called, foreign
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.model import LatencyModel, TransferDirection, transfer_seconds
 from tokenyard.steptime.pace import VirtualClock
 

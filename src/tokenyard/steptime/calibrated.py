@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from tokenyard.models.additions import draft_head
 from tokenyard.models.gpus import GPU
 from tokenyard.models.mixers import StateSpace
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.formula import (
     DEFAULT_CAPTURE_SIZE,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -22,6 +21,7 @@ import msgspec
 from tokenyard.files import packaged
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.formula import generation, has_nvlink, storage_kind
 
 FEWEST_POINTS = 10

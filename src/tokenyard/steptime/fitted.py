@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, TraceError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.model import (
     HOST,
     StepShape,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tokenyard.memory.room import MOST_CAPTURED
@@ -21,6 +20,7 @@ from tokenyard.models.mixers import (
     StateSpace,
 )
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step has to do, counted: FLOP and bytes of one GPU, by kind of layer and number format.

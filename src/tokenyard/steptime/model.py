@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
 from numbers import Real
@@ -16,6 +16,7 @@ from tokenyard.core.basics import total
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import ConfigError, LatencyError
 from tokenyard.models.gpus import GPU
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step costs in time: the protocol, a step's shape, and the simplest model.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.model import LatencyModel, MappedLatency
 
 # ---------------------------------------------------------------------------------------------------------------------

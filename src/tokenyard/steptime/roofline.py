@@ -17,10 +17,10 @@ values elsewhere. Expect errors of 10 to 25 % of a step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 from tokenyard.steptime.tables import all_reduce_seconds, elementwise_bytes
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 _DIGITS = re.compile(r"[0-9]{1,18}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.record import Workload, WorkloadRequest
 from tokenyard.workload.tokens import Segment, StreamTokens, seed_of
 

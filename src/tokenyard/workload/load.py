@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from glob import glob, has_magic
 from importlib import import_module
 from itertools import accumulate, pairwise
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tokenyard.core.params import user_name
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.plugins import called, foreign, is_foreign
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TurnOrder
 from tokenyard.workload.generators import RandomOptions, random
 from tokenyard.workload.logs.kinds import LOGS

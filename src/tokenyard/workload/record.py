@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.core.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.tokens import ListedTokens, TokenSource
 
 # ---------------------------------------------------------------------------------------------------------------------

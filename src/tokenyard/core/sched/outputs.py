@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from tokenyard.core.request import FinishReason, Request
 from tokenyard.core.sched.candidate import Candidate, FeatureHook
 from tokenyard.core.sched.outcomes import SchedulerStats
 from tokenyard.errors import GrammarError, shown
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Events of single requests with their times, for clients that draw time lines: queued, scheduled, preempted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from tokenyard.deploy.texts.said import SEVERAL, HeaderNote, Said, StartFacts
@@ -18,6 +18,7 @@ from tokenyard.deploy.vllm_serve.shell import (
     split_words,
 )
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import hidden_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tokenyard.deploy.texts.commands import (
@@ -21,6 +21,7 @@ from tokenyard.deploy.texts.said import SEVERAL_GPUS, HeaderNote, Nodes, Said
 from tokenyard.deploy.vllm_serve.shell import MOST_CHARACTERS, ShellError, commands
 from tokenyard.errors import ConfigError
 from tokenyard.models.gpus import GPUS, gpu_of_device, gpu_of_instance
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import hidden_beginning
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, async_scheduling_by_default
 from tokenyard.core.facts import release_facts, versions_with
 from tokenyard.core.profiles import NEWEST, PROFILES
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.gpus import GPU
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Variables of the environment that a replay obeys as vLLM does.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from tokenyard.deploy.texts.said import HeaderNote
@@ -24,6 +24,7 @@ from tokenyard.deploy.vllm_serve.flags import (
 )
 from tokenyard.deploy.vllm_serve.shell import is_unresolved
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import hidden, hidden_text
 
 # ---------------------------------------------------------------------------------------------------------------------

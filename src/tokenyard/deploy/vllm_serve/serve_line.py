@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tokenyard.deploy.vllm_serve.flags import GivenFlag, flag_table, flag_words
 from tokenyard.deploy.vllm_serve.given import merged, read_words
 from tokenyard.errors import ConfigError, FileError, near_names
 from tokenyard.files import MIB, open_input, read_input
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import HIDDEN, hidden, hidden_beginning, hidden_environment, hidden_text, is_secret_name
 
 # ---------------------------------------------------------------------------------------------------------------------

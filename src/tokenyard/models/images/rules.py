@@ -7,13 +7,13 @@ A rule is data: sizes in pixels, grids of patches, limits. What fills it for an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor, inf, isqrt, sqrt
 from struct import pack, unpack
 from typing import Literal, Protocol
 
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 
 
 class ImageRule(Protocol):

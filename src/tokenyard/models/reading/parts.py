@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tokenyard.models.layers import LayerSpec
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.spec import EncoderSpec
+from tokenyard.quick_dataclass import dataclass
 
 MOST_LAYERS = 10_000
 """Far more than any model has; a file that names more is a mistake, or is meant to take long."""

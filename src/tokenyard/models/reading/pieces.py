@@ -10,7 +10,6 @@ Every number of a piece is an expression over the file's fields (:mod:`~tokenyar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tokenyard.models.layers import DenseMLP, MoE
@@ -32,6 +31,7 @@ from tokenyard.models.mixers import (
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import ConfigReader
 from tokenyard.models.reading.quantization import MXFP4
+from tokenyard.quick_dataclass import dataclass
 
 NAMES = {
     "hidden": "hidden_size",

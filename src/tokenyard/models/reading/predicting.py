@@ -6,11 +6,12 @@ They are no part of the model: vLLM passes over their weights unless ``--specula
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenyard.models.layers import LayerSpec, MoE
 from tokenyard.models.mixers import Attends, CompressedAttention, Mixer, SoftmaxAttention
 from tokenyard.models.reading.parts import MOST_LAYERS, ConfigReader
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

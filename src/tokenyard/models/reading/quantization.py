@@ -7,12 +7,13 @@ spelling (``model.layers.3.self_attn``). Embeddings, norms and routers are never
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tokenyard.errors import shown
 from tokenyard.models.formats import WeightFormat, plain_format
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
+from tokenyard.quick_dataclass import dataclass
 
 Matches = Callable[[str, str], bool]
 """(module, entry of the list of modules left alone) -> whether it is meant."""

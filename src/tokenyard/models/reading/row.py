@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import field, is_dataclass, replace
 from dataclasses import fields as fields_of
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ from tokenyard.models.reading.pieces import (
 )
 from tokenyard.models.reading.predicting import layers_that_predict
 from tokenyard.models.reading.towers import Tower
+from tokenyard.quick_dataclass import dataclass
 
 AnyMixer = (
     Grouped

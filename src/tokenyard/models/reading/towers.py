@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tokenyard.models.reading.expressions import Expressions, Fill
 from tokenyard.models.reading.parts import ConfigReader, class_defaults
 from tokenyard.models.spec import EncoderSpec
+from tokenyard.quick_dataclass import dataclass
 
 __all__ = ["Tower"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import log, sqrt
 from typing import NamedTuple, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Two quantities learnt from the past: how long evicted turns queue, and how much a turn's number tells.

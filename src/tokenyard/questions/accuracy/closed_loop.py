@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.core.profiles import OLDEST, DecisionProfile
 from tokenyard.core.request import Request
 from tokenyard.core.sched.observer import StepObserver
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.replay import replay_engines
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings

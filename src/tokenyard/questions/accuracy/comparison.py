@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -15,6 +14,7 @@ from tokenyard.explain.render.table import RowTable, table_from
 from tokenyard.questions.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
 from tokenyard.questions.accuracy.measured_run import RunComparison
 from tokenyard.questions.accuracy.points import Point, kv_tokens
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.calibrated import CalibratedLatency
 from tokenyard.steptime.constants import Constants, shipped_constants
 from tokenyard.steptime.known_error import SentLoad

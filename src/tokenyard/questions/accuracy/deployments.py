@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.models.formats import BFLOAT16, WeightFormat
@@ -11,6 +10,7 @@ from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import Attends, LatentAttention, SoftmaxAttention
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ request; so does the end-to-end time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.questions.accuracy.closed_loop import Ended
 from tokenyard.questions.accuracy.deployments import measured_model
 from tokenyard.questions.accuracy.points import json_object, json_rows, kv_tokens
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.replay import replay_engines
 from tokenyard.sim.routers import Fleet
 from tokenyard.sim.settings import ReplaySettings

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tokenyard.memory.room import activation_bytes
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.spec import ModelSpec
 from tokenyard.questions.accuracy.deployments import Recipe, measured_model, recipe_of
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.formula import Parallelism, work_counts
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from tokenyard.errors import ConfigError, TokenyardError, shown
 from tokenyard.models.gpus import GPUS, gpu_of_device, named_gpu
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import PlannedDeployment
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.trace.start import deployment_of
 
 _MODEL = "calibrated"

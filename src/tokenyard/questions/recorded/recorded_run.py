@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from tokenyard.explain.report.report import Report, SpeculationFigures
 from tokenyard.explain.report.summary import summarize
 from tokenyard.questions.recorded.answer import REPLAY, FitQuality
 from tokenyard.questions.recorded.recorded_requests import RecordedRequests
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.steptime.carried import extrapolate
 from tokenyard.steptime.fitted import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import product
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import policy_maker
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.sweeping.rows import quoted, read_values
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.sim.executor import SimulatedSpeculation
 from tokenyard.sim.transfers import KVTransfer
 from tokenyard.steptime.calibrated import CalibratedLatency

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import blake2s
 from math import floor, inf
 from pathlib import Path
@@ -24,6 +24,7 @@ from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.questions.by_class import classes_in, column_called, grouped_by_class
 from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of, words_of
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.sim.replay import Progress, ReplayResult, replay_engines

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from tokenyard.core.sched.scheduler import Scheduler
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import ConfigError, RequestError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.emulate.answers import Answer, AnswerMaker, MadeUpForms, SpokenModel, spoken_words
 from tokenyard.serve.emulate.approximate import ApproximateTokenizer

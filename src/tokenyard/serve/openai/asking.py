@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.generation import (
     CompletionOutput,

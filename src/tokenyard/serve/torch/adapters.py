@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 from tokenyard.core.basics import IntArray
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError, text_of
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.torch.checkpoint import require_torch
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tokenyard.errors import ConfigError, MissingExtraError, text_of
 from tokenyard.models.mixers import Attends, SoftmaxAttention
 from tokenyard.models.reading.read import read_model_file
 from tokenyard.models.spec import ModelSpec
+from tokenyard.quick_dataclass import dataclass
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What weights and KV cache can be of."""

@@ -7,7 +7,7 @@ begun while the scheduler has not been told those of the step before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +18,7 @@ from tokenyard.core.basics import Int32Array, IntArray
 from tokenyard.core.params import PoolingParams, SamplingParams, TokenIds
 from tokenyard.core.sched.outputs import TokenLogprobs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.torch.adapters import NO_ADAPTER
 from tokenyard.serve.torch.attention import StepRows
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.core.config import SpeculativeConfig, SpeculativeMethod, require_bool, require_fraction, require_int
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.serve.torch.adapters import LoRAConfig
 
 _MOST_BYTES = 1 << 50

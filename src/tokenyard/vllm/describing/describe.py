@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -33,6 +33,7 @@ from tokenyard.models.mixers import (
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization, read_quantization
 from tokenyard.models.spec import EncoderSpec, ModelSpec
+from tokenyard.quick_dataclass import dataclass
 
 _AVAILABLE = 70 << 30
 """Bytes for the KV cache with which both planners are compared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from tokenyard.core.params import (
 )
 from tokenyard.core.request import BlockHash, Request
 from tokenyard.core.sched.outputs import DraftTokens, ModelAuxOutput, ModelOutput
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.vllm import versions
 from tokenyard.vllm.job_of_request import turn_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from tokenyard.core.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.core.sched.outcomes import StepOutcomes
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
 from tokenyard.vllm.settings import trace_settings, warn_no_trace

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.patterns import lazy_pattern
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.logs.fields import request_from
 from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView
 from tokenyard.workload.logs.moments import Clock

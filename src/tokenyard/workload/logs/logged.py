@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ import msgspec
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import Clock, TimeUnit, without_unit
 from tokenyard.workload.record import Remark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from msgspec import inspect
 from tokenyard.core.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, FileError, WorkloadError, near_names, shown
 from tokenyard.files import Bounds, DamagedFileError, bounded_lines, is_gzipped, is_nested_deeper
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is wrong with a line of JSON, said as all messages here are: the field, its value, and what to give instead.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from tokenyard.errors import WorkloadError, shown
+from tokenyard.quick_dataclass import dataclass
 from tokenyard.workload.readers.lines import (
     MAX_SECONDS,
     Count,

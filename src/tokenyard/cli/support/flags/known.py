@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
 from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, optional
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
 from tokenyard.questions.settings import TrafficSettings
+from tokenyard.quick_dataclass import dataclass
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Commands about workloads: what a log becomes, and what is known by name.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from tokenyard.deploy.settings import Help, Marker, Switch
+from tokenyard.quick_dataclass import dataclass
 
 __all__ = [
     "GROUPED",

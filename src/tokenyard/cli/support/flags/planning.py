@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
 from tokenyard.cli.support.flags.replays import ReplayFlags
 from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

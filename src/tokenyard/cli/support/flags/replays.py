@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +20,7 @@ from tokenyard.deploy.settings import (
 )
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.questions.settings import TrafficSettings
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +10,7 @@ from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, 
 from tokenyard.core.config import CacheConfig, SchedulerConfig
 from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

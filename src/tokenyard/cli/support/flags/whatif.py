@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Positional, Repeated, Switch, optional
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

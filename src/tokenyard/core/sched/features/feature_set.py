@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import lcm
 
 from tokenyard.core.config import CacheConfig, SchedulerConfig, SpeculativeConfig
@@ -20,6 +19,7 @@ from tokenyard.core.sched.request_checks import PaddedAdmission, check_settings,
 from tokenyard.core.sched.scheduler_output import StepsInFlight
 from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
+from tokenyard.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
