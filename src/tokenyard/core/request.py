@@ -185,6 +185,18 @@ def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingPa
     return SamplingParams(max_tokens=1, skip_reading_prefix_cache=pooling.skip_reading_prefix_cache)
 
 
+def _kept(tokens: TokenIds) -> TokenIds:
+    """The array itself if nobody can write to it, else a copy; read-only."""
+    owner: object = tokens
+    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
+        owner = owner.base
+    if (owner is None or isinstance(owner, bytes)) and tokens.flags.c_contiguous:
+        return tokens
+    copy = np.array(tokens)
+    copy.flags.writeable = False
+    return copy
+
+
 class Request:
     """One generation request, from arrival to its last token.
 
@@ -198,10 +210,11 @@ class Request:
     """
 
     __slots__ = (
+        "_behind",
+        "_given",
         "_num_computed_tokens",
         "_num_output_placeholders",
         "_table",
-        "_tokens",
         "arrival_time",
         "arrives_when_added",
         "async_steps_to_discard",
@@ -315,8 +328,8 @@ class Request:
         self._num_computed_tokens = self._num_output_placeholders = 0
         self.async_steps_to_discard = 0
         """Steps in flight whose output is stale (the request was reset meanwhile)."""
-        self._tokens = array("i")
-        self._tokens.frombytes(prompt.tobytes())
+        # The token stream: its beginning as it came, which is long and never written to, and what has come behind it.
+        self._given, self._behind = _kept(prompt), array("i")
 
     # ---- token stream
 
@@ -328,7 +341,7 @@ class Request:
     def num_tokens(self) -> int:
         """Prompt and verified output."""
         table = self._table
-        return len(self._tokens) if table is None else int(table.num_tokens[self.slot])
+        return self.num_sealed_tokens if table is None else int(table.num_tokens[self.slot])
 
     @property
     def num_output_tokens(self) -> int:
@@ -370,28 +383,38 @@ class Request:
         return table is not None and bool(table.prefilling[self.slot])
 
     def token_slice(self, start: int, stop: int) -> TokenIds:
-        """Tokens ``start..stop-1`` as a new int32 array."""
+        """Tokens ``start..stop-1`` as an int32 array that stays as it is; of the prompt it may be a view, read-only."""
         if self._table is not None:
             self._table.flush_tail(self)
-        return np.frombuffer(self._tokens, dtype=np.int32)[start:stop].copy()
+        return self.sealed_tokens(start, stop)
+
+    def sealed_tokens(self, start: int, stop: int) -> TokenIds:
+        """The same of tokens that are sealed: everything up to the last full block, at least."""
+        given, behind = self._given, self._behind
+        first = len(given)
+        if stop <= first or not behind:
+            return given[start:stop]
+        more = np.frombuffer(behind, np.int32)[max(start - first, 0) : stop - first]
+        return more.copy() if start >= first else np.concatenate((given[start:], more))
 
     def token_bytes(self, start: int, stop: int) -> bytes:
-        """Sealed tokens ``start..stop-1`` as native-endian int32 bytes, what block hashes are taken over."""
-        return memoryview(self._tokens)[start:stop].tobytes()
+        """Sealed tokens ``start..stop-1`` as native-endian int32 bytes."""
+        return self.sealed_tokens(start, stop).tobytes()
 
     @property
     def num_sealed_tokens(self) -> int:
-        """Tokens that :meth:`token_bytes` can give: everything up to the last full block, at least."""
-        return len(self._tokens)
+        """Tokens that :meth:`sealed_tokens` can give."""
+        return len(self._given) + len(self._behind)
 
     def append_token(self, token: int) -> None:
         """Append one output token to a request without a slot (preempted while a step was in flight)."""
         assert self._table is None, "a request with a slot grows through its table"
-        self._tokens.append(token)
+        self._behind.append(token)
 
     @property
     def prompt_token_ids(self) -> list[int]:
-        return self._tokens[: self.num_prompt_tokens].tolist()
+        tokens: list[int] = self.sealed_tokens(0, self.num_prompt_tokens).tolist()
+        return tokens
 
     @property
     def output_token_ids(self) -> list[int]:
@@ -405,9 +428,11 @@ class Request:
 
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
-        if len(self._tokens) > start:
-            del self._tokens[start:]
-        self._tokens.frombytes(tokens)
+        first = len(self._given)
+        if start < first:
+            self._given = self._given[:start]
+        del self._behind[max(start - first, 0) :]
+        self._behind.frombytes(tokens)
 
     # ---- slot
 

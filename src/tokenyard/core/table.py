@@ -243,12 +243,13 @@ class RequestTable(Columns):
         self.num_with_grammar -= request.structured_output is not None
 
     def flush_tail(self, request: Request) -> None:
-        """Copy the unsealed tokens into the request's own stream."""
+        """Copy the unsealed tokens that the request's own stream has not yet into it."""
         slot = request.slot
         num_tokens = int(self.num_tokens[slot])
         start = num_tokens // self.block_size * self.block_size
-        if num_tokens > start:
-            request.replace_tail(start, self.tail[slot, : num_tokens - start].astype(np.int32).tobytes())
+        first = max(start, request.num_sealed_tokens)
+        if num_tokens > first:
+            request.replace_tail(first, self.tail[slot, first - start : num_tokens - start].astype(np.int32).tobytes())
 
     def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, BoolArray]:
         """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.

@@ -243,7 +243,7 @@ class BlockHasher:
         prefix = request.prefix_hash or self._begin(request)
         state = prefix.state
         update, digest = state.update, state.digest
-        blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
+        blocks = self._blocks_of(request.sealed_tokens(start * self.block_size, stop * self.block_size))
         if request.has_extra_keys:
             for i, (block,) in enumerate(blocks, start):
                 update(block)
@@ -259,7 +259,7 @@ class BlockHasher:
         hashes, job_id = request.block_hashes, request.job_id
         self._hash(request, 1)
         first = hashes[0]
-        tokens = np.frombuffer(request.token_bytes(0, stop * self.block_size), np.int32)
+        tokens = request.sealed_tokens(0, stop * self.block_size)
         known = self._prompts.like(job_id, first)
         done, prefix = (0, None) if known is None else known.common(tokens, self.block_size)
         marks: list[PrefixHash] = []
@@ -300,7 +300,7 @@ class BlockHasher:
         keys = (request.prefix_hash.extra_keys if request.prefix_hash else None) or {}
         del request.block_hashes[num_blocks:]
         prefix = self._begin(request)
-        for i, (block,) in enumerate(self._blocks_of(request.token_bytes(0, num_blocks * self.block_size))):
+        for i, (block,) in enumerate(self._blocks_of(request.sealed_tokens(0, num_blocks * self.block_size))):
             prefix.state.update(block)
             prefix.add_keys(i, keys.get(i, b""))
 
