@@ -186,7 +186,7 @@ def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingPa
 
 
 def _kept(tokens: TokenIds) -> TokenIds:
-    """The array itself if nobody can write to it, else a copy; read-only."""
+    """The array itself if it cannot be written to, else a copy that cannot."""
     owner: object = tokens
     while isinstance(owner, np.ndarray) and not owner.flags.writeable:
         owner = owner.base

@@ -243,7 +243,7 @@ class BlockHasher:
         prefix = request.prefix_hash or self._begin(request)
         state = prefix.state
         update, digest = state.update, state.digest
-        blocks = self._blocks_of(request.sealed_tokens(start * self.block_size, stop * self.block_size))
+        blocks = self._blocks_of(request.sealed_tokens(start * self.block_size, stop * self.block_size).data)
         if request.has_extra_keys:
             for i, (block,) in enumerate(blocks, start):
                 update(block)
@@ -300,7 +300,7 @@ class BlockHasher:
         keys = (request.prefix_hash.extra_keys if request.prefix_hash else None) or {}
         del request.block_hashes[num_blocks:]
         prefix = self._begin(request)
-        for i, (block,) in enumerate(self._blocks_of(request.sealed_tokens(0, num_blocks * self.block_size))):
+        for i, (block,) in enumerate(self._blocks_of(request.sealed_tokens(0, num_blocks * self.block_size).data)):
             prefix.state.update(block)
             prefix.add_keys(i, keys.get(i, b""))
 
