@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from struct import Struct
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -57,11 +57,36 @@ def int32s(values: list[int]) -> Int32Array:
     count = len(values)
     if not _IS_COMPILED:
         few = count <= _FEW
-        return np.array(values, np.int32) if few else np.frombuffer(Struct(f"{count}i").pack(*values), np.int32)
+        return np.array(values, np.int32) if few else np.frombuffer(struct.Struct(f"{count}i").pack(*values), np.int32)
     column = np.empty(count, np.int32)
     numbers = column  # for C: a view of it
     for i, value in enumerate(values):
         numbers[i] = value
+    return column
+
+
+def token_column(ids: list[int]) -> Int32Array | None:
+    """Token ids as a column that stays as it is; None where one is no ``int`` from 0 to 2**31 - 1."""
+    if not _IS_COMPILED:
+        try:
+            # Not struct.pack(form, *ids), which makes a list of all arguments before it makes a tuple of them.
+            packed = np.frombuffer(struct.Struct(f"{len(ids)}i").pack(*ids), np.int32)
+        except struct.error:
+            return None
+        return packed if not ids or int(packed.min()) >= 0 else None
+    column = np.empty(len(ids), np.int32)
+    numbers = column  # for C: a view of it
+    try:
+        for i, value in enumerate(ids):
+            if type(value) is not int:
+                return None
+            number = value
+            if number < 0:
+                return None
+            numbers[i] = number
+    except OverflowError:
+        return None
+    column.flags.writeable = False
     return column
 
 

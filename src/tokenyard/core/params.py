@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -14,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.core.basics import token_column
 from tokenyard.core.config import MAX_COUNT
 from tokenyard.errors import RequestError
 from tokenyard.quick_dataclass import dataclass
@@ -183,15 +183,8 @@ def token_array(request_id: str, value: Sequence[int] | TokenIds) -> TokenIds:
 
 
 def _packed(ids: Sequence[int] | TokenIds) -> TokenIds | None:
-    """A list of token ids as int32, at a quarter of what NumPy takes to look at each; None if it is none, or empty."""
-    if type(ids) is not list or not ids or type(ids[0]) is not int:
-        return None
-    try:
-        # Not struct.pack(form, *ids), which makes a list of all arguments before it makes a tuple of them.
-        packed = np.frombuffer(struct.Struct(f"{len(ids)}i").pack(*ids), np.int32)
-    except struct.error:
-        return None
-    return packed if int(packed.min()) >= 0 else None
+    """A list of token ids as int32, at a fraction of what NumPy takes to look at each; None if it is none, or empty."""
+    return token_column(ids) if type(ids) is list and ids and type(ids[0]) is int else None
 
 
 def _check_count(request_id: str, field: str, value: object, low: int) -> None:
