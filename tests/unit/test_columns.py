@@ -37,7 +37,8 @@ def test_constants_stay_what_they_are() -> None:
 def test_token_ids_become_a_column_that_stays(ids: list[int]) -> None:
     column = token_column(ids)
     assert column is not None
-    assert (column.dtype, column.tolist()) == (np.int32, ids)
+    assert column.dtype == np.int32
+    assert column.tolist() == ids
     assert not column.flags.writeable
 
 
