@@ -182,6 +182,8 @@ class StepThread:
 #
 # A caller who goes away (the stream is closed, or its task cancelled) has the request aborted. What a slow caller has
 # not taken is put together: a stream holds one answer, however late it is read.
+#
+# Callers are told in a turn of the loop of their own, one after the other, of all that steps have brought by then.
 
 
 class News:
@@ -251,8 +253,8 @@ class AsyncLLM:
         )
         self._most = core.scheduler.config.max_num_seqs + max_queued_requests
         self.processor = OutputProcessor()
-        self.events: dict[str, News] = {}
-        """By generation: told when it has any."""
+        self._changed: dict[Generation, None] = {}
+        """Generations whose callers are to be told of something."""
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._death: EngineDeadError | None = None
@@ -307,27 +309,60 @@ class AsyncLLM:
         ``grammars`` has one for each sample, or none. Raises RequestError for a prompt that cannot be served,
         QueueFullError, and EngineDeadError.
         """
-        name = str(next(self._numbers)) if request_id is None else request_id
-        check_num_samples(name, getattr(sampling_params, "n", 1))
-        self.check_room(getattr(sampling_params, "n", 1))
-        generation = self._maker.make(
-            name, prompt, sampling_params, turn=turn, grammars=grammars, add_special_tokens=add_special_tokens
+        news = News()
+        generation = self.begin(
+            prompt,
+            sampling_params,
+            request_id,
+            told=news.tell,
+            turn=turn,
+            grammars=grammars,
+            add_special_tokens=add_special_tokens,
         )
-        news = self._add(generation)
         try:
             finished = False
             while not finished:
                 await news.come()
                 if generation.error is not None:
                     raise generation.error
-                output = generation.output()
-                if output is not None:
-                    finished = output.finished
-                    yield output
-                else:
-                    finished = generation.is_finished
+                changed, finished = generation.news(), generation.is_finished
+                if changed is not None:
+                    yield generation.output(changed)
         finally:
-            self._leave(generation)
+            self.leave(generation)
+
+    def begin(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
+        request_id: str | None = None,
+        *,
+        told: Callable[[], None],
+        turn: Turn | None = None,
+        grammars: Sequence[StructuredOutput] = (),
+        add_special_tokens: bool = True,
+    ) -> Generation:
+        """What :meth:`generate` asks, for a caller who looks at the generation whenever ``told`` is called.
+
+        That is in the event loop, after steps that brought something and at the end; it must not raise. The caller
+        leaves the generation when it has ended, or before. Raises what :meth:`generate` does.
+        """
+        name = str(next(self._numbers)) if request_id is None else request_id
+        check_num_samples(name, getattr(sampling_params, "n", 1))
+        self.check_room(getattr(sampling_params, "n", 1))
+        generation = self._maker.make(
+            name, prompt, sampling_params, turn=turn, grammars=grammars, add_special_tokens=add_special_tokens
+        )
+        self._add(generation, told)
+        return generation
+
+    def leave(self, generation: Generation) -> None:
+        """Its caller does not wait for it any more; what has not ended is aborted."""
+        generation.told = None
+        left = generation.unfinished_ids
+        self.processor.forget(generation)
+        if left and self._death is None:
+            self._thread.abort(left)
 
     async def embed(
         self,
@@ -341,7 +376,8 @@ class AsyncLLM:
         name = str(next(self._numbers)) if request_id is None else request_id
         pooling = PoolingParams() if pooling_params is None else pooling_params
         generation = self._maker.make(name, prompt, GenerationParams(), turn=turn, pooling=pooling)
-        news = self._add(generation)
+        news = News()
+        self._add(generation, news.tell)
         try:
             while not generation.is_finished:
                 await news.come()
@@ -349,7 +385,7 @@ class AsyncLLM:
                     raise generation.error
             return generation.embedding()
         finally:
-            self._leave(generation)
+            self.leave(generation)
 
     def check_room(self, num_requests: int) -> None:
         """QueueFullError if so many more requests to the scheduler would be refused now, before any work on them."""
@@ -359,10 +395,9 @@ class AsyncLLM:
 
     def aborted(self, request_ids: Sequence[str]) -> None:
         """The engine has ended these requests of its own accord, as a pause may: their callers are told."""
-        for generation in self.processor.abort(request_ids):
-            self._tell(generation)
+        self._tell(self.processor.abort(request_ids))
 
-    def _add(self, generation: Generation) -> News:
+    def _add(self, generation: Generation, told: Callable[[], None]) -> None:
         if self._death is not None:
             raise _again(self._death)
         if self._loop is None:
@@ -371,18 +406,9 @@ class AsyncLLM:
             fix = "an unfinished request has this id: choose another"
             raise RequestError(generation.request_id, "request_id", generation.request_id, fix)
         self.check_room(len(generation.samples))
-        news = self.events[generation.request_id] = News()
+        generation.told = told
         self.processor.add(generation)
         self._thread.submit([sample.request for sample in generation.samples])
-        return news
-
-    def _leave(self, generation: Generation) -> None:
-        """The caller does not wait for it any more; what has not ended is aborted."""
-        del self.events[generation.request_id]
-        left = generation.unfinished_ids
-        self.processor.forget(generation)
-        if left and self._death is None:
-            self._thread.abort(left)
 
     # ---- news
 
@@ -407,14 +433,13 @@ class AsyncLLM:
             refused = self.processor.refuse(refusal.request_id, refusal)
             if refused is not None:
                 generation, others = refused
-                self._tell(generation)
+                self._tell([generation])
                 self._thread.abort(others)
         if news.outputs is not None:
             changes = self.processor.process(news.outputs)
             if changes.to_abort:
                 self._thread.abort(changes.to_abort)
-            for generation in changes.generations:
-                self._tell(generation)
+            self._tell(changes.generations)
         if news.error is not None:
             self._die(_death_by(news.error))
 
@@ -423,12 +448,20 @@ class AsyncLLM:
         self._death = self._death or death
         for generation in self.processor.generations():
             self.processor.fail(generation, _again(self._death))
-            self._tell(generation)
+            self._tell([generation])
 
-    def _tell(self, generation: Generation) -> None:
-        event = self.events.get(generation.request_id)
-        if event is not None:
-            event.tell()
+    def _tell(self, generations: Sequence[Generation]) -> None:
+        """Their callers, when those who brought the news have done."""
+        if generations and not self._changed:
+            assert self._loop is not None
+            self._loop.call_soon(self._tell_callers)
+        self._changed.update(dict.fromkeys(generations))
+
+    def _tell_callers(self) -> None:
+        changed, self._changed = self._changed, {}
+        for generation in changed:
+            if generation.told is not None:
+                generation.told()
 
 
 def _death_by(error: BaseException) -> EngineDeadError:

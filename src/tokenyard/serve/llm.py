@@ -187,9 +187,9 @@ def _for_each(field: str, given: Any, number: int, default: Any) -> Sequence[Any
 
 
 def _final(generation: Generation) -> GenerationOutput:
-    output = generation.output()
-    assert output is not None, "a generation that has ended has an output"
-    return output
+    news = generation.news()
+    assert news is not None, "a generation that has ended has news"
+    return generation.output(news)
 
 
 class _bar:  # noqa: N801 - a context manager

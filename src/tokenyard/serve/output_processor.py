@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokenyard.core.params import PoolingParams, StructuredOutput
@@ -40,6 +40,8 @@ _INCOMPLETE = "\ufffd"
 
 class Detokenizer:
     """Turns one sample's tokens into text. The pieces that it gives out are, one after the other, the text of all."""
+
+    __slots__ = ("_ids", "_prefix_text", "_read", "_skip", "_tokenizer")
 
     def __init__(
         self, tokenizer: TextTokenizer, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool = True
@@ -139,6 +141,30 @@ _NO_STOPS = StopStrings(())
 class Sample:
     """The answer to one request to the scheduler, as it grows. Without a tokenizer it has no text."""
 
+    __slots__ = (
+        "_cumulative",
+        "_detokenizer",
+        "_end_told",
+        "_held_back",
+        "_logprobs",
+        "_num_told_chars",
+        "_num_told_tokens",
+        "_num_without_text",
+        "_params",
+        "_stops",
+        "_text",
+        "_token_ids",
+        "_tokenizer",
+        "_waits",
+        "embedding",
+        "finish_reason",
+        "index",
+        "is_kept",
+        "kv_transfer_params",
+        "request",
+        "stop_reason",
+    )
+
     def __init__(self, index: int, request: Request, params: GenerationParams, tokenizer: TextTokenizer | None) -> None:
         self.index = index
         self.request = request
@@ -190,7 +216,7 @@ class Sample:
         """Take in what a step brought; True if a stop string ended it, which the scheduler does not know."""
         if self.finish_reason is not None:
             return False
-        if news.extras.pooling_output is not None:
+        if news.extras is not NO_AUX_OUTPUT and news.extras.pooling_output is not None:
             self.embedding = news.extras.pooling_output
         if news.kv_transfer_params is not None:
             self.kv_transfer_params = news.kv_transfer_params
@@ -215,11 +241,11 @@ class Sample:
 
     def _add_tokens(self, news: RequestOutput) -> bool:
         """True if a stop string was found; tokens after the one that completed it are dropped."""
-        hidden = self._hidden_end(news)
-        logprobs = news.extras.logprobs
+        hidden = -1 if news.finish_reason is None else self._hidden_end(news)
         if self.is_kept:
             self._num_without_text = int(hidden >= 0)
             return False
+        logprobs, detokenizer = news.extras.logprobs, self._detokenizer
         for i, token in enumerate(news.new_token_ids):
             self._token_ids.append(token)
             if self._logprobs is not None and logprobs is not None:
@@ -227,9 +253,9 @@ class Sample:
                 self._cumulative += float(logprobs.logprobs[i, 0])
             if self._waits:
                 self._num_without_text = int(i == hidden)
-            elif self._detokenizer is not None and i != hidden:
-                self._append(self._detokenizer.add(token))
-            if self.is_finished:
+            elif detokenizer is not None and i != hidden:
+                self._append(detokenizer.add(token))
+            if self.finish_reason is not None:
                 return True
         return False
 
@@ -239,10 +265,8 @@ class Sample:
         return len(news.new_token_ids) - 1 if is_hidden else -1
 
     def _append(self, piece: str) -> None:
-        if not piece:
-            return
         self._text += piece
-        if not self._params.stop or len(self._token_ids) <= self._params.min_tokens:
+        if self._stops is _NO_STOPS or not piece or len(self._token_ids) <= self._params.min_tokens:
             return
         found = self._stops.find(self._text, len(piece))
         if found is not None:
@@ -257,26 +281,30 @@ class Sample:
 
     def news(self) -> CompletionOutput | None:
         """What the client was not told yet; None if that is nothing."""
-        certain = self._num_certain
-        ended = self.is_finished and not self._end_told
-        if certain <= self._num_told_chars and len(self._token_ids) == self._num_told_tokens and not ended:
+        told, told_tokens = self._num_told_chars, self._num_told_tokens
+        certain, ended = self._num_certain, self.finish_reason is not None
+        self._num_told_tokens = len(self._token_ids)
+        if certain > told:
+            self._num_told_chars = certain
+        elif self._num_told_tokens == told_tokens and ended is self._end_told:
             return None
-        output = self._output(self._text[self._num_told_chars : certain], self._num_told_tokens)
-        self._num_told_chars, self._num_told_tokens = max(certain, self._num_told_chars), len(self._token_ids)
-        self._end_told = self.is_finished
-        return output
+        self._end_told = ended
+        return self._output(self._text[told:certain], told_tokens)
 
     @property
     def _num_certain(self) -> int:
-        return len(self._text) if self.is_finished else max(0, len(self._text) - self._held_back)
+        if self._held_back and self.finish_reason is None:
+            return max(0, len(self._text) - self._held_back)
+        return len(self._text)
 
     def _output(self, text: str, start: int) -> CompletionOutput:
+        logprobs = self._logprobs
         return CompletionOutput(
             index=self.index,
             text=text,
             token_ids=self._token_ids[start:],
-            cumulative_logprob=None if self._logprobs is None else self._cumulative,
-            logprobs=None if self._logprobs is None else self._logprobs[start:],
+            cumulative_logprob=None if logprobs is None else self._cumulative,
+            logprobs=None if logprobs is None else logprobs[start:],
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
         )
@@ -304,8 +332,24 @@ def _row(rows: TokenLogprobs, i: int, tokenizer: TextTokenizer | None) -> dict[i
 # From what a step brings to what callers are told: generations by name, their samples, their texts.
 
 
+_DELTA, _AT_END = OutputKind.DELTA, OutputKind.FINAL_ONLY
+
+
 class Generation:
     """A prompt and its samples, each a request to the scheduler."""
+
+    __slots__ = (
+        "_kind",
+        "_prompt_logprobs",
+        "_tokenizer",
+        "error",
+        "params",
+        "prompt",
+        "prompt_token_ids",
+        "request_id",
+        "samples",
+        "told",
+    )
 
     def __init__(
         self,
@@ -331,7 +375,9 @@ class Generation:
         self.params = params
         self.error: BaseException | None = None
         """Why there are no more outputs, where neither the client nor the parameters ended them."""
-        self._tells_at_end = params.output_kind is OutputKind.FINAL_ONLY
+        self.told: Callable[[], None] | None = None
+        """Called when there is something that its caller was not told yet; None: nobody waits for it."""
+        self._kind = params.output_kind
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]
         self.samples = [
@@ -375,7 +421,7 @@ class Generation:
     @property
     def has_news(self) -> bool:
         """Whether its caller is to be told of what a step has brought: of a whole answer, only when it has ended."""
-        return not self._tells_at_end or self.is_finished
+        return self._kind is not _AT_END or self.is_finished
 
     @property
     def unfinished_ids(self) -> list[str]:
@@ -402,25 +448,30 @@ class Generation:
             num_cached_tokens=max(0, sample.request.num_cached_tokens),
         )
 
-    def output(self) -> GenerationOutput | None:
-        """What a caller is told now, as ``params.output_kind`` says; None: nothing."""
-        kind, finished = self.params.output_kind, self.is_finished
-        if kind is OutputKind.FINAL_ONLY and not finished:
+    @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that were in the prefix cache."""
+        return max(0, self.samples[0].request.num_cached_tokens)
+
+    def news(self) -> Sequence[CompletionOutput] | None:
+        """What a caller is told of the answers now, as ``params.output_kind`` says; None: nothing."""
+        kind = self._kind
+        if kind is _DELTA:
+            return [news for sample in self.samples if (news := sample.news()) is not None] or None
+        if kind is _AT_END and not self.is_finished:
             return None
-        if kind is OutputKind.DELTA:
-            outputs = [news for sample in self.samples if (news := sample.news()) is not None]
-            if not outputs:
-                return None
-        else:
-            outputs = [sample.whole() for sample in self.samples]
+        return [sample.whole() for sample in self.samples]
+
+    def output(self, news: Sequence[CompletionOutput]) -> GenerationOutput:
+        """The same with what it belongs to."""
         complete = self.params.prompt_logprobs is not None and len(self._prompt_logprobs) == len(self.prompt_token_ids)
         return GenerationOutput(
             request_id=self.request_id,
             prompt=self.prompt,
             prompt_token_ids=self.prompt_token_ids,
-            outputs=outputs,
-            finished=finished,
-            num_cached_tokens=max(0, self.samples[0].request.num_cached_tokens),
+            outputs=news,
+            finished=self.is_finished,
+            num_cached_tokens=self.num_cached_tokens,
             prompt_logprobs=self._prompt_logprobs if complete else None,
             kv_transfer_params=self.samples[0].kv_transfer_params,
         )
@@ -430,7 +481,7 @@ class Changes(NamedTuple):
     """What a step has changed."""
 
     generations: list[Generation]
-    """Those whose callers are to be told."""
+    """Those whose callers are to be told, once for each of its samples."""
     to_abort: list[str]
     """Requests that have ended by a stop string: the scheduler has to be told."""
 
@@ -475,7 +526,7 @@ class OutputProcessor:
 
         News of a request that was forgotten is passed over, also where another request has its id now.
         """
-        changed: dict[Generation, None] = {}
+        changed: list[Generation] = []
         ended: list[Generation] = []
         to_abort, samples = [], self._samples
         for request, news in outputs.records(self._kept):
@@ -489,7 +540,7 @@ class OutputProcessor:
                 to_abort.append(news.request_id)
             if sample.finish_reason is not None:
                 ended.append(generation)
-            changed[generation] = None
+            changed.append(generation)
         self._forget_finished(ended)
         return Changes([each for each in changed if each.has_news], to_abort)
 

@@ -84,27 +84,21 @@ class EmulatedApplication:
         is_of_site = any(name == b"origin" for name, _ in scope["headers"])
         heads = self._heads if is_of_site else [*self._heads, (b"vary", b"Origin")]
         RECEIVED.set(self._clock.now())
-        told = _Told(send, heads, self._clock)
+        told = scope["tokenyard.told"] = _Told(send, heads, self._clock)
         await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """By an endpoint, or with its error; who is still being served when the server's time is over is told so."""
-        http, has_begun = Request(scope, receive), False
-
-        async def watched(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
+        http, told = Request(scope, receive), scope["tokenyard.told"]
         try:
             response = await self._endpoint(scope)(http)
             # Of what is sent in one piece nothing is left to be said when it has begun.
-            await response(scope, receive, watched)
+            await response(scope, receive, send)
         except asyncio.CancelledError:
-            if not has_begun:
+            if not told.has_begun:
                 await going_down().response()(scope, receive, send)
         except Exception as error:
-            if has_begun:
+            if told.has_begun:
                 raise
             is_gone = isinstance(error, (GoneError, ClientDisconnect))
             await (on_gone if is_gone else on_error)(http, error)(scope, receive, send)
@@ -130,14 +124,17 @@ class EmulatedApplication:
 class _Told:
     """Sends, with what every answer's head says."""
 
-    __slots__ = ("_clock", "_heads", "_send")
+    __slots__ = ("_clock", "_heads", "_send", "has_begun")
 
     def __init__(self, send: Send, heads: Sequence[tuple[bytes, bytes]], clock: WallClock) -> None:
         self._send, self._heads, self._clock = send, heads, clock
+        self.has_begun = False
+        """The client is being told: no other answer can be given."""
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send."""
-        if message["type"] == "http.response.start":
+        if not self.has_begun and message["type"] == "http.response.start":
+            self.has_begun = True
             now = (b"x-emulated-time", f"{self._clock.unix():.6f}".encode())
             message = {**message, "headers": [*message.get("headers", ()), *self._heads, now]}
         return self._send(message)

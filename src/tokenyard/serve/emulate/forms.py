@@ -16,7 +16,8 @@ from starlette.responses import Response
 from tokenyard.core.facts import release_facts
 from tokenyard.errors import OUT_OF_VOCABULARY
 from tokenyard.serve.openai.fields import ApiError, GenerationRequest, as_api_error
-from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
+from tokenyard.serve.openai.following import PromptNews
+from tokenyard.serve.openai.generating import AnswerWriter
 from tokenyard.serve.recorded_surface import Surface
 from tokenyard.web.connections import json_response
 
@@ -27,6 +28,7 @@ _COUNTS = ("prompt_tokens", "total_tokens", "completion_tokens")
 _UNTOLD: Mapping[str, None] = dict.fromkeys(("logprobs", "finish_reason", "token_ids"))
 _PROMPTS = frozenset(("prompt", "messages", "input"))
 _ITEM = re.compile(r"\[(\d+)\]")
+_encoded = msgspec.json.Encoder().encode
 _MARK = "\0"
 """Stands for the text of a piece."""
 _TYPES = {
@@ -177,6 +179,7 @@ class FormedAnswer(AnswerWriter):
     """Tells another answer's chunks and whole."""
 
     def __init__(self, forms: Forms, kind: str, answer: AnswerWriter, request: GenerationRequest) -> None:
+        super().__init__(answer.usage)
         self._forms, self._kind, self._answer = forms, kind, answer
         self._tells_usage = request.stream_options is not None and request.stream_options.include_usage
         """A chunk with the usage is the last one, and has what the last one has."""
@@ -215,20 +218,21 @@ class FormedAnswer(AnswerWriter):
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
-        self._prompt, self._transfer = piece.output.prompt_token_ids, piece.output.kv_transfer_params
+        output = piece.output
+        self._prompt, self._transfer = output.prompt_token_ids, output.kv_transfer_params
         return self._formed(self._answer.chunks(piece))
 
     def events(self, piece: PromptNews) -> bytes:
         """A piece as server-sent events; of pieces that differ by their texts alone only the text is encoded."""
-        part = piece.output.outputs[0]
-        if not self._is_plain or len(piece.output.outputs) > 1 or part.finish_reason is not None:
+        part = piece.outputs[0]
+        if part.finish_reason is not None or len(piece.outputs) > 1 or not self._is_plain:
             return super().events(piece)
         answer = piece.prompt, part.index
         around = self._around.get(answer)
         if around is not None:
-            self._answer.count(piece)
+            self.usage.add(piece)
             before, after = around
-            return b"%b%b%b" % (before, msgspec.json.encode(part.text), after)
+            return b"%b%b%b" % (before, _encoded(part.text), after)
         told = self.chunks(piece)
         events = b"".join(map(self.event, told))
         if answer in self._begun and part.logprobs is None and len(told) == 1:
@@ -243,7 +247,7 @@ class FormedAnswer(AnswerWriter):
             choice["delta"]["content"] = _MARK
         else:
             choice["text"] = _MARK
-        around = self.event(chunk).split(msgspec.json.encode(_MARK))
+        around = self.event(chunk).split(_encoded(_MARK))
         if len(around) == 2:
             self._around[answer] = around[0], around[1]
 

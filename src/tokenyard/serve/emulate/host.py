@@ -105,19 +105,18 @@ class EmulatedLLM(AsyncLLM):
         super().__init__(*args, **options)
         self._answers, self._answer_maker, self._sources = answers, maker, sources
 
-    def _add(self, generation: Generation) -> Any:
+    def _add(self, generation: Generation, told: Callable[[], None]) -> None:
         params = generation.samples[0].request.kv_transfer_params or {}
         if params.get("do_remote_prefill") and params.get("remote_engine_id") not in self._sources:
             fix = f"no such engine prefills here: {', '.join(sorted(self._sources)) or 'give --split 1+1'}"
             given = params.get("remote_engine_id")
             raise RequestError(generation.request_id, "kv_transfer_params.remote_engine_id", given, fix)
-        news = super()._add(generation)
+        super()._add(generation, told)
         for sample in generation.samples:
             self._answers[sample.request.request_id] = self._answer_maker.answer(sample.request, generation.params)
-        return news
 
-    def _leave(self, generation: Generation) -> None:
-        super()._leave(generation)
+    def leave(self, generation: Generation) -> None:
+        super().leave(generation)
         for sample in generation.samples:
             self._answers.pop(sample.request.request_id, None)
 

@@ -10,7 +10,8 @@ import msgspec
 
 from tokenyard.serve.emulate.forms import vllm_error
 from tokenyard.serve.openai.fields import ApiError
-from tokenyard.serve.openai.generating import AnswerWriter, PromptNews
+from tokenyard.serve.openai.following import PromptNews
+from tokenyard.serve.openai.generating import AnswerWriter
 
 _TYPES = {
     400: "invalid_request_error",
@@ -67,6 +68,7 @@ class MessagesAnswer(AnswerWriter):
 
     def __init__(self, chat: AnswerWriter, *, own_names: bool) -> None:
         """``own_names``: see :func:`messages_error`."""
+        super().__init__(chat.usage)
         self._chat, self._own_names = chat, own_names
         self._has_begun = False
         self._index = 0
@@ -113,10 +115,6 @@ class MessagesAnswer(AnswerWriter):
         return {name: each for name, each in record.items() if each is not None}
 
     # ---- as a stream
-
-    def count(self, piece: PromptNews) -> None:
-        """Take in a piece that has been told already."""
-        self._chat.count(piece)
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""

@@ -16,7 +16,8 @@ from tokenyard.serve.generation import OutputKind
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
 from tokenyard.serve.openai.chat import chat_prompt
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field, parse_body
-from tokenyard.serve.openai.generating import AnswerWriter, PromptNews, output_room, pieces, reply
+from tokenyard.serve.openai.following import Asked, PromptNews
+from tokenyard.serve.openai.generating import AnswerWriter, output_room, reply
 
 
 class _ResponsesRequest(ChatCompletionRequest, kw_only=True):
@@ -56,9 +57,9 @@ class Responses:
         turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
         name = f"resp_{uuid.uuid4().hex[:16]}"
         given = {"prompt_token_ids": prompt.token_ids, "prompt": prompt.text}
-        outputs = context.llm.generate(given, params, name, turn=turn)
+        asked = [Asked(given, params, name, turn)]
         answer = _Answer(self._forms, request, name, context.answering(request.model), room)
-        return await reply(http, context, pieces([outputs]), answer, stream=bool(request.stream), ignored=())
+        return await reply(http, context, asked, answer, stream=bool(request.stream), ignored=())
 
 
 def _messages(request: _ResponsesRequest) -> list[dict[str, Any]]:
@@ -80,6 +81,7 @@ class _Answer(AnswerWriter):
     last_event = b""
 
     def __init__(self, forms: Forms, request: _ResponsesRequest, name: str, model: str, room: int) -> None:
+        super().__init__()
         self._forms, self._request, self._name, self._model, self._room = forms, request, name, model, room
         self._message = f"msg_{uuid.uuid4().hex[:16]}"
         self._created = int(time.time())
@@ -173,7 +175,7 @@ class _Answer(AnswerWriter):
                 {"type": "response.content_part.added", "part": {**self._part(""), "logprobs": []}, **self._at},
             ]
         self._last = piece.output
-        for part in piece.output.outputs:
+        for part in piece.outputs:
             self._text += part.text
             self._num_tokens, self._reason = self._num_tokens + len(part.token_ids), part.finish_reason
             if part.text:

@@ -23,16 +23,14 @@ from tokenyard.serve.openai.fields import (
     bad_field,
     parse_body,
 )
+from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import (
     AnswerWriter,
-    PromptNews,
-    Usage,
+    asked_of,
     in_thread_if_long,
     output_room,
-    pieces,
     reply,
     request_id_of,
-    start_streams,
     told_besides,
 )
 from tokenyard.serve.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
@@ -172,13 +170,10 @@ class ChatCompletions:
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
             request.skip_special_tokens = False
-        streams = start_streams(
-            context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars
-        )
+        asked = asked_of(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
         own = _ChatAnswer(context, request, name, num_top or 0, parser)
         answer = (formed or context.formed)("chat", own, request)
-        together = pieces(streams, grammars)
-        return await reply(http, context, together, answer, stream=bool(request.stream), ignored=ignored)
+        return await reply(http, context, asked, answer, stream=bool(request.stream), ignored=ignored)
 
 
 class _ChatAnswer(AnswerWriter):
@@ -192,22 +187,19 @@ class _ChatAnswer(AnswerWriter):
         num_top: int,
         parser: Callable[[], ToolCallParser] | None,
     ) -> None:
+        super().__init__()
         self._request = request
         self._num_top = num_top
         self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
-        self._usage, self._begun = Usage(), set[int]()
+        self._begun = set[int]()
         self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
-
-    def count(self, piece: PromptNews) -> None:
-        """Take in a piece that has been told already."""
-        self._usage.add(piece)
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
-        self._usage.add(piece)
+        self.usage.add(piece)
         options, told = self._request.stream_options, []
-        usage = {"usage": self._usage.record()} if options is not None and options.continuous_usage_stats else {}
-        for part in piece.output.outputs:
+        usage = {"usage": self.usage.record()} if options is not None and options.continuous_usage_stats else {}
+        for part in piece.outputs:
             speaker = {} if part.index in self._begun else {"role": "assistant"}
             self._begun.add(part.index)
             news = self._calls[part.index].add(part)
@@ -222,20 +214,20 @@ class _ChatAnswer(AnswerWriter):
         options = self._request.stream_options
         if options is None or not options.include_usage:
             return ()
-        return [{**self._head, "object": _CHUNK, "choices": [], "usage": self._usage.record()}]
+        return [{**self._head, "object": _CHUNK, "choices": [], "usage": self.usage.record()}]
 
     def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
         """All of it at once."""
         choices = []
         for piece in pieces:
-            self._usage.add(piece)
-            for part in piece.output.outputs:
+            self.usage.add(piece)
+            for part in piece.outputs:
                 news = self._calls[part.index].add(part)
                 message = {"role": "assistant", **news.message(), "refusal": None}
                 choices.append({**self._choice(part, news), "message": message})
         last = pieces[-1].output
         head = {**self._head, "object": "chat.completion"}
-        answer = {**head, "choices": choices, "usage": self._usage.record(), "prompt_logprobs": prompt_logprobs(last)}
+        answer = {**head, "choices": choices, "usage": self.usage.record(), "prompt_logprobs": prompt_logprobs(last)}
         if self._request.return_token_ids:
             answer["prompt_token_ids"] = list(last.prompt_token_ids)
         return {**answer, **told_besides(pieces)}

@@ -12,15 +12,13 @@ from starlette.responses import Response
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, TokenizedPrompt
 from tokenyard.serve.openai.asking import EchoedPrompt, ServerContext, compiled, completion_logprobs, prompt_logprobs
 from tokenyard.serve.openai.fields import CompletionRequest, parse_body
+from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import (
     AnswerWriter,
-    PromptNews,
-    Usage,
+    asked_of,
     output_room,
-    pieces,
     reply,
     request_id_of,
-    start_streams,
     tokenized_prompts,
     told_besides,
 )
@@ -47,7 +45,7 @@ class Completions:
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl", http)
         grammars = await compiled(http, context, request, len(prompts))
-        streams = start_streams(
+        asked = asked_of(
             context,
             request,
             name,
@@ -59,8 +57,7 @@ class Completions:
         )
         echoed = [self._echoed(request, each) for each in prompts]
         answer = context.formed("completion", _CompletionAnswer(context, request, name, echoed), request)
-        together = pieces(streams, grammars)
-        return await reply(http, context, together, answer, stream=bool(request.stream), ignored=body.ignored)
+        return await reply(http, context, asked, answer, stream=bool(request.stream), ignored=body.ignored)
 
     def _echoed(self, request: CompletionRequest, prompt: TokenizedPrompt) -> str:
         if not request.echo:
@@ -72,27 +69,23 @@ class _CompletionAnswer(AnswerWriter):
     """Tells the pieces of one request's answer, as chunks or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
+        super().__init__()
         self._context = context
         self._request = request
         self._echoed = echoed
         self._per_prompt = request.n or 1
-        self._usage = Usage()
         self._offsets: dict[int, int] = {}
         """By index of an answer: characters that the client has got of it."""
         model = context.answering(request.model)
         self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
-    def count(self, piece: PromptNews) -> None:
-        """Take in a piece that has been told already."""
-        self._usage.add(piece)
-
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
-        self._usage.add(piece)
+        self.usage.add(piece)
         options = self._request.stream_options
-        told = [{**self._head, "choices": [self._choice(piece, part)]} for part in piece.output.outputs]
+        told = [{**self._head, "choices": [self._choice(piece, part)]} for part in piece.outputs]
         if options is not None and options.continuous_usage_stats:
-            usage = self._usage.record()
+            usage = self.usage.record()
             return [{**each, "usage": usage} for each in told]
         return told
 
@@ -101,16 +94,16 @@ class _CompletionAnswer(AnswerWriter):
         options = self._request.stream_options
         if options is None or not options.include_usage:
             return ()
-        return [{**self._head, "choices": [], "usage": self._usage.record()}]
+        return [{**self._head, "choices": [], "usage": self.usage.record()}]
 
     def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
         """All of it at once."""
         choices = []
         for piece in pieces:
-            self._usage.add(piece)
-            choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
+            self.usage.add(piece)
+            choices += [self._whole_choice(piece, part) for part in piece.outputs]
         in_order = sorted(choices, key=lambda each: each["index"])
-        answer = {**self._head, "choices": in_order, "usage": self._usage.record()}
+        answer = {**self._head, "choices": in_order, "usage": self.usage.record()}
         return {**answer, **told_besides(pieces)}
 
     def _whole_choice(self, piece: PromptNews, part: CompletionOutput) -> dict[str, Any]:

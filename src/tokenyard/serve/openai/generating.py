@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import aclosing
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from tokenyard.core.request import FinishReason
-from tokenyard.serve.generation import GenerationOutput, OutputKind, TokenizedPrompt
+from tokenyard.serve.async_llm import AsyncLLM
+from tokenyard.serve.generation import OutputKind, TokenizedPrompt
 from tokenyard.serve.grammars import Grammar
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
 from tokenyard.serve.openai.clients import ForClient, GoneError, cancel_on_disconnect
@@ -26,47 +25,44 @@ from tokenyard.serve.openai.fields import (
     bad_field,
     going_down,
 )
+from tokenyard.serve.openai.following import Asked, Following, PromptNews
+from tokenyard.serve.output_processor import Generation
 from tokenyard.web.connections import json_response
 
 _Result = TypeVar("_Result")
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What completions and chats do alike: ask the engine, put several streams together, keep to the time, count tokens.
+# What completions and chats do alike: name what they ask the engine, keep to the time, count tokens.
 
 _LONG_TEXT = 4_000
 """Characters that are worth a thread: others are answered meanwhile."""
 _LONGEST_ID = 200
 
 
-class PromptNews(NamedTuple):
-    """News of one prompt."""
-
-    prompt: int
-    """Its place among the prompts of the request."""
-    output: GenerationOutput
-
-
 class Usage:
     """Tokens of one request, counted as they come."""
 
+    __slots__ = ("_completion", "_prompts")
+
     def __init__(self) -> None:
-        self._prompts: dict[int, tuple[int, int]] = {}
+        self._prompts: dict[int, Generation] = {}
         self._completion = 0
 
     def add(self, piece: PromptNews) -> None:
         """Count new tokens: deltas, or whole answers once."""
-        self._prompts[piece.prompt] = (len(piece.output.prompt_token_ids), piece.output.num_cached_tokens)
-        for part in piece.output.outputs:
+        self._prompts[piece.prompt] = piece.generation
+        for part in piece.outputs:
             self._completion += len(part.token_ids)
 
     def record(self) -> dict[str, Any]:
         """As the API says it."""
-        prompt = sum(length for length, _ in self._prompts.values())
+        generations = self._prompts.values()
+        prompt = sum(len(each.prompt_token_ids) for each in generations)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": self._completion,
             "total_tokens": prompt + self._completion,
-            "prompt_tokens_details": {"cached_tokens": sum(cached for _, cached in self._prompts.values())},
+            "prompt_tokens_details": {"cached_tokens": sum(each.num_cached_tokens for each in generations)},
         }
 
 
@@ -122,7 +118,7 @@ def output_room(
     return min(max_tokens, most)
 
 
-def start_streams(
+def asked_of(
     context: ServerContext,
     request: GenerationRequest,
     request_id: str,
@@ -132,8 +128,8 @@ def start_streams(
     logprobs: int | None,
     grammars: Sequence[Sequence[Grammar]],
     echo: bool = False,
-) -> list[AsyncGenerator[GenerationOutput, None]]:
-    """A stream for each prompt. Raises ApiError; the engine is asked when a stream is.
+) -> list[Asked]:
+    """What the engine will be asked for each prompt. Raises ApiError.
 
     ``echo``: what is told of the answer's tokens is told of the prompt's, too.
     """
@@ -144,7 +140,7 @@ def start_streams(
         raise bad_field(field, getattr(request, field), fix)
     turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
     kind = OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY
-    streams = []
+    asked = []
     for i, prompt in enumerate(prompts):
         params = generation_params(
             request,
@@ -158,75 +154,8 @@ def start_streams(
         given: dict[str, object] = {"prompt_token_ids": prompt.token_ids}
         if prompt.text is not None:
             given["prompt"] = prompt.text
-        streams.append(context.llm.generate(given, params, name, turn=turn, grammars=grammars[i]))
-    return streams
-
-
-async def pieces(
-    streams: Sequence[AsyncGenerator[GenerationOutput, None]], grammars: Sequence[Sequence[Grammar]] = ()
-) -> AsyncGenerator[PromptNews, None]:
-    """What all streams bring, as it comes, until all have ended. Raises what one of them raises, and ApiError.
-
-    ``grammars`` are those of each stream: one may turn out to be too large on the way.
-    """
-    if len(streams) == 1:  # nearly always
-        (stream,) = streams
-        async with aclosing(stream):
-            async for output in stream:
-                _check(0, output, grammars)
-                yield PromptNews(0, output)
-        return
-    together = _merged(streams)
-    async with aclosing(together):
-        async for piece in together:
-            _check(piece.prompt, piece.output, grammars)
-            yield piece
-
-
-def _check(prompt: int, output: GenerationOutput, grammars: Sequence[Sequence[Grammar]]) -> None:
-    for part in output.outputs:
-        if part.finish_reason == FinishReason.ERROR:
-            raise _failure(grammars[prompt] if grammars else ())
-
-
-def _failure(grammars: Sequence[Grammar]) -> ApiError:
-    """An answer has ended as an error: for a client's grammar that cannot be sampled by to the end, or for good."""
-    problem = next((each.problem for each in grammars if each.problem is not None), None)
-    if problem is None:
-        return ApiError(500, "the engine could not go on with this request", code="generation_failed")
-    fix = f"the grammar cannot be sampled by to the end of an answer: {problem}: make it smaller"
-    return ApiError(400, fix, param="structured_outputs", code="grammar_too_complex")
-
-
-async def _merged(streams: Sequence[AsyncGenerator[GenerationOutput, None]]) -> AsyncGenerator[PromptNews, None]:
-    """All of them begin at once; a queue of one keeps what a slow client has not taken in the engine's hands."""
-    queue: asyncio.Queue[PromptNews | Exception | None] = asyncio.Queue(1)
-
-    async def follow(number: int, stream: AsyncGenerator[GenerationOutput, None]) -> None:
-        end: Exception | None = None
-        try:
-            async with aclosing(stream):
-                async for output in stream:
-                    await queue.put(PromptNews(number, output))
-        except Exception as error:  # noqa: BLE001 - raised again where the queue is read
-            end = error
-        await queue.put(end)
-
-    tasks = [asyncio.create_task(follow(number, stream)) for number, stream in enumerate(streams)]
-    try:
-        left = len(tasks)
-        while left:
-            item = await queue.get()
-            if isinstance(item, Exception):
-                raise item
-            if item is None:
-                left -= 1
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        asked.append(Asked(given, params, name, turn, grammars[i]))
+    return asked
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -238,6 +167,10 @@ class AnswerWriter:
 
     last_event = b"data: [DONE]\n\n"
     """What ends a stream."""
+
+    def __init__(self, usage: Usage | None = None) -> None:
+        self.usage = usage or Usage()
+        """Tokens of the pieces that have been told."""
 
     def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
         """Those of a stream that tell a piece."""
@@ -255,9 +188,6 @@ class AnswerWriter:
         """The chunk for an error in the middle of a stream."""
         return error.record()
 
-    def count(self, piece: PromptNews) -> None:
-        """Take in a piece that has been told already."""
-
     def events(self, piece: PromptNews) -> bytes:
         """A piece as server-sent events."""
         return b"".join(map(self.event, self.chunks(piece)))
@@ -268,7 +198,7 @@ class AnswerWriter:
 
 
 class EventStream(Response):
-    """Server-sent events. The pieces are closed in any case: when they end, and when the client leaves.
+    """Server-sent events, for as long as the client is there; what it does not wait for any more is aborted.
 
     What goes wrong before the first event is raised; later it is an event of its own.
     """
@@ -278,7 +208,8 @@ class EventStream(Response):
     def __init__(
         self,
         http: Request,
-        pieces: AsyncGenerator[PromptNews, None],
+        llm: AsyncLLM,
+        asked: Sequence[Asked],
         answer: AnswerWriter,
         seconds: float,
         **given: str,
@@ -286,18 +217,16 @@ class EventStream(Response):
         """``seconds``: the longest that the client may wait; ``given``: further headers."""
         super().__init__(headers={"Cache-Control": "no-cache", **given})
         del self.headers["content-length"]
-        self._http, self._pieces, self._answer, self._seconds = http, pieces, answer, seconds
+        self._http, self._answer, self._seconds = http, answer, seconds
+        self._following = Following(llm, asked, self._told)
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come."""
-        answer, last = self._answer, b""
+        answer, last, self._send = self._answer, b"", send
         try:
-            async with aclosing(self._pieces) as pieces, ForClient(receive, self._seconds):
-                async for piece in pieces:
-                    told = answer.events(piece)
-                    if told:
-                        await self._send(send, told)
+            async with ForClient(receive, self._seconds):
+                await self._following.until_ended()
             last = b"".join(map(answer.event, answer.last_chunks())) + answer.last_event
         except GoneError:
             return
@@ -310,19 +239,26 @@ class EventStream(Response):
                 raise
             problem = answer.problem(as_api_error(error, _prompt_field(self._http)))
             last = answer.event(problem) + answer.last_event
-        await self._send(send, last, has_more=False)
+        await self._begun({"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _send(self, send: Send, events: bytes, *, has_more: bool = True) -> None:
+    def _told(self, piece: PromptNews) -> Awaitable[None] | None:
+        events = self._answer.events(piece)
+        if not events:
+            return None
+        body: Message = {"type": "http.response.body", "body": events, "more_body": True}
+        return self._send(body) if self._has_begun else self._begun(body)
+
+    async def _begun(self, body: Message) -> None:
         if not self._has_begun:
             self._has_begun = True
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": events, "more_body": has_more})
+            await self._send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await self._send(body)
 
 
 async def reply(
     http: Request,
     context: ServerContext,
-    pieces: AsyncGenerator[PromptNews, None],
+    asked: Sequence[Asked],
     answer: AnswerWriter,
     *,
     stream: bool,
@@ -331,9 +267,10 @@ async def reply(
     """The response. What goes wrong before its first byte is raised."""
     seconds = context.limits.request_timeout_s
     if stream:
-        return EventStream(http, pieces, answer, seconds, **_headers(ignored))
-    async with aclosing(pieces), ForClient(http.receive, seconds):
-        found = [piece async for piece in pieces]
+        return EventStream(http, context.llm, asked, answer, seconds, **_headers(ignored))
+    found = list[PromptNews]()
+    async with ForClient(http.receive, seconds):
+        await Following(context.llm, asked, found.append).until_ended()
     return json_response(answer.whole(found), headers=_headers(ignored))
 
 
