@@ -4,7 +4,8 @@ nothing is lost or held when clients leave.
     .venv/bin/python scripts/emulate_load.py [--requests 2000] [--streams 2000] [--leaving 2000] [--answer 100]
 
 Clients are a process of their own, with no more HTTP than they need; what is printed is the processor time of the
-server alone, so that a busy machine does not distort it.
+server alone, so that a busy machine does not distort it, and that of the clients, which says whether they were the
+limit.
 """
 
 from __future__ import annotations
@@ -174,17 +175,18 @@ def ask(port: int, wanted: Wanted, answers: Any) -> None:
     """In a process of its own: tell how many were answered, refused, lost, and left."""
 
     async def run() -> None:
-        answers.put(await Clients(port, wanted).run())
+        counts = await Clients(port, wanted).run()
+        answers.put({**counts, "of_clients": time.process_time()})
 
     raise_limit()
     asyncio.run(run())
 
 
 def asked(port: int, wanted: Wanted) -> dict[str, Any]:
-    """The counts of a client's process, and the processor seconds of this one meanwhile."""
+    """The counts of a client's process with its processor seconds, and those of this one meanwhile."""
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    before = time.process_time()
+    before, begun = time.process_time(), time.monotonic()
     process = context.Process(target=ask, args=(port, wanted, answers), daemon=True)
     process.start()
     counts: dict[str, Any] = answers.get(timeout=7200)
@@ -193,7 +195,14 @@ def asked(port: int, wanted: Wanted) -> dict[str, Any]:
         **Counter(answered=0, left=0, lost=0, refused=0, chunks=0),
         **counts,
         "seconds": time.process_time() - before,
+        "passed": time.monotonic() - begun,
     }
+
+
+def shares(told: dict[str, Any]) -> str:
+    """How busy the server and its clients were."""
+    server, clients = told["seconds"] / told["passed"], told["of_clients"] / told["passed"]
+    return f"in {told['passed']:.1f} s: the server was busy for {server:.0%} of them, its clients for {clients:.0%}"
 
 
 def held(emulation: Emulation) -> int:
@@ -229,12 +238,14 @@ def main() -> int:
             told = asked(port, Wanted(flags.requests, fields))
             each = told["seconds"] / flags.requests
             cost = f"{each * 1e3:.2f} ms of a processor each, {1 / each:,.0f} a second of a core"
-            print(f"{flags.requests:,} requests of {_PROMPT} + {flags.answer} tokens: {cost}", flush=True)
+            print(
+                f"{flags.requests:,} requests of {_PROMPT} + {flags.answer} tokens: {cost}; {shares(told)}", flush=True
+            )
             told = asked(port, Wanted(flags.requests, {**fields, "stream": True}))
             tokens, chunks = flags.answer * flags.requests, told["chunks"]
             print(
                 f"{tokens:,} tokens streamed in {chunks:,} chunks: {tokens / told['seconds']:,.0f} tokens and "
-                f"{chunks / told['seconds']:,.0f} chunks a second of a core",
+                f"{chunks / told['seconds']:,.0f} chunks a second of a core; {shares(told)}",
                 flush=True,
             )
         streaming = {"max_tokens": 50, "stream": True}

@@ -458,8 +458,9 @@ class AsyncLLM:
         self._changed.update(dict.fromkeys(generations))
 
     def _tell_callers(self) -> None:
+        """Those who wait for a first token before others, which wait for theirs in a row: the last in a step."""
         changed, self._changed = self._changed, {}
-        for generation in changed:
+        for generation in reversed(changed):
             if generation.told is not None:
                 generation.told()
 

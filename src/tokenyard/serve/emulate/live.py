@@ -212,7 +212,7 @@ class LiveEngines:
         if self._is_dead:
             return
         assert self._timer is not None
-        until = time.monotonic() + _LONGEST_TICK
+        until, is_more = time.monotonic() + _LONGEST_TICK, False
         try:
             while (event := self._next_event()) is not None:
                 wait = max(self.wall.seconds_until(event.moment), self.hold_until - time.monotonic())
@@ -220,15 +220,16 @@ class LiveEngines:
                     self._timer.after(wait)
                     break
                 self.clock.advance_to(event.moment)
-                self._happen(event)
-                if time.monotonic() > until:
-                    self._timer.soon()
+                if self._happen(event) or time.monotonic() > until:
+                    is_more = True
                     break
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
             self._tell()
             self.die(error)
             return
         self._tell()
+        if is_more:
+            self._timer.soon()
 
     def _next_event(self) -> Event | None:
         events = [event for number, group in enumerate(self.groups) for event in group.events(number)]
@@ -237,7 +238,8 @@ class LiveEngines:
             events.append(Event(max(first.moment, self.clock.now()), first.kind, 0, first.group))
         return min(events, default=None)
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: Event) -> bool:
+        """True if it has brought something just now: clients are told before the next step is decided."""
         if event.kind == ARRIVAL:
             arriving = self._pending.pop(0)
             assert arriving.request is not None
@@ -250,14 +252,18 @@ class LiveEngines:
             except StuckError as error:
                 self.groups[event.group].abort([error.request_id])
                 self._refused.append((event.group, error))
-            self._account(self._news[event.group][event.rank])
+            return self._account(self._news[event.group][event.rank])
+        return False
 
-    def _account(self, news: NewsOfSteps) -> None:
+    def _account(self, news: NewsOfSteps) -> bool:
+        """True if a step has ended, and not long ago."""
         if news.completed_at is None:
-            return
+            return False
         began, ended = news.completed_at
         news.completed_at = None
-        self.lateness.add(max(0.0, -self.wall.seconds_until(ended)), (ended - began) / self.wall.speed)
+        late = max(0.0, -self.wall.seconds_until(ended))
+        self.lateness.add(late, (ended - began) / self.wall.speed)
+        return late < _LONGEST_TICK
 
     def _tell(self) -> None:
         """Tell what has happened to those who wait for it."""

@@ -96,6 +96,35 @@ def test_live_decisions_are_those_of_the_replay(extra: str) -> None:
         assert ours == theirs
 
 
+def test_clients_are_told_before_the_next_step_is_decided_and_first_tokens_before_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live, told = Decisions(), list[tuple[str, int]]()
+    """Who was told, and how many steps had been decided by then."""
+
+    async def run() -> None:
+        deployment = Deployment(f"{LINE} --no-async-scheduling", gpu="h100")
+        emulation = emulate(deployment, EmulateSettings(), observers=[live])
+        monkeypatch.setattr(emulation.engines.wall, "seconds_until", lambda _: 0.0)  # all is due, and in time
+        async with emulation.fronts[0].llm as llm:
+            params = GenerationParams(max_tokens=20, ignore_eos=True)
+            first = llm.begin([7] * 30, params, "first", told=lambda: told.append(("first", len(live.steps))))
+            while len(told) < 3:
+                await asyncio.sleep(0)
+            second = llm.begin([8] * 30, params, "second", told=lambda: told.append(("second", len(live.steps))))
+            while not (first.is_finished and second.is_finished):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            for each in (first, second):
+                llm.leave(each)
+            emulation.engines.stop()
+
+    asyncio.run(run())
+    assert [steps for name, steps in told if name == "first"] == list(range(1, 21))
+    together = [name for name, steps in told if told.count(("first", steps)) and told.count(("second", steps))]
+    assert together[:2] == ["second", "first"]
+
+
 def test_the_shortest_run_has_a_request() -> None:
     (request,) = requests_of(KINDS["long"], 0.2, 0.001)
     assert request["at"] > 0
