@@ -104,9 +104,10 @@ def test_what_goes_wrong_as_it_is_told_is_raised_and_nothing_is_held(*, at_once:
 
 
 def test_one_that_leaves_while_it_has_not_taken_what_was_sent_is_told_so() -> None:
-    seen = list[str]()
+    seen, is_stuck = list[str](), asyncio.Event()
 
     async def stuck() -> None:
+        is_stuck.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -116,7 +117,8 @@ def test_one_that_leaves_while_it_has_not_taken_what_was_sent_is_told_so() -> No
     async def leave() -> None:
         async with _engine() as llm:
             task = asyncio.ensure_future(Following(llm, [_ASKED], lambda _: stuck()).until_ended())
-            await asyncio.sleep(0.1)
+            await is_stuck.wait()
+            await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -127,9 +129,10 @@ def test_one_that_leaves_while_it_has_not_taken_what_was_sent_is_told_so() -> No
 
 def test_a_sending_may_go_on_after_it_was_cancelled() -> None:
     """What is begun by hand takes an error as a task's own awaiting would."""
-    taken = list[str]()
+    taken, is_stuck = list[str](), asyncio.Event()
 
     async def stubborn() -> None:
+        is_stuck.set()
         try:
             await asyncio.sleep(20)
         except asyncio.CancelledError:
@@ -140,7 +143,8 @@ def test_a_sending_may_go_on_after_it_was_cancelled() -> None:
         async with _engine() as llm:
             following = Following(llm, [_ASKED], lambda _: stubborn() if not taken else None)
             task = asyncio.ensure_future(following.until_ended())
-            await asyncio.sleep(0.1)
+            await is_stuck.wait()
+            await asyncio.sleep(0)
             task.cancel()
             await task
             assert taken == ["after all"]
