@@ -110,6 +110,32 @@ export function incidentOf(found: Pressure, shown: number, stretch?: Pick<Stretc
   return { first, last };
 }
 
+/** From when to when a stretch's reason held requests back without a pause: the same wherever one looks from. */
+export function spanOf(
+  store: TraceStore,
+  found: Pressure,
+  { shown, ...stretch }: Pick<Stretch, "shown" | "begin" | "first" | "last" | "end">,
+): { begun: number; over: number } {
+  const since = sinceOf(store, found, shown, stretch);
+  return {
+    begun: Math.min(since < 0 ? stretch.begin : store.steps.ts[since], stretch.begin),
+    // Other reasons may end it.
+    over: Math.max(untilOf(store, found, shown, stretch), stretch.end),
+  };
+}
+
+/** The worst stretch outside of others; null if there is none. */
+export function stretchBeside(found: Pressure, others: readonly { begun: number; over: number }[]): Stretch | null {
+  const outside = Array.from({ length: found.slices }, (_, slice) => {
+    const middle = found.from + (slice + HALF) * found.width;
+    const near = GAP * found.width;
+    return others.every(({ begun, over }) => middle < begun - near || middle > over + near);
+  });
+  const kept = (values: Float64Array) => values.map((value, slice) => (outside[slice] ? value : 0));
+  const reasons = found.reasons.map((reason) => ({ ...reason, held: kept(reason.held), most: kept(reason.most) }));
+  return stretches({ ...found, reasons, most: kept(found.most) }, 1)[0] ?? null;
+}
+
 /** The slice of a moment. */
 export function sliceAt(found: Pressure, ts: number): number {
   return Math.min(Math.max(Math.floor((ts - found.from) / found.width), 0), found.slices - 1);

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { Swatch } from "../charts/Swatch";
 import { meaningOf } from "../data";
 import { type Culprit, HAD, type Had } from "../data/model/pressure";
@@ -8,7 +9,7 @@ import { focus, goToReason } from "../state/moves";
 import { selection } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
-import { Link, showRequests, showThere } from "./Sentence";
+import { showRequests, showThere } from "./Sentence";
 import { clockText, culpritOf, requestWords, rowsOf } from "./words";
 
 const SHOWN = 5;
@@ -39,9 +40,9 @@ function Reasons({ store, found: { scoped } }: { store: TraceStore; found: Found
             return (
               <li key={shown} title={meaningOf(name)}>
                 <Swatch family={family} />
-                <Link onClick={() => goToReason(shown)} title={meaningOf(name)}>
+                <Entry onClick={() => goToReason(shown)} title={meaningOf(name)}>
                   {middle(name, 28)}
-                </Link>
+                </Entry>
                 {!recorded && <span class="quiet">guessed</span>}
                 <span class="number">{duration(lost)}</span>
                 <span class="number quiet">{percent(lost / total)}</span>
@@ -64,14 +65,14 @@ function Stretches({ store, found: { stretches, pressure } }: { store: TraceStor
         {stretches.map((stretch) => (
           <li key={stretch.first}>
             <Swatch family={store.shown[stretch.shown].family} />
-            <Link
+            <Entry
               title="Select it: all figures are of it then"
               onClick={() => {
                 selection.value = rowsOf(store, stretch);
               }}
             >
               {clockText(store, origin, stretch.begin)}–{clockText(store, origin, stretch.end)}
-            </Link>
+            </Entry>
             <span class="number">{duration(stretch.lost)}</span>
             <span class="number quiet">to {Math.round(stretch.most)} held</span>
           </li>
@@ -128,7 +129,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
       <ol class="overview-list">
         {lines.slice(0, SHOWN).map((line) => (
           <li key={line.key} title={line.words} class={line.several ? "several" : undefined}>
-            <Link onClick={line.show}>{line.several ? line.words : middle(line.words, 22)}</Link>
+            <Entry onClick={line.show}>{line.several ? line.words : middle(line.words, 22)}</Entry>
             <span class="number">{line.seconds < 100 ? milliseconds(line.seconds) : duration(line.seconds)}</span>
             <span class="number quiet">{WORDS[line.had]}</span>
           </li>
@@ -142,5 +143,14 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
         ))}
       </ol>
     </section>
+  );
+}
+
+/** What a line of a list leads to. */
+function Entry({ onClick, title, children }: { onClick(): void; title?: string; children: ComponentChildren }) {
+  return (
+    <button type="button" class="plain link" {...(title ? { title } : {})} onClick={onClick}>
+      {children}
+    </button>
   );
 }

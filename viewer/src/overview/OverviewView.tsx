@@ -32,6 +32,7 @@ import {
 } from "../state/store";
 import { added, useComputed, useStatistics } from "../statistics/useStatistics";
 import { causesIn, ranked, WORST, withCauses } from "./causes";
+import { blamedIncidents, type Incident, type OtherIncident, otherIncidents } from "./incidents";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
@@ -42,6 +43,9 @@ import "./overview.css";
 
 /** Slices of the clock in a tile. */
 const SPARKS = 40;
+/** Pixels of a line of the verdict. */
+const ALSO = 24;
+const NO_INCIDENTS: readonly Incident[] = [];
 
 export function OverviewView() {
   const store = trace.value;
@@ -61,6 +65,8 @@ export interface Found {
   run: Pressure | null;
   stretches: Stretch[];
   blame: Blame | null;
+  /** At other times. */
+  others: OtherIncident[];
   sparks: OverTime | null;
   requests: RequestFigures | null;
 }
@@ -102,6 +108,17 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     (signal) => (worst && !quiet ? causesIn(store, range, worst, signal) : Promise.resolve([])),
     quiet,
   );
+  const besides =
+    worst && whole && ofRun.found && !quiet
+      ? otherIncidents(store, whole, ofRun.found, worst, value?.found ?? null)
+      : NO_INCIDENTS;
+  const others = useOf<OtherIncident[]>(
+    store,
+    changed,
+    range,
+    (signal) => blamedIncidents(store, besides, signal),
+    besides.map(({ stretch }) => `${stretch.begin} ${stretch.end}`).join(),
+  );
   const ideas = rules && causes.found && withCauses(causes.found, rules);
   const { ttft, tpot, e2e } = bounds.value;
   const sparks = useComputed<OverTime | null>(
@@ -129,11 +146,18 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     ...{ pressure: picture, scoped: whole, run: ofRun.found, stretches, sparks, requests },
     // Of another stretch, as while a trace is read, it would name the wrong ones.
     blame: accused.fresh ? blame : null,
+    others: others.fresh ? (others.found ?? []) : [],
   };
   // While a trace is followed there is always something newer.
   const following = store.stage === "following";
   const settled =
-    value?.version === store.version && !busy && pressed.fresh && ofRun.fresh && accused.fresh && causes.fresh;
+    value?.version === store.version &&
+    !busy &&
+    pressed.fresh &&
+    ofRun.fresh &&
+    accused.fresh &&
+    causes.fresh &&
+    others.fresh;
   const reading = loading.value?.target === "trace" ? loading.value : null;
   const provisional = reading !== null || !(settled || following);
   return (
@@ -158,6 +182,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
             navigation={navigation}
             theme={themeName.value}
             selection={selection.value}
+            spared={ALSO * found.others.length}
           />
         </Guarded>
         <Guarded what="the lists">

@@ -1,4 +1,3 @@
-import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Finding } from "../advice/rules";
 import { isAtStepLimit } from "../data";
@@ -7,13 +6,15 @@ import type { Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
-import { sinceOf, untilOf } from "../data/since";
+import { spanOf } from "../data/since";
 import { count, duration, milliseconds, percent, plural } from "../format";
+import { Link } from "../shell/Link";
 import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, setExtra } from "../state/store";
 import { capital, change, showAdvice } from "../statistics/AdviceSection";
 import { isCause } from "./causes";
+import { type OtherIncident, worthSaying } from "./incidents";
 import type { Found } from "./OverviewView";
 import {
   clockText,
@@ -176,14 +177,9 @@ function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
   const origin = found.pressure?.origin ?? 0;
   const clock = (ts: number) => clockText(store, origin, ts);
-  const since = found.run ? sinceOf(store, found.run, worst.shown, worst) : -1;
-  const until = found.run ? untilOf(store, found.run, worst.shown, worst) : worst.end;
   const [begin, end] = [clock(worst.begin), clock(worst.end)];
-  const [begun, over] = [
-    clock(Math.min(since < 0 ? worst.begin : store.steps.ts[since], worst.begin)),
-    // Other reasons may end it.
-    clock(Math.max(until, worst.end)),
-  ];
+  const span = found.run ? spanOf(store, found.run, worst) : { begun: worst.begin, over: worst.end };
+  const [begun, over] = [clock(span.begun), clock(span.over)];
   const all = begun === begin && over === end;
   const rest = found.blame && guilty ? unnamedWords(store, worst, found.blame) : null;
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
@@ -218,6 +214,39 @@ function Trouble({ store, found, guilty }: Blamed) {
         </>
       )}
       .
+      {worthSaying(found.others, worst, guilty).map((other) => (
+        <Also key={other.stretch.begin} store={store} other={other} clock={clock} />
+      ))}
+    </>
+  );
+}
+
+/** ` Also from 2:04 to 3:28 the token budget held back up to 37 requests: 24 requests of tenant x took 71 % of its tokens.` */
+function Also({ store, other, clock }: { store: TraceStore; other: OtherIncident; clock(ts: number): string }) {
+  const { stretch, begun, over, guilty, blame } = other;
+  const shared = guilty ? null : sharedBy(store, stretch, blame);
+  return (
+    <>
+      {" "}
+      <strong>
+        Also from{" "}
+        <Link
+          title="Select it: all figures are of it then"
+          onClick={() => {
+            selection.value = rowsOf(store, { begin: begun, end: over });
+          }}
+        >
+          {clock(begun)} to {clock(over)}
+        </Link>{" "}
+        {reasonWords(store, store.shown[stretch.shown].name)} held back up to{" "}
+        {plural(Math.round(stretch.mostByIt), "request")}
+      </strong>
+      {guilty && (
+        <>
+          : <Link onClick={() => showCulprit(store, guilty.who, stretch)}>{guilty.who.words}</Link> {guilty.had}
+        </>
+      )}
+      {shared && `: ${shared}`}.
     </>
   );
 }
@@ -252,12 +281,4 @@ export function showRequests(text: string): void {
   filterText.value = text;
   focusRequest.value = -1;
   showTab("requests");
-}
-
-export function Link({ onClick, title, children }: { onClick(): void; title?: string; children: ComponentChildren }) {
-  return (
-    <button type="button" class="plain link" {...(title ? { title } : {})} onClick={onClick}>
-      {children}
-    </button>
-  );
 }

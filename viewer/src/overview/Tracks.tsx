@@ -49,6 +49,8 @@ interface TracksProps {
   navigation: Navigation;
   theme: ThemeName;
   selection: Range | null;
+  /** Pixels of its height that are wanted above it. */
+  spared?: number;
   /** Drawn under the picture, at its right. */
   children?: ComponentChildren;
   onStep?(row: Row): void;
@@ -66,14 +68,15 @@ const AREA_EMPTY = 44;
 const DRAG = 4;
 
 /** One axis of time from left to right for everything. */
-export function Tracks({ store, found, takers, navigation, theme, selection, children, onStep }: TracksProps) {
+export function Tracks(props: TracksProps) {
+  const { store, found, takers, navigation, theme, selection, spared = 0, children, onStep } = props;
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const { width } = useSize(frame);
   const [at, setAt] = useState(Number.NaN);
   const [drag, setDrag] = useState<{ begin: number; end: number } | null>(null);
   const { pressure, requests, stretches } = found;
-  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : tall();
+  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : tall() - spared;
   const { view } = navigation;
   const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
   const order = useMemo(() => bySlowness(requests), [requests]);

@@ -22,6 +22,8 @@ export interface LaneCanvasProps {
   cache: LaneCache;
   /** Lanes to show, top to bottom. */
   order: Int32Array;
+  /** By what they are sorted. */
+  sort: string;
   view: View;
   axis: AxisKind;
   theme: ThemeName;

@@ -14,11 +14,12 @@ import { download } from "../export/download";
 import { duration, plural } from "../format";
 import { bounds, boundsText, OUTCOME_KEY } from "../state/bounds";
 import { focus } from "../state/moves";
-import { extra, focusRequest, revision, scope, selection, setExtra, wholeRange } from "../state/store";
+import { extra, focusRequest, revision, setExtra } from "../state/store";
 import { takeWish } from "../state/wish";
 import { useComputed } from "../statistics/useStatistics";
 import { ColumnChooser } from "./ColumnChooser";
 import { GroupTable } from "./GroupTable";
+import { OfPart, partOf } from "./OfPart";
 import { both, columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
 import { useMeant } from "./useMeant";
 
@@ -44,9 +45,7 @@ const COLUMNS_KEY = "columns";
 function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFigures; grouped: boolean }) {
   const sorting = sortingOf(extra.value["sort"]);
   const filtered = useMeant(store);
-  const whole = wholeRange(store);
-  const range = scope.value ?? whole;
-  const part = range && (range.first > 0 || range.last !== whole?.last) ? range : null;
+  const part = partOf(store);
   const meant = useMemo(
     () => both(filtered, part && thereIn(store, part)),
     [filtered, store, found, part?.first, part?.last],
@@ -101,25 +100,6 @@ function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFig
       </div>
       <Grid store={store} found={found} columns={columns} lines={lines} sorting={sorting} />
     </>
-  );
-}
-
-/** The table is of those that were there in the selection, or in the last seconds. */
-function OfPart({ part }: { part: boolean }) {
-  if (!part) return null;
-  if (!selection.value) return <span class="quiet">(of the last seconds)</span>;
-  return (
-    <span class="quiet">
-      (there in the selection){" "}
-      <button
-        type="button"
-        onClick={() => {
-          selection.value = null;
-        }}
-      >
-        whole run
-      </button>
-    </span>
   );
 }
 

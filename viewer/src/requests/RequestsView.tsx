@@ -4,6 +4,7 @@ import { lanes as allLanes } from "../data";
 import type { Row } from "../data/model/columns";
 import type { Lanes } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
+import { thereIn } from "../data/requestTable";
 import { count } from "../format";
 import type { ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
@@ -12,8 +13,10 @@ import { extra, focusRequest, focusRow, revision, selection, setExtra, themeName
 import { useComputed } from "../statistics/useStatistics";
 import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
+import { OfPart, partOf } from "./OfPart";
 import { ORDERS, type Order, orderLanes } from "./order";
 import { RequestTable } from "./RequestTable";
+import { both } from "./table";
 import { useMeant } from "./useMeant";
 import { laneKey, panLanes, SHOWN_KEY, windowOf, ZOOM_KEY, zoomLanes } from "./window";
 import "./requests.css";
@@ -52,26 +55,36 @@ function AsLanes({ store }: { store: TraceStore }) {
   const changed = revision.value;
   const { value: lanes, failure } = useComputed<Lanes>(() => allLanes(store), [store, changed], 0);
   const requests = useMeant(store);
+  const part = partOf(store);
+  // As the table is: of those that were there in the selection.
+  const kept = useMemo(
+    () => both(requests, part && thereIn(store, part)),
+    [requests, store, lanes, part?.first, part?.last],
+  );
   const order = orderOf(extra.value["lanes"]);
   const axis = axisKind.value;
-  const shown = useMemo(
-    () => (lanes ? orderLanes(store, lanes, order, requests) : null),
-    [store, lanes, order, requests],
-  );
+  const shown = useMemo(() => (lanes ? orderLanes(store, lanes, order, kept) : null), [store, lanes, order, kept]);
   const cache = useMemo(() => (lanes ? new LaneCache(lanes) : null), [lanes]);
   useLaneKeys(store.rows);
   if (failure) return <p role="alert">The lanes could not be made: {failure}</p>;
   if (!lanes || !shown || !cache) return <p class="quiet">Following each request through the steps …</p>;
   return (
     <>
-      <Bar lanes={lanes} shown={shown.length} order={order} theme={themeName.value} />
+      <Bar lanes={lanes} shown={shown.length} order={order} theme={themeName.value} part={part !== null} />
       {shown.length === 0 ? (
-        <p class="quiet">{lanes.count === 0 ? "The trace names no requests." : "No job passes the filter."}</p>
+        <p class="quiet">
+          {lanes.count === 0
+            ? "The trace names no requests."
+            : part
+              ? "No job passes the filter and was there in the selection."
+              : "No job passes the filter."}
+        </p>
       ) : (
         <LaneCanvas
           store={store}
           cache={cache}
           order={shown}
+          sort={order}
           view={windowOf(extra.value[ZOOM_KEY], store.rows)}
           axis={axis}
           theme={themeName.value}
@@ -121,14 +134,17 @@ interface BarProps {
   shown: number;
   order: Order;
   theme: ThemeName;
+  /** Only the lanes of those that were there in a part of the run. */
+  part: boolean;
 }
 
-function Bar({ lanes, shown, order, theme }: BarProps) {
+function Bar({ lanes, shown, order, theme, part }: BarProps) {
   return (
     <div class="requests-bar">
       <span role="status">
         <span class="number">{count(shown)}</span>
-        {shown < lanes.count ? ` of ${count(lanes.count)}` : ""} {lanes.count === 1 ? "lane" : "lanes"}, one per job
+        {shown < lanes.count ? ` of ${count(lanes.count)}` : ""} {lanes.count === 1 ? "lane" : "lanes"}, one per job{" "}
+        <OfPart part={part} />
       </span>
       <label>
         sort by{" "}

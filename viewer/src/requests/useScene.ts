@@ -1,7 +1,7 @@
 /** What of the lanes is in sight: their box, how far it is scrolled, the axis, and the lanes themselves. */
 
 import type { RefObject } from "preact";
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Axis, makeAxis } from "../charts/axis";
 import { clampTop, scrollFor, topAt } from "../charts/scroll";
 import { type Size, useSize } from "../charts/useSize";
@@ -24,11 +24,19 @@ export interface Scene {
   onScroll(): void;
 }
 
-export function useScene({ store, cache, order, view, axis: kind }: LaneCanvasProps): Scene {
+export function useScene({ store, cache, order, sort, view, axis: kind }: LaneCanvasProps): Scene {
   const scroller = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const size = useSize(scroller);
-  const [top, setTop] = useState(0);
+  const [kept, setTop] = useState(0);
+  const before = useRef({ order, sort });
+  // Lanes that are left out, or are there again, move none of the others out of sight.
+  const filtered = before.current.order !== order && before.current.sort === sort;
+  const top = filtered ? sameLane(before.current.order, order, kept) : kept;
+  useLayoutEffect(() => {
+    before.current = { order, sort };
+    if (top !== kept) scene.move(top);
+  }, [order, sort]);
   const room = Math.max(size.height - HEAD_HEIGHT, LANE_HEIGHT);
   const first = clampTop(order.length, top, room, LANE_HEIGHT);
   const axis = useMemo(
@@ -36,7 +44,7 @@ export function useScene({ store, cache, order, view, axis: kind }: LaneCanvasPr
     [store, store.version, view.first, view.last, size.width, kind],
   );
   const lanes = useMemo(() => inSight(cache, order, first, room), [cache, order, first, room]);
-  return {
+  const scene: Scene = {
     ...{ scroller, canvas, size, room, first, axis, lanes },
     move: (next) => {
       const wanted = clampTop(order.length, next, room, LANE_HEIGHT);
@@ -51,6 +59,17 @@ export function useScene({ store, cache, order, view, axis: kind }: LaneCanvasPr
       }
     },
   };
+  return scene;
+}
+
+/** Where the lane that came first is now, or the next one that is still shown. */
+function sameLane(before: Int32Array, order: Int32Array, top: number): number {
+  const position = new Map(Array.from(order, (lane, at) => [lane, at]));
+  for (let at = Math.floor(top); at < before.length; at++) {
+    const found = position.get(before[at]);
+    if (found !== undefined) return found;
+  }
+  return order.length;
 }
 
 function inSight(cache: LaneCache, order: Int32Array, first: number, room: number): DrawnLane[] {

@@ -1,0 +1,29 @@
+import type { Range } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
+import { scope, selection, wholeRange } from "../state/store";
+
+/** What is selected, or the last seconds that are asked for; null: the whole run. */
+export function partOf(store: TraceStore): Range | null {
+  const whole = wholeRange(store);
+  const range = scope.value ?? whole;
+  return range && (range.first > 0 || range.last !== whole?.last) ? range : null;
+}
+
+/** Says that only those are shown that were there in the selection, or in the last seconds. */
+export function OfPart({ part }: { part: boolean }) {
+  if (!part) return null;
+  if (!selection.value) return <span class="quiet">(of the last seconds)</span>;
+  return (
+    <span class="quiet">
+      (there in the selection){" "}
+      <button
+        type="button"
+        onClick={() => {
+          selection.value = null;
+        }}
+      >
+        whole run
+      </button>
+    </span>
+  );
+}
