@@ -38,6 +38,14 @@ def test_every_promise_of_the_document_has_tests() -> None:
     assert [name for name in sorted(named) if not any(each.startswith(name) for each in there)] == []
 
 
+def test_the_page_and_its_source_say_who_is_meant(viewer_html: Path) -> None:
+    """Requests, clients, users: not riddles such as "nobody" or "whoever"."""
+    riddles = re.compile(r"\b(no|some|any)body\b|\bwho(m?so)?ever\b", re.IGNORECASE)
+    files = [file for file in (REPO / "viewer" / "src").rglob("*") if file.suffix in {".ts", ".tsx", ".css"}]
+    assert len(files) > 200
+    assert [str(file) for file in [viewer_html, *files] if riddles.search(file.read_text())] == []
+
+
 def steps_of(trace: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in next(trace.glob("*.steps.jsonl")).read_text().splitlines()]
 

@@ -117,7 +117,7 @@ export function plural(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-/** Seconds of a time that somebody typed: 12.5s, 250 ms, 3:20, 1:02:03; null if it is none. */
+/** Seconds of a typed time: 12.5s, 250 ms, 3:20, 1:02:03; null if it is none. */
 export function secondsTyped(text: string): number | null {
   const number = /^\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*$/.exec(text);
   if (number) return Number(number[1]) * { ms: 0.001, s: 1, min: 60, h: 3_600 }[number[2] as "s"];

@@ -70,10 +70,10 @@ export interface Symptoms {
   peakKvUse: number | null;
   tpotP50Ms: number | null;
   tpotP99Ms: number | null;
-  /** Steps in which somebody decoded beside a large prefill, and their mean duration. */
+  /** Steps in which some request decoded beside a large prefill, and their mean duration. */
   mixedSteps: number;
   mixedMs: number | null;
-  /** Steps in which everybody who ran got one token. */
+  /** Steps in which all that ran got one token. */
   decodeSteps: number;
   decodeMs: number | null;
   settings: Record<string, unknown>;

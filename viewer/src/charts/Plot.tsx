@@ -9,7 +9,7 @@ export type { PlotData, PlotSpec } from "./plotDraw";
 interface PlotProps {
   spec: PlotSpec;
   data: PlotData;
-  /** Moments that somebody marked, at places of the x axis. */
+  /** Marked moments, at places of the x axis. */
   marks?: readonly Mark[];
   /** Names the chart family whose cursors move together. */
   sync: string;

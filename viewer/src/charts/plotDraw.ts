@@ -1,4 +1,4 @@
-/** Draws a chart along one axis: areas, lines, both axes, and moments that somebody marked. */
+/** Draws a chart along one axis: areas, lines, both axes, and marked moments. */
 
 import { fitText, type Ink, rule, takeInk, write, writeRight } from "../ink";
 import type { ThemeName } from "../palette";

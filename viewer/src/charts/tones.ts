@@ -61,7 +61,7 @@ export const PINNED: Look = {
   dark: { fill: "#5f6b78", ink: WHITE },
 };
 
-/** Blocks that nobody holds. */
+/** Blocks that no request holds. */
 export const FREE: Look = {
   words: "free",
   sign: " ",

@@ -32,7 +32,7 @@ export function FasterSummary({ a, b, found }: FasterSummaryProps) {
   );
 }
 
-/** By the requests: every trace has them, and nobody's time counts twice. */
+/** By the requests: every trace has them, and no time counts twice. */
 function VerdictLine({ found, entries }: { found: Comparison; entries: readonly Entry[] }) {
   const apart = workloadsDiffer(found.work);
   const told = verdictOf(entries, bounds.value);

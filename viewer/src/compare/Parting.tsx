@@ -247,7 +247,7 @@ function NumberCell({ text, more }: { text: string; more?: string }) {
 }
 
 function Refusal({ side: { refusal } }: { side: DecidedSide }) {
-  if (!refusal?.reason || refusal.held === 0) return <td class="quiet">nobody was</td>;
+  if (!refusal?.reason || refusal.held === 0) return <td class="quiet">no request was</td>;
   return (
     <td title={refusal.meaning}>
       <code>{cut(refusal.reason, 60)}</code> ({plural(refusal.held, "request")})

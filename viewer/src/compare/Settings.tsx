@@ -70,7 +70,7 @@ function OneSided({ settings }: { settings: readonly SettingDifference[] }) {
   );
 }
 
-/** Whole, unless somebody put a book there. */
+/** Whole, unless it is as long as a book. */
 function Value({ value }: { value: string | null }) {
   return <td class="id">{cut(value ?? "")}</td>;
 }

@@ -40,7 +40,7 @@ export function SideBySide({ a, b, found, alignment, wanted }: SideBySideProps) 
     },
   });
   const { scroller, first, chosen } = cursor;
-  // Before it is painted: nobody sees the former line chosen.
+  // Before it is painted: the former line is never seen chosen.
   useLayoutEffect(() => {
     if (!wanted) return;
     cursor.choose(list.ofA(wanted.row));

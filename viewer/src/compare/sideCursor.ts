@@ -39,7 +39,7 @@ export function useSideCursor({ count, lines, line, start, onOpen }: SideCursorO
     setTop(next);
     if (scroller.current) scroller.current.scrollTop = scrollFor(count, next, room, line);
   };
-  // The list stands at its start before anybody has scrolled it.
+  // The list stands at its start before it has been scrolled.
   useLayoutEffect(() => move(top), []);
   const choose = (wanted: number) => {
     const position = Math.min(Math.max(wanted, 0), count - 1);

@@ -61,7 +61,7 @@ export function verdictOf(entries: readonly Entry[], bounds: Bounds): Verdict | 
   return { winner: winnerOf(changes, goodput), changes, goodput, both: whole.length };
 }
 
-/** The user's bounds decide where there are any; else nobody wins who is slower in the middle or in the tail. */
+/** The user's bounds decide where there are any; else no run wins that is slower in the middle or in the tail. */
 function winnerOf(changes: readonly Change[], goodput: Verdict["goodput"]): string {
   if (goodput) {
     if (Math.abs(goodput.a - goodput.b) < AS_FAST) return "A and B meet the bounds for equally many requests";

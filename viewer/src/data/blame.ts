@@ -55,7 +55,7 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
   return { range, totals, unnamed, culprits, victims, groups: groupsOf(store, culprits, everywhere) };
 }
 
-/** What those had for whom a reason was missing; null: nobody in this engine. */
+/** What those had for whom a reason was missing; null: none in this engine. */
 export function kindOf(reason: string): Had | null {
   if (isOfTokens(reason)) return "tokens";
   if (isOfSeats(reason)) return "seat";
@@ -96,7 +96,7 @@ class Counter {
     }
   }
 
-  /** What of the loss can be put down to somebody. */
+  /** What of the loss can be put down to requests. */
   share(row: Row, had: Had, lost: number, held: number): void {
     const { lists, outcomes, steps } = this.store;
     if (had === "blocks" && steps.freeBlocks[row] >= ROOM * steps.totalBlocks[row]) {
@@ -115,7 +115,7 @@ class Counter {
     };
     let named = 0;
     for (let i = start; i < end; i++) named += weight(i);
-    // A bounded trace names the first of many who ran: what the others had is nobody's.
+    // A bounded trace names the first of many who ran: what the others had is put down to none.
     const total = Math.max(named, had === "tokens" ? steps.tokenSum[row] : had === "seat" ? steps.numRunning[row] : 0);
     if (!(total > 0)) return;
     for (let i = start; i < end; i++) this.add(had, list.ids[i], (lost * weight(i)) / total);

@@ -79,7 +79,7 @@ export function onClock(store: Timed, value: number): number {
   return (seconds - zero) * speed;
 }
 
-/** `14:03:07` of a time of the trace, in the zone of whoever looks. */
+/** `14:03:07` of a time of the trace, in the zone of the browser. */
 export function wallClock(store: Timed, ts: number): string {
   const { zero, speed } = wallOf(store) ?? { zero: 0, speed: 1 };
   return new Date((zero + ts / speed) * 1e3).toLocaleTimeString("en-GB");

@@ -1,4 +1,4 @@
-/** Which of the files somebody dropped belong together, and what each of them is. */
+/** Which of the dropped files belong together, and what each of them is. */
 
 import { bytesOf, isGzip, isParquet, isZstd, packedBlob, unpacked } from "./bytes";
 import { objectOf } from "./fields";

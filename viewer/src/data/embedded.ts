@@ -28,7 +28,7 @@ export async function embedded(base64: string, names: EmbeddedNames): Promise<Tr
   if (/\.requests\.jsonl$/i.test(names.steps)) return { name, steps: null, requests: await whole };
   const steps = await Promise.race([beginning, whole.then(() => null)]);
   const rest = whole.then(async () => (parts.ended ? null : fileOf(await parts.next(), names.requests ?? "")));
-  // Who waits for it hears of damage; until then nobody does.
+  // Damage is told to what waits for it, not before.
   rest.catch(() => {});
   return steps ? { name, steps, requests: null, whole, rest } : { name, steps: await whole, requests: null, rest };
 }

@@ -1,4 +1,4 @@
-/** Words and numbers for labels. Ids are foreign text: they are shortened here, and shown as text by whoever draws. */
+/** Words and numbers for labels. Ids are foreign text: they are shortened here, and shown as text where they are drawn. */
 
 /** 12,031; a dash if it is not known. */
 export function count(value: number | null): string {

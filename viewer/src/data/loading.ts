@@ -133,7 +133,7 @@ class LoadJob {
     this.callbacks.steps?.(store);
   }
 
-  /** Whoever follows a file that holds no step yet looks at it again until there is one. */
+  /** A followed file that holds no step yet is looked at again until there is one. */
   private async tables(source: TraceSource, keep: boolean): Promise<{ tables: StepTables; worker: Worker }> {
     for (;;) {
       const worker = this.worker();

@@ -91,7 +91,7 @@ export class RecordBook {
     }
     this.notes.requestRecords += 1;
     const id = read.text(record, "req_id");
-    // A record of nobody counts towards nothing but the notes.
+    // A record that names no request counts towards nothing but the notes.
     if (id === null) return;
     const group = this.groupStep.length - 1;
     if (group >= 0 && this.groupStep.data[group] === step) {

@@ -49,7 +49,7 @@ async function eachSeen(
   await inSlices(0, store.requests.count - 1, (request) => isSeen(store, request) && visit(request), signal);
 }
 
-/** Ids that only an outcome names are nobody. */
+/** Ids that only an outcome names are no requests of the run. */
 function isSeen({ requests }: TraceStore, request: RequestIndex): boolean {
   return requests.firstRow[request] >= 0 || requests.timesRecorded[request] > 0;
 }

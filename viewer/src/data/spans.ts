@@ -135,7 +135,7 @@ class SpanBuilder {
     for (const request of this.present) {
       const finished = requests.finishedRow[request];
       const over = finished >= 0 && finished < row;
-      // Somebody who is not listed may be beyond the bound on ids.
+      // A request that is not listed may be beyond the bound on ids.
       if (this.stamp[request] !== row && (!hidden || over)) this.end(request, over ? finished : row - 1);
       if (this.state[request] === NOWHERE) this.isPresent[request] = 0;
       else still.push(request);

@@ -1,4 +1,4 @@
-/** Who waited: a group that stands out, a few of one kind, or nobody. */
+/** Who waited: a group that stands out, a few of one kind, or none. */
 
 import { describe, expect, it } from "vitest";
 import type { TraceStore } from "./model/trace";
@@ -57,7 +57,7 @@ describe("victims", () => {
     expect(found?.groups.map(({ name }) => name)).toEqual(["b", "c"]);
   });
 
-  it("says whose waiting it was where nobody stands out", () => {
+  it("says whose waiting it was where none stands out", () => {
     const found = victimsOf(
       storeOf([
         ...many(9, { adapter: "a", arrived: 10, scheduled: 20 }),
@@ -75,7 +75,7 @@ describe("victims", () => {
     expect([lone?.groups, lone?.parts]).toEqual([[], []]);
   });
 
-  it("names nobody where all waited alike, and counts those who were never scheduled", () => {
+  it("names none where all waited alike, and counts those who were never scheduled", () => {
     const alike = [...many(6, { adapter: "a", ...at }), ...many(6, { adapter: "b", ...at })];
     expect(victimsOf(storeOf(alike), { first: 0, last: 0 })?.groups).toEqual([]);
     const stuck = victimsOf(storeOf([{ adapter: "a", arrived: 40, scheduled: Number.NaN, priority: 3 }]), {

@@ -12,7 +12,7 @@ const HALF = 0.5;
 const OVER = 2;
 /** Several groups of one kind, where no single one has half. */
 const TOGETHER = 3;
-/** Of the waiting: where nobody stands out, groups that the most of it divides into. */
+/** Of the waiting: where none stands out, groups that the most of it divides into. */
 const MOST_OF_IT = 0.8;
 const WORTH_NAMING = 0.1;
 /** Which things in common say more. Not the lengths of prompts: short ones wait behind long ones everywhere. */
@@ -89,7 +89,7 @@ function odds(share: number): number {
   return share / (1 - share);
 }
 
-/** Whose waiting it was where nobody stands out: the few groups of one kind that share most of it; none if there are no few. */
+/** Whose waiting it was where none stands out: the few groups of one kind that share most of it; none if there are no few. */
 function partsOf(sums: Sum[], seconds: number): VictimGroup[] {
   const groups = sums.map(({ there: _, ...sum }) => ({ ...sum, share: sum.seconds / seconds }));
   groups.sort((a, b) => b.seconds - a.seconds);

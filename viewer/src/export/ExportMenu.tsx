@@ -38,7 +38,7 @@ export function ExportMenu({ store }: ExportMenuProps) {
       download(await make(stop.signal), name);
       announce(`${what}: saved`);
       setOpen(false);
-      // What was chosen is gone: whoever has not gone elsewhere meanwhile stands where they came from.
+      // What was chosen is gone: the focus returns to where it came from, unless it has been moved meanwhile.
       const { activeElement } = document;
       if (activeElement === document.body || box.current?.contains(activeElement)) opener.current?.focus();
     } catch (error) {

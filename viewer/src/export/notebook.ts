@@ -104,7 +104,7 @@ async function readFromServer(store: TraceStore): Promise<void> {
 
 const TRIES = 3;
 
-/** Write the list; if somebody else wrote in between, take in theirs and try again. */
+/** Write the list; if another page wrote in between, take in theirs and try again. */
 async function writeToServer(store: TraceStore): Promise<void> {
   const entry = notebooks.get(store.key);
   if (!entry) return;

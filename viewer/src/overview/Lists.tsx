@@ -100,7 +100,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
     const show = () => focus(Math.max(store.requests.firstRow[request], 0), request);
     lines.push({ key: `${request} ${had}`, words: requestWords(store, request), seconds, had, show });
   }
-  // Adapters hold slots, whoever asked for them.
+  // Adapters hold slots, not the requests that ask for them.
   for (const { name, seconds, had } of (blame?.groups ?? []).filter(({ had }) => had === "slot").slice(0, SHOWN)) {
     lines.push({ key: name, words: name, seconds, had, show: () => show(`lora:"${name}"`) });
   }

@@ -141,7 +141,7 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   if (!advice) return null;
   const [first] = advice;
   if (!first) return <span class="quiet">Nothing stands out that another setting would help.</span>;
-  // Where somebody could be limited or have another turn, a setting that gives all more room is as good.
+  // Where some could be limited, or admitted later, a setting that gives all more room is as good.
   const said = advice.slice(0, isCause(first) ? 2 : 1);
   const others = advice.length - said.length;
   return (

@@ -62,7 +62,7 @@ const AREA = 170;
 const LAPTOP = 820;
 const MOST_AREA = 300;
 const AREA_NARROW = 120;
-/** Nobody waited. */
+/** No request waited. */
 const AREA_EMPTY = 44;
 /** A drag of fewer pixels is a click. */
 const DRAG = 4;

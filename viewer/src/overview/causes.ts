@@ -26,7 +26,7 @@ const MOSTLY = 0.9;
 
 /**
  * Of the whole incident about a stretch, so that they are the same wherever in it one looks. First what costs least; nothing if
- * nobody stands out, or if those who do are no few.
+ * none stands out, or if those that do are not few.
  */
 export async function causesIn(
   store: TraceStore,
@@ -116,7 +116,7 @@ function later({ policy }: TraceStore, { group }: Guilty, common: Common): Findi
   return {
     ...{ ...common, rule: "let-them-wait", setting: "scheduling_policy", direction: "set" },
     ...{ to: `priority, with a later priority for ${them}`, now: shortId(policy, 40) },
-    evidence: "Whoever comes with a smaller number in the field priority is admitted before them then.",
+    evidence: "Requests with a smaller number in the field priority are admitted before them then.",
     price: `${them === "it" ? "it waits" : "they wait"} as long as others come`,
   };
 }

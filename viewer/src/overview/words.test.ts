@@ -18,9 +18,9 @@ function blame(unnamed: number): Blame {
   };
 }
 
-test("where the trace names most, that no one stands out is said with the largest part", () => {
+test("where the trace names most, that no request stands out is said with the largest part", () => {
   expect(sharedBy(STORE, { shown: 0 }, blame(2))).toBe(
-    "no one stands out: 3 requests shared it, the largest part is 1.0 %",
+    "no request stands out: 3 requests shared it, the largest part is 1.0 %",
   );
 });
 

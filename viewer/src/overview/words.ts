@@ -89,7 +89,7 @@ export interface Guilty {
   couldWait: boolean;
 }
 
-/** Smaller shares name nobody: then many did it together. */
+/** Smaller shares are not named: then many did it together. */
 const WORTH_NAMING = 0.05;
 /** Of a loss: who had most of it is named, though each had little. */
 const HALF = 0.5;
@@ -109,7 +109,7 @@ function hadIn(store: Pick<TraceStore, "shown">, stretch: Pick<Stretch, "shown">
   return had === "blocks" && totals.head > totals.blocks ? "head" : had;
 }
 
-/** Whom the loss of a stretch is put down to; null if nobody stands out. */
+/** Whom the loss of a stretch is put down to; null if none stands out. */
 export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Guilty | null {
   const had = hadIn(store, stretch, found);
   if (!had) return null;
@@ -244,7 +244,7 @@ function adaptersOf(groups: readonly BlamedGroup[]): Guilty | null {
 /** Where so much went to requests that the trace does not name, who stands out among the others says little. */
 const MOSTLY_UNNAMED = 0.25;
 
-/** Where nobody stands out: how many shared it, and who had most. */
+/** Where none stands out: how many shared it, and who had most. */
 export function sharedBy(
   store: Pick<TraceStore, "shown">,
   stretch: Pick<Stretch, "shown">,
@@ -258,13 +258,13 @@ export function sharedBy(
   }
   const all = found.culprits.filter((culprit) => culprit.had === had);
   if (all.length < 2) return null;
-  return `no one stands out: ${plural(all.length, "request")} shared it, the largest part is ${percent(all[0].share)}`;
+  return `no request stands out: ${plural(all.length, "request")} shared it, the largest part is ${percent(all[0].share)}`;
 }
 
 /** Of less nothing is said. */
 const WORTH_A_REST = 0.005;
 
-/** What somebody had whom the trace does not name. */
+/** What requests had that the trace does not name. */
 export function unnamedWords(store: TraceStore, stretch: Stretch, found: Blame): string | null {
   const had = hadIn(store, stretch, found);
   const share = had ? found.unnamed[had] / found.totals[had] : 0;

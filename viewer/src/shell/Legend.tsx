@@ -105,7 +105,7 @@ function Item({ store, share, all, first, since, paused }: ItemProps) {
     `${meaning}${recorded ? "" : blocked ? " (reconstructed)" : ""}`,
     `${percent(part)} of the ${byTime ? "time" : "steps"}: ${plural(share.rows, "step")}, ${duration(share.seconds)}`,
     ...(blocked
-      ? [`requests lost ${duration(share.lost)} to it, summed: each step's length times whom it held back`]
+      ? [`requests lost ${duration(share.lost)} to it, summed: each step's length times the requests that it held back`]
       : []),
     `first in step ${count(number[share.first])} at ${at(share.first)}, last in step ${count(number[share.last])} at ${at(share.last)}`,
     ...(since >= 0

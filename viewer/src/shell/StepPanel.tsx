@@ -104,7 +104,7 @@ function Episode({ store, row }: Props) {
   );
 }
 
-/** In the stretch about the step, and where its reason was worst; -1 where the step holds nobody back, or little, or until it is known. */
+/** In the stretch about the step, and where its reason was worst; -1 where the step holds no request back, or little, or until it is known. */
 function useSince(store: TraceStore, row: Row): [Row, Row] {
   const range = scope.value;
   const { shown, ts } = store.steps;

@@ -41,7 +41,7 @@ export const keyMoves: Partial<Record<Action, () => void>> = {
   "tab-5": () => goToTab("compare"),
 };
 
-/** Whoever has come by key goes on by Tab from there, and not from the top of the page. */
+/** After a key, Tab goes on from there, and not from the top of the page. */
 function goToTab(tab: Tab): void {
   showTab(tab);
   document.getElementById("view")?.focus({ preventScroll: true });

@@ -40,7 +40,7 @@ interface Page {
   /** It begins with nothing loaded: the first trace is a place to come back from. */
   landing: boolean;
   place(): Place;
-  /** Be what an address says. `key`: of the entry's trace; null if somebody typed the address. */
+  /** Be what an address says. `key`: of the entry's trace; null if the address was typed. */
   obey(state: HashState, key: string | null): void;
   /** The page is on its way to another place: there is nothing to write down yet. */
   busy(): boolean;

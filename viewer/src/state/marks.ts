@@ -1,5 +1,5 @@
 /**
- * Moments that somebody marked, such as a deploy or an incident: `marks=1732467000:deploy,90:alert` in the address, and
+ * Marked moments, such as a deploy or an incident: `marks=1732467000:deploy,90:alert` in the address, and
  * the lines of a markers file: `{"time": "2026-11-24T14:05:00Z", "end": ..., "text": "p99 alarm"}`.
  */
 

@@ -206,7 +206,7 @@ function pairTest({ steps, outcomes, reasonNames }: TraceStore, pair: string): (
 
 /**
  * A term means a step if its name is part of what the step is shown as, of its bucket, of its reconstructed reason, or
- * of a recorded reason, also of one that only passed somebody over.
+ * of a recorded reason, also of one that only passed a request over.
  */
 function reasonTest(store: TraceStore, terms: readonly Term[]): ((row: number) => boolean) | null {
   if (terms.length === 0) return null;

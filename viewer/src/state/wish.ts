@@ -1,4 +1,4 @@
-/** The focus that a move to another view leaves behind: whoever it is meant for takes it when it is there. */
+/** The focus that a move to another view leaves behind: the view it is meant for takes it when it is there. */
 
 let wished = "";
 

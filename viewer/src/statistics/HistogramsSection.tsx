@@ -38,7 +38,7 @@ function PrefixHits({ store, found, theme, onFilter }: HistogramsProps) {
     <section aria-labelledby="hits-title">
       <h3 id="hits-title">Prefix-cache hits</h3>
       {hits.lookups === 0 ? (
-        <p class="quiet">No prefix_cache_lookup in these steps: nobody was scheduled for the first time.</p>
+        <p class="quiet">No prefix_cache_lookup in these steps: no request was scheduled for the first time.</p>
       ) : (
         <>
           <p class="quiet">

@@ -10,7 +10,7 @@ import { bucket, disagreement, reason, within } from "./filters";
 
 /** A reason comes from the file: it may be a megabyte long. */
 const LONGEST_NAME = 40;
-/** Seconds; less rounds to nothing, and nobody would wonder about it. */
+/** Seconds; less rounds to nothing. */
 const LEAST_UNSEEN = 0.0005;
 
 interface LimitsProps {
@@ -63,13 +63,13 @@ function Recorded({ store, found, onFilter }: LimitsProps) {
     <div>
       <h4>Recorded reasons</h4>
       <p class="quiet">
-        Written down where the decision was taken. Time lost is summed over the requests: each step's length times whom
-        it held back.
+        Written down where the decision was taken. Time lost is summed over the requests: each step's length times the
+        requests that it held back.
       </p>
       {rows.length ? (
         <BarList label="Recorded reasons" columns={["steps", "held", "time lost"]} rows={rows} />
       ) : (
-        <p>Nobody was held back in these steps.</p>
+        <p>No request was held back in these steps.</p>
       )}
       <KVNumbers totals={found.recorded} />
       {(found.unseenSeconds ?? 0) >= LEAST_UNSEEN && (

@@ -115,7 +115,7 @@ function PillCell({ title, pills, omitted, width, onPill, meant }: CellProps) {
         </button>
       )}
       {omitted > 0 && <p class="quiet omitted">{omitted} more are not named in the trace (its bound on ids)</p>}
-      {pills.length + omitted === 0 && <span class="quiet">nobody</span>}
+      {pills.length + omitted === 0 && <span class="quiet">no request</span>}
     </div>
   );
 }

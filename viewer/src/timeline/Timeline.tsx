@@ -217,7 +217,7 @@ function keepInPlace(): void {
   }
 }
 
-/** Whoever filters wants to read what is found: show it in full rows; without a filter, go back to the same place. */
+/** With a filter, what is found is to be read: show it in full rows; without one, go back to the same place. */
 function useFilterJumps(): void {
   const before = useRef(matches.peek().rows);
   useSignalEffect(() => {

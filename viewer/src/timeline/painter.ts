@@ -92,7 +92,7 @@ export class Painter {
 
 const FLAG = 12;
 
-/** A little flag at the left: somebody wrote a note on this step. */
+/** A little flag at the left: there is a note on this step. */
 function flag(ink: Ink, x: number, y: number): void {
   rule(ink, x, y, 1.5, FLAG, ink.surface.accent);
   rule(ink, x, y, 8, FLAG / 2, ink.surface.accent);

@@ -46,7 +46,7 @@ export interface Spots {
   badges: BadgeSpot[];
 }
 
-/** Draw one row; answers where its parts are. `meant` dims the pills of everybody else. */
+/** Draw one row; answers where its parts are. `meant` dims the pills of all other requests. */
 export function drawTextRow(
   ink: Ink,
   columns: readonly Column[],

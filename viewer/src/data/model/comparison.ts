@@ -29,7 +29,7 @@ export interface DecidedSide {
   pinnedBlocks: number | null;
   tokens: number | null;
   tokenBudget: number | null;
-  /** At the head of the waiting queue before the step; -1 where nobody is named. */
+  /** At the head of the waiting queue before the step; -1 where none is named. */
   firstInQueue: RequestIndex;
   refusal: RecordedReason | null;
 }

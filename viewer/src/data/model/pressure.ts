@@ -45,7 +45,7 @@ export interface Stretch {
   second: { shown: number; share: number } | null;
 }
 
-/** What somebody had that others waited for: tokens of the steps, KV blocks, the head of the queue, a seat, a LoRA slot. */
+/** What a request had that others waited for: tokens of the steps, KV blocks, the head of the queue, a seat, a LoRA slot. */
 export const HAD = ["tokens", "blocks", "head", "seat", "slot"] as const;
 export type Had = (typeof HAD)[number];
 
@@ -60,13 +60,13 @@ export interface Culprit {
 
 export interface Blame {
   range: Range;
-  /** Request-seconds that could be put down to somebody. */
+  /** Request-seconds that could be put down to a request. */
   totals: Record<Had, number>;
-  /** Of these what somebody had whom the trace, with its bound on ids, does not name. */
+  /** Of these what requests had that the trace, with its bound on ids, does not name. */
   unnamed: Record<Had, number>;
   /** Most first. */
   culprits: Culprit[];
-  /** Null: nobody stood in the queue. */
+  /** Null: no request stood in the queue. */
   victims: Victims | null;
   /** Most first. A request is in several: one for each thing that it has in common with others. */
   groups: BlamedGroup[];

@@ -27,10 +27,10 @@ export type ReasonFamily = keyof typeof FAMILIES;
 
 /** One thing a step can be shown as. */
 export interface ShownReason {
-  /** `kv_blocks` (recorded), `kv-after-run` (reconstructed) or `under-capacity` (nobody was held back). No name twice. */
+  /** `kv_blocks` (recorded), `kv-after-run` (reconstructed) or `under-capacity` (no request was held back). No name twice. */
   name: string;
   recorded: boolean;
-  /** Somebody was held back. */
+  /** A request was held back. */
   blocked: boolean;
   family: ReasonFamily;
   /** One sentence. */

@@ -11,7 +11,7 @@ export interface RequestTable {
   job: Int32Array;
   /** From `request_arrived`, else from when it is first seen. */
   arrivalTime: Float64Array;
-  /** When the scheduler got it, from `request_arrived`; NaN if nobody says so. */
+  /** When the scheduler got it, from `request_arrived`; NaN if the trace does not say. */
   takenInTime: Float64Array;
   firstScheduledTime: Float64Array;
   firstTokenTime: Float64Array;

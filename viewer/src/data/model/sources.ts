@@ -14,7 +14,7 @@ export interface TraceFiles {
   name: string;
   steps: TraceSource | null;
   requests: TraceSource | null;
-  /** Moments that somebody marked. */
+  /** Marked moments. */
   markers?: TraceSource | null;
   /** The whole steps file, of which `steps` may be the beginning as long as the rest is on its way. */
   whole?: Promise<TraceSource>;

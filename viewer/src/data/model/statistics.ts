@@ -42,7 +42,7 @@ export interface Share {
   seconds: number;
   /** Request-seconds lost to this reason: each step's length times whom it held back, in other steps included. */
   lost: number;
-  /** The first and the last row that are shown as it, or that held somebody back for it. */
+  /** The first and the last row that are shown as it, or that held a request back for it. */
   first: Row;
   last: Row;
 }

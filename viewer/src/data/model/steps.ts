@@ -52,7 +52,7 @@ export interface StepColumns {
   effectiveFree: Whole;
   /**
    * What the step is coloured and filtered by: index into `TraceStore.shown`. The recorded reason where one was recorded
-   * and held somebody back; else the classifier's fine reason if somebody waited; else the bucket.
+   * and held a request back; else the classifier's fine reason if one waited; else the bucket.
    */
   shown: Uint8Array;
 }

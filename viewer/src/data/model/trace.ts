@@ -69,7 +69,7 @@ export interface TraceStore {
   lists: StepLists;
   outcomes: OutcomeTable;
   reasonNames: string[];
-  /** The trace records reasons: a step without one held nobody back. */
+  /** The trace records reasons: a step without one held no request back. */
   hasReasons: boolean;
   requests: RequestTable;
   jobs: JobTable;
