@@ -8,12 +8,13 @@ if anything is asked of another origin.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.command import call
@@ -102,6 +103,59 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return replay(folder, "chat", "--limit=20", "--session-rate=6", *pressed)
 
 
+FIRST, SECOND = 4.0, 18.0
+"""When each of two incidents begins, in seconds."""
+LONG, ANSWERS = 10, 60
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Long prompts of one tenant take the token budget; ten seconds later long answers of another one all seats."""
+    folder = tmp_path_factory.mktemp("two")
+    lines: list[dict[str, Any]] = [
+        {"arrival_time": round(i / 20, 3), "prompt_len": 300, "max_tokens": 20, "cache_salt": f"shop-{i % 3}"}
+        for i in range(600)
+    ]
+    lines += [
+        {"arrival_time": FIRST + i / 10, "prompt_len": 9_000 + i, "max_tokens": 2, "cache_salt": "etl"}
+        for i in range(LONG)
+    ]
+    lines += [
+        {"arrival_time": SECOND + i / 50, "prompt_len": 200, "max_tokens": 300, "cache_salt": "writer"}
+        for i in range(ANSWERS)
+    ]
+    lines.sort(key=lambda line: line["arrival_time"])
+    for i, line in enumerate(lines):
+        line["request_id"] = f"cmpl{i * 7919 % 100_003:06d}x"
+    (folder / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = ("--vllm-version=0.33", "--advice=none", "--max-num-batched-tokens=1024", "--max-num-seqs=16")
+    return replay(folder / "run", str(folder / "load.jsonl"), *flags)
+
+
+@pytest.fixture(scope="session")
+def pressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Requests that wait for a LoRA slot, and one that later ones of a sooner priority overtake."""
+    folder = tmp_path_factory.mktemp("pressed")
+    asked: list[dict[str, Any]] = [
+        {"request_id": f"r{at}", "prompt_len": 200, "max_tokens": 40, "arrival_time": at / 100} for at in range(6)
+    ]
+    for request, adapter in zip(asked, ("sql", "legal", "sql", "mail", "legal", "mail"), strict=True):
+        request |= {"lora_name": adapter}
+    asked += [
+        {
+            "request_id": f"late{at}",
+            "prompt_len": 300,
+            "max_tokens": 40,
+            "arrival_time": 2 + at / 100,
+            "priority": 9 - at,
+        }
+        for at in range(8)
+    ]
+    (folder / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in asked))
+    limits = ("--max-loras=2", "--max-num-seqs=4", "--scheduling-policy=priority")
+    return replay(folder / "run", str(folder / "load.jsonl"), "--enable-lora", *limits, "--advice=none")
+
+
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Make pages that watch themselves; options are those of a browser context."""
@@ -185,3 +239,32 @@ def settled(page: Page, what: str = "location.href", quiet: int = 400) -> None:
             look();
         }})"""
     )
+
+
+AXE = REPO / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+FOUND = """async () => {
+    const {violations} = await axe.run({resultTypes: ["violations"]});
+    return violations.map(({id, nodes}) =>
+        `${id}: ${nodes.slice(0, 4).map(({html}) => html.slice(0, 200)).join(" | ")}`);
+}"""
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: `npm ci` in viewer/")
+    return AXE.read_text()
+
+
+def faults(page: Page, axe: str) -> list[str]:
+    """What axe finds; the script is evaluated by the test, which the page's policy does not forbid."""
+    page.evaluate(axe)
+    return list(page.evaluate(FOUND))
+
+
+SCREENS: dict[str, dict[str, Any]] = {
+    "laptop": {"viewport": {"width": 1280, "height": 800}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "device_scale_factor": 3},
+    "magnified": {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2},
+}
+"""The last is what a page of 1280 by 800 pixels has at 200 %."""

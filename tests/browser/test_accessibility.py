@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import settled
+from tests.browser.conftest import SCREENS, faults, settled
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     Open = Callable[..., Page]
 
-REPO = Path(__file__).resolve().parent.parent.parent
-AXE = REPO / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
-FOUND = """async () => {
-    const {violations} = await axe.run({resultTypes: ["violations"]});
-    return violations.map(({id, nodes}) =>
-        `${id}: ${nodes.slice(0, 4).map(({html}) => html.slice(0, 200)).join(" | ")}`);
-}"""
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed: `npm ci` in viewer/")
-    return AXE.read_text()
-
-
-def faults(page: Page, axe: str) -> list[str]:
-    """What axe finds; the script is evaluated by the test, which the page's policy does not forbid."""
-    page.evaluate(axe)
-    return list(page.evaluate(FOUND))
-
-
-SCREENS: dict[str, dict[str, Any]] = {
-    "laptop": {"viewport": {"width": 1280, "height": 800}},
-    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "device_scale_factor": 3},
-    "magnified": {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2},
-}
-"""The last is what a page of 1280 by 800 pixels has at 200 %."""
 VIEWS = (
     *("tab=overview", "tab=timeline", "tab=requests", "tab=requests&show=table", "tab=requests&show=groups"),
     *("tab=statistics", "tab=compare", "step=20"),
@@ -95,3 +70,33 @@ def test_the_tab_key_goes_from_the_top_to_the_rows(open_files: Open, small_trace
             break
     places = [order.index(name) for name in ("Steps in view", "Timeline", "Filter", "Go to step", "Steps of the run")]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_answer(
+    open_files: Open, two: Path, pressed: Path, axe: str, scheme: str, screen: str
+) -> None:
+    """The verdict with those who waited and a second incident, how a value follows, who held slots, columns."""
+    options = SCREENS[screen] | {"color_scheme": scheme}
+    fits = "document.documentElement.scrollWidth <= innerWidth"
+    page = open_files(two, state="tab=overview", **options)
+    page.locator(".overview[aria-busy=false]").wait_for()
+    said = page.get_by_role("status", name="Verdict")
+    for part in ("the waiting was by requests of", "Also from", "Why: ", "At the worst"):
+        expect(said).to_contain_text(part)
+    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "the verdict"
+    said.get_by_role("button", name=re.compile("^raise max_num_seqs")).click()
+    page.locator("section.advice li").first.wait_for()
+    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "the advice"
+    for state in ("show=table", "show=groups"):
+        page.evaluate("(state) => { location.hash = `tab=requests&${state}`; }", state)
+        page.locator(".chooser summary").click()
+        page.locator(".chooser input").first.wait_for()
+        assert (state, faults(page, axe), page.evaluate(fits)) == (state, [], True), "the chooser of columns"
+    page = open_files(pressed, state="req=r3", **options)
+    page.get_by_role("region", name="Adapters that held the slots").wait_for()
+    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "who held the slots"
+    page.evaluate("location.hash = 'tab=overview'")
+    page.locator(".overview[aria-busy=false]").wait_for()
+    assert (faults(page, axe), page.evaluate(fits)) == ([], True), "the verdict beside the panel"

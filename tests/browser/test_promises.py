@@ -111,30 +111,6 @@ def test_a_gzip_that_breaks_off_shows_the_same_each_time(open_files: Open, small
         expect(page.locator(".token.partial")).to_be_visible()
 
 
-@pytest.fixture(scope="module")
-def pressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Requests that wait for a LoRA slot, and one that later ones of a sooner priority overtake."""
-    folder = tmp_path_factory.mktemp("pressed")
-    asked: list[dict[str, Any]] = [
-        {"request_id": f"r{at}", "prompt_len": 200, "max_tokens": 40, "arrival_time": at / 100} for at in range(6)
-    ]
-    for request, adapter in zip(asked, ("sql", "legal", "sql", "mail", "legal", "mail"), strict=True):
-        request |= {"lora_name": adapter}
-    asked += [
-        {
-            "request_id": f"late{at}",
-            "prompt_len": 300,
-            "max_tokens": 40,
-            "arrival_time": 2 + at / 100,
-            "priority": 9 - at,
-        }
-        for at in range(8)
-    ]
-    (folder / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in asked))
-    limits = ("--max-loras=2", "--max-num-seqs=4", "--scheduling-policy=priority")
-    return replay(folder / "run", str(folder / "load.jsonl"), "--enable-lora", *limits, "--advice=none")
-
-
 def test_who_held_the_slots_who_ran_and_who_overtook(open_files: Open, pressed: Path) -> None:
     page = open_files(pressed, state="req=r3")
     held = page.get_by_role("region", name="Adapters that held the slots")
