@@ -153,3 +153,24 @@ def test_columns_can_be_chosen_and_the_address_keeps_them(
     again.get_by_label("for token_budget").check()
     again.get_by_role("columnheader", name="for token_budget").get_by_role("button").click()
     expect(again.get_by_role("columnheader", name="for token_budget")).to_have_attribute("aria-sort", "descending")
+
+
+def test_heads_of_numbers_end_where_the_numbers_do(open_files: Open, run: tuple[Path, list[dict[str, Any]]]) -> None:
+    page = open_files(run[0], state="tab=requests&show=groups")
+    page.locator(".group-table tbody tr").first.wait_for()
+    off = page.evaluate(
+        """() => {
+            const right = (one) => {
+                const range = document.createRange();
+                range.selectNodeContents(one);
+                return Math.max(...[...range.getClientRects()].map((box) => box.right));
+            };
+            const [line] = document.querySelectorAll(".group-table tbody tr");
+            return [...document.querySelectorAll(".group-table thead th")].flatMap((head, at) => {
+                if (!head.matches(".number") || head.innerText.includes("\u2193")) return [];
+                const words = head.querySelector("button").firstChild;
+                return Math.abs(right(words) - right(line.children[at])) > 2 ? [head.innerText] : [];
+            });
+        }"""
+    )
+    assert off == []

@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 NewPage = Callable[..., "Page"]
 
 
+HIDDEN = "import sys; sys.modules |= dict.fromkeys({!r}); from tokenyard.cli.main import main; sys.exit(main())"
+
+
 @contextmanager
-def served(path: Path, viewer_html: Path) -> Iterator[str]:
-    """The address that `tokenyard view` prints."""
+def served(path: Path, viewer_html: Path, hidden: tuple[str, ...] = ()) -> Iterator[str]:
+    """The address that `tokenyard view` prints; `hidden`: packages that this Python has not."""
+    start = ["-c", HIDDEN.format(hidden)] if hidden else ["-m", "tokenyard.cli.main"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tokenyard.cli.main", "view", str(path), "--port=0", "--no-browser"],
+        [sys.executable, *start, "view", str(path), "--port=0", "--no-browser"],
         env=environment({"PYTHONUNBUFFERED": "1", "TOKENYARD_VIEWER_HTML": str(viewer_html)}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -161,3 +165,21 @@ def test_a_question_in_sql(new_page: NewPage, address: str, shelf: Path) -> None
     section.get_by_role("button", name="ask").click()
     finished = str(summarize(shelf / "run").requests_finished)
     expect(section.locator("td")).to_have_text(finished, timeout=ARRIVED_MS)
+
+
+def test_what_the_server_lacks_is_grey_and_says_what_to_install(
+    new_page: NewPage, shelf: Path, viewer_html: Path
+) -> None:
+    """Without the extras: no button that would only fail."""
+    with served(shelf, viewer_html, ("duckdb", "perfetto")) as lacking:
+        page = opened(new_page, lacking, steps_of(shelf / "run"))
+        page.get_by_role("button", name="Export").click()
+        perfetto = page.get_by_role("button", name=re.compile(r"\(Perfetto\)"))
+        expect(perfetto).to_be_disabled()
+        expect(perfetto).to_contain_text("pip install 'tokenyard[perfetto]'")
+        expect(page.get_by_role("button", name=re.compile(r"\(HTML\)"))).to_be_enabled()
+        page.keyboard.press("Escape")
+        page.get_by_role("tab", name="Statistics").click()
+        section = page.get_by_role("region", name="Ask in SQL")
+        expect(section).to_contain_text("pip install 'tokenyard[analysis]'")
+        expect(section.get_by_role("button", name="ask")).to_be_disabled()

@@ -177,3 +177,9 @@ def test_wheel_scrolls_by_rows_up_to_the_end(page: Page) -> None:
 def test_load_another_leads_back(page: Page) -> None:
     page.get_by_role("button", name="Load another").click()
     expect(page.get_by_role("button", name="Open the sample")).to_be_visible()
+
+
+def test_the_panel_tells_the_moment_of_a_step_once(open_files: Open, small_trace: Path) -> None:
+    page = open_files(small_trace, state="step=20")
+    told = page.get_by_role("region", name="Step", exact=True).locator(".number").first.inner_text()
+    assert re.fullmatch(r"\d+\.\d{3} s \+[\d.]+ (ms|s)", told), told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -12,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tokenyard.errors import TokenyardError
+from tokenyard.errors import MissingExtraError, TokenyardError
 from tokenyard.web.catalog import Catalog, Roots
-from tokenyard.web.connections import AddressShare, RefusedError, on_error, on_problem
+from tokenyard.web.connections import AddressShare, RefusedError, json_response, on_error, on_problem
 from tokenyard.web.files import TailServer, serve_file
 from tokenyard.web.guard import Guard, Key
 from tokenyard.web.page import PAGE, PageServer
@@ -48,6 +49,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
         Route("/api/tail", tails.serve),
         Route("/api/export", ExportServer(roots, page).serve),
         Route("/api/query", QueryServer(roots).serve),
+        Route("/api/lacks", _lacks),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),
     ]
     handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {
@@ -65,6 +67,16 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
     )
     app.state.stop = tails.stop
     return app
+
+
+_NEEDS = {"query": ("duckdb", "analysis"), "perfetto": ("perfetto", "perfetto")}
+"""What needs a package of an extra: the package and the extra."""
+
+
+def _lacks(_: Request) -> Response:
+    """What this server cannot do, and why."""
+    missing = {what: needed for what, needed in _NEEDS.items() if find_spec(needed[0]) is None}
+    return json_response({what: str(MissingExtraError(*needed)) for what, needed in missing.items()})
 
 
 def _gone(request: Request, error: Exception) -> Response:

@@ -5,6 +5,7 @@ import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { lanesInView, lanesShown } from "../requests/window";
 import { TAB_TITLES, type Tab } from "../state/hash";
+import { askWhatLacks, lacks } from "../state/lacks";
 import { focus, showTab } from "../state/moves";
 import { announce, filterText, matches, scope, tab } from "../state/store";
 import { cut } from "../text";
@@ -28,6 +29,9 @@ export function ExportMenu({ store }: ExportMenuProps) {
   const box = useRef<HTMLDivElement>(null);
   const opener = useRef<HTMLButtonElement>(null);
   useOutside(box, open, () => setOpen(false));
+  useEffect(() => {
+    if (open && isServed(store)) void askWhatLacks();
+  }, [open, store]);
   const ranges = exportRanges(matches.value.rows, scope.value);
   const rows = rowsIn(ranges);
   const run = async (what: string, name: string, make: (signal: AbortSignal) => Promise<Blob>) => {
@@ -98,8 +102,8 @@ export function ExportMenu({ store }: ExportMenuProps) {
               key={format}
               words={words}
               kind={kind}
-              note={isServed(store) ? note : notServed(format)}
-              disabled={busy !== null || !isServed(store)}
+              note={isServed(store) ? (lacks.value[format] ?? note) : notServed(format)}
+              disabled={busy !== null || !isServed(store) || format in lacks.value}
               onClick={() => run(words, `${store.name}${ending}`, (signal) => fromServer(store, format, signal))}
             />
           ))}

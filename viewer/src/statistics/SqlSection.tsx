@@ -1,8 +1,9 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { TraceStore } from "../data/model/trace";
 import { isServed } from "../export/notebook";
 import { problemOf } from "../export/serverFormats";
 import { count, duration, plural } from "../format";
+import { askWhatLacks, lacks } from "../state/lacks";
 import { cut } from "../text";
 
 interface Answer {
@@ -24,7 +25,12 @@ export function SqlSection({ store }: { store: TraceStore }) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
   const [answer, setAnswer] = useState<Answer | null>(null);
-  if (!isServed(store)) return null;
+  const served = isServed(store);
+  useEffect(() => {
+    if (served) void askWhatLacks();
+  }, [served]);
+  if (!served) return null;
+  const missing = lacks.value["query"];
   const ask = async () => {
     setBusy(true);
     setProblem("");
@@ -57,13 +63,14 @@ export function SqlSection({ store }: { store: TraceStore }) {
           value={sql}
           onInput={(event) => setSql(event.currentTarget.value)}
           onKeyDown={(event) => {
-            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void ask();
+            if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !missing) void ask();
           }}
         />
-        <button type="submit" disabled={busy || sql.trim() === ""}>
+        <button type="submit" disabled={busy || sql.trim() === "" || missing !== undefined}>
           {busy ? "asking …" : "ask"}
         </button>
       </form>
+      {missing && <p class="quiet">{missing}</p>}
       {problem && <p role="alert">{cut(problem, 600)}</p>}
       {answer && !problem && <Result answer={answer} />}
     </section>
