@@ -87,6 +87,14 @@ def test_the_list_says_which_trace_is_partial(landing: Page, folder: Path) -> No
         shutil.rmtree(killed.parent)
 
 
+def test_the_words_of_a_button_are_in_its_name(landing: Page) -> None:
+    """Who says what is to be seen reaches it (WCAG 2.5.3)."""
+    buttons = landing.locator(".browse tbody .buttons button").all()
+    assert len(buttons) >= 3
+    for button in buttons:
+        assert button.inner_text().lower() in (button.get_attribute("aria-label") or "").lower()
+
+
 def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
     tokens = landing.get_by_role("list", name="About this run")
     landing.get_by_role("button", name="Load beta_h100", exact=True).click()

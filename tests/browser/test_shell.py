@@ -233,6 +233,26 @@ def test_help_opens_and_closes(page: Page) -> None:
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Filter"
 
 
+def test_keys_of_one_letter_can_be_turned_off(page: Page) -> None:
+    """WCAG 2.1.4; the address keeps it, and keys with names go on."""
+    page.keyboard.press("?")
+    page.get_by_role("dialog").get_by_role("checkbox", name="Keys of one letter act").uncheck()
+    page.keyboard.press("Escape")
+    until(page, "location.hash.includes('keys=off')")
+    for key in ("4", "?", "/", "w"):
+        page.keyboard.press(key)
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Timeline")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("grid", name="Steps of the run").focus()
+    page.keyboard.press("Home")
+    until(page, "location.hash.includes('step=0')")
+    page.get_by_role("button", name="Help: keys and filter").click()
+    page.get_by_role("dialog").get_by_role("checkbox", name="Keys of one letter act").check()
+    page.keyboard.press("Escape")
+    page.keyboard.press("4")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Statistics")
+
+
 def test_the_address_holds_the_state(page: Page, open_files: Open, small_trace: Path) -> None:
     page.keyboard.press("g")
     page.keyboard.type("42")

@@ -9,7 +9,17 @@ import { count } from "../format";
 import type { ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
 import { focus } from "../state/moves";
-import { extra, focusRequest, focusRow, revision, selection, setExtra, themeName, trace } from "../state/store";
+import {
+  extra,
+  focusRequest,
+  focusRow,
+  lettersAreOff,
+  revision,
+  selection,
+  setExtra,
+  themeName,
+  trace,
+} from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
 import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
@@ -110,7 +120,8 @@ export function useLaneKeys(rows: number): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const typing = event.target instanceof Element && event.target.closest("input, textarea, select");
-      if (typing || event.ctrlKey || event.metaKey || event.altKey || !laneKey(event.key, rows)) return;
+      if (typing || lettersAreOff() || event.ctrlKey || event.metaKey || event.altKey || !laneKey(event.key, rows))
+        return;
       event.preventDefault();
       event.stopPropagation();
     };

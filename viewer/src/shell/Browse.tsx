@@ -226,7 +226,7 @@ function ListingRow({ row, target, beside }: { row: Entry; target: Target; besid
         </button>
         <button
           type="button"
-          aria-label={`Load ${name} with its requests`}
+          aria-label={`+reqs: load ${name} with its requests`}
           title="With the records of each request: their blocks and prefix hits in every step"
           disabled={!files.requests}
           onClick={() => void load(true)}
@@ -236,7 +236,7 @@ function ListingRow({ row, target, beside }: { row: Entry; target: Target; besid
         {target === "trace" && (
           <button
             type="button"
-            aria-label={`Follow ${name}`}
+            aria-label={`Live: follow ${name}`}
             title="Follow it while it is being written"
             disabled={!files.steps?.path.endsWith(".jsonl")}
             onClick={() => void load(files.requests !== null, true)}

@@ -8,6 +8,7 @@ import { GLOSSARY } from "../data/shorthand";
 import { BUCKETS, REASONS } from "../generated/vocabulary";
 import { FAMILIES, OVERLAYS, PILLS } from "../palette";
 import { KEY_HELP } from "../state/keyboard";
+import { KEYS_KEY, lettersAreOff, setExtra } from "../state/store";
 
 export const helpOpen = signal(false);
 
@@ -88,6 +89,14 @@ export function Help() {
               </div>
             ))}
           </dl>
+          <label>
+            <input
+              type="checkbox"
+              checked={!lettersAreOff()}
+              onChange={(event) => setExtra(KEYS_KEY, event.currentTarget.checked ? "" : "off")}
+            />{" "}
+            Keys of one letter act (turn them off if you speak to your machine)
+          </label>
           <p class="quiet">
             Wheel: scroll. Ctrl and wheel: zoom. Drag over rows or over the strip: select. Click: look at it.
           </p>

@@ -1,6 +1,7 @@
 /** Tabs that are read like a page: there arrows and pages scroll, wherever the focus is, and leave the Timeline alone. */
 
 import type { KeyTarget } from "../state/keyboard";
+import { lettersAreOff } from "../state/store";
 
 const PAGES = "#view .overview, #view .statistics, #view .compare, #view .request-table, #view .group-table";
 const LINE = 40;
@@ -32,10 +33,12 @@ export function scrollPage(page: HTMLElement, { key, shiftKey, ctrlKey, metaKey,
 const TEXT_FIELDS = new Set(["text", "search", "number"]);
 
 export function targetOf(target: EventTarget | null): KeyTarget {
-  if (!(target instanceof Element)) return { typing: false, ownArrows: false };
+  const letters = lettersAreOff() ? ({ letters: "off" } as const) : {};
+  if (!(target instanceof Element)) return { typing: false, ownArrows: false, ...letters };
   const typing =
     target instanceof HTMLTextAreaElement || (target instanceof HTMLInputElement && TEXT_FIELDS.has(target.type));
   return {
+    ...letters,
     typing,
     ownArrows: target.closest("select, [role=slider], [role=tab], [role=menu], .own-keys, .side") !== null,
   };

@@ -106,11 +106,14 @@ export interface KeyTarget {
   typing: boolean;
   /** A control, or a region that scrolls, with a use of its own for arrows and pages: a list, a slider, a tab. */
   ownArrows: boolean;
+  /** Keys of one letter do nothing: for those who speak to their machine. */
+  letters?: "off";
 }
 
 /** The action of a key, or null if the key is not for us. */
 export function actionOf(key: Key, target: KeyTarget): Action | null {
   if (key.ctrlKey || key.metaKey || key.altKey) return null;
+  if (target.letters === "off" && key.key.length === 1) return null;
   if (target.typing && key.key !== "Escape") return null;
   if (target.ownArrows && ARROWS_AND_PAGES.has(key.key)) return null;
   return (key.shiftKey && EXTENDS[key.key]) || (ACTION_OF.get(key.key) ?? null);

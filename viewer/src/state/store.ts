@@ -60,6 +60,14 @@ export function setExtra(name: string, value: string): void {
   extra.value = { ...extra.value, [name]: value };
 }
 
+/** In the address: `keys=off`. */
+export const KEYS_KEY = "keys";
+
+/** Keys of one letter do nothing. */
+export function lettersAreOff(): boolean {
+  return extra.value[KEYS_KEY] === "off";
+}
+
 /** A load in progress, of the trace or of the other one. */
 export interface LoadState {
   target: "trace" | "other";
