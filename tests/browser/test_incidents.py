@@ -24,7 +24,7 @@ def records(trace: Path) -> Iterator[dict[str, Any]]:
 
 
 def tenants(trace: Path) -> tuple[str, str]:
-    """Of the long prompts, and of the long answers, as the trace names them."""
+    """The tenants of the long prompts and of the long answers, as the trace names them."""
     arrived = [record for record in records(trace) if record["event"] == "request_arrived"]
     (etl,) = {record["cache_salt_hash"] for record in arrived if record["num_prompt_tokens"] >= 9_000}
     (writer,) = {record["cache_salt_hash"] for record in arrived if record["num_prompt_tokens"] == 200}
@@ -94,7 +94,7 @@ def test_one_incident_is_not_told_as_two(open_files: Open, two: Path, tmp_path: 
 
 @pytest.mark.parametrize("which", ["worst", "second"])
 def test_who_held_others_back_leads_to_the_lanes_of_the_stretch(open_files: Open, two: Path, which: str) -> None:
-    """Of the tenant's requests those that were there then, as many lanes as lines."""
+    """The tenant's requests that were there then, as many lanes as lines."""
     etl, writer = tenants(two)
     tenant = writer if which == "worst" else etl
     said, page = opened(open_files, two)

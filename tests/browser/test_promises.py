@@ -39,7 +39,7 @@ def test_every_promise_of_the_document_has_tests() -> None:
 
 
 def test_the_page_and_its_source_say_who_is_meant(viewer_html: Path) -> None:
-    """Requests, clients, users: not riddles such as "nobody" or "whoever"."""
+    """Requests, clients, users: no riddles."""
     riddles = re.compile(r"\b(no|some|any)body\b|\bwho(m?so)?ever\b", re.IGNORECASE)
     files = [file for file in (REPO / "viewer" / "src").rglob("*") if file.suffix in {".ts", ".tsx", ".css"}]
     assert len(files) > 200
