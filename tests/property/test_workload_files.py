@@ -105,11 +105,13 @@ def _workloads(draw: st.DrawFn) -> Workload:
     for name in draw(st.lists(_NAMES, min_size=1, max_size=6, unique=True)):
         prompt = draw(_PROMPTS)
         after = draw(st.lists(st.sampled_from([r.request_id for r in requests]), max_size=2)) if requests else []
+        length = draw(st.integers(1, 2**31 - 1))
         requests.append(
             WorkloadRequest(
                 request_id=name,
                 prompt=prompt,
-                max_tokens=draw(st.integers(1, 2**31 - 1)),
+                max_tokens=length,
+                limit=draw(st.none() | st.integers(length, 2**31 - 1)),
                 arrival_time=draw(_SECONDS),
                 after=tuple(after),
                 gap=draw(_SECONDS),
@@ -148,9 +150,9 @@ def test_every_field_of_a_request_is_drawn() -> None:
     """A field that is added is written too, or this list does not grow with it."""
     drawn = {*(field.name for field in fields(WorkloadRequest))}
     assert drawn == {
-        *("request_id", "prompt", "max_tokens", "arrival_time", "after", "gap", "spacing", "job_id", "is_last_step"),
-        *("this_func_call", "priority", "lora_name", "cache_salt", "images", "delay", "patience", "output_seed"),
-        *("predicted_output_tokens", "meta"),
+        *("request_id", "prompt", "max_tokens", "limit", "arrival_time", "after", "gap", "spacing", "job_id"),
+        *("is_last_step", "this_func_call", "priority", "lora_name", "cache_salt", "images", "delay", "patience"),
+        *("output_seed", "predicted_output_tokens", "meta"),
     }
 
 

@@ -221,6 +221,7 @@ class Request:
         "block_hashes",
         "cache_salt",
         "client_index",
+        "ends_after",
         "has_extra_keys",
         "is_last_step",
         "job_id",
@@ -274,6 +275,7 @@ class Request:
         trace_headers: Mapping[str, str] | None = None,
         kv_transfer_params: Mapping[str, object] | None = None,
         predicted_output_tokens: int | None = None,
+        ends_after: int | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
@@ -285,7 +287,9 @@ class Request:
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
         ``pooling_params`` make it a pooling request, which has no ``sampling_params`` and ends with its prompt.
         ``trace_headers`` come back with its outputs. ``predicted_output_tokens`` and ``meta`` are for policies and
-        observers of your own: nothing else reads them. Raises RequestError if a field cannot work.
+        observers of your own: nothing else reads them. ``ends_after``: output tokens with which the answer ends by
+        itself, as if the last were the end of the sequence, where no model says so (a replay). Raises RequestError if
+        a field cannot work.
         """
         params = _limits(str(request_id), sampling_params, pooling_params)
         prompt = token_array(str(request_id), prompt_token_ids)
@@ -304,7 +308,11 @@ class Request:
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
         self.prompt_embeds = prompt_embeds
         self.job_id, self.is_last_step, self.this_func_call = plain(job_id), is_last_step, plain(this_func_call)
-        self.output_seed, self.predicted_output_tokens = output_seed, predicted_output_tokens
+        self.output_seed, self.ends_after, self.predicted_output_tokens = (
+            output_seed,
+            ends_after,
+            predicted_output_tokens,
+        )
         self.client_index, self.meta = client_index, meta or {}
         self.resumable = resumable
 

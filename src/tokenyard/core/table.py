@@ -88,7 +88,7 @@ class Columns:
     placeholders: IntArray
     """Output tokens that steps in flight will bring (async scheduling)."""
     stop_at: IntArray
-    """``num_tokens`` at which a length limit stops it."""
+    """``num_tokens`` at which a length limit, or the end of a recorded answer, stops it."""
     max_total: IntArray
     """Prompt + max_tokens."""
     eos: IntArray
@@ -213,7 +213,8 @@ class RequestTable(Columns):
         write.placeholders[slot] = request.num_output_placeholders
         write.num_computed[slot] = request.num_computed_tokens
         write.max_total[slot] = request.num_prompt_tokens + params.max_tokens
-        write.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
+        longest = params.max_tokens if request.ends_after is None else min(params.max_tokens, request.ends_after)
+        write.stop_at[slot] = min(request.num_prompt_tokens + longest, max_model_len)
         write.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
         self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
         stops = _any_token_may_stop(params)

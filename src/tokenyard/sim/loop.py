@@ -306,7 +306,7 @@ class Loop:
         try:
             length, longest = request.num_prompt_tokens, first.max_model_len
             tokens = blank_tokens(length) if first.is_blank and length < longest else None
-            asked = replace(request, max_tokens=1) if goes_on else request
+            asked = replace(request, max_tokens=1, limit=None) if goes_on else request
             arrived = asked.arrive(moment, longest, tokens=tokens)
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)

@@ -93,7 +93,10 @@ class WorkloadRequest:
     prompt: TokenSource
     """Makes the prompt's token ids when the request arrives; a list or an array of ids is taken as well."""
     max_tokens: int
-    """Output tokens; the request always ends by length."""
+    """Output tokens of the answer."""
+    limit: int | None = None
+    """``max_tokens`` of its client, where the answer ends by itself, below it: a scheduler that decides ahead (async
+    scheduling) does not see that coming, and gives such a request a step more. None: the limit ends it."""
     arrival_time: float = 0.0
     """Seconds since the start of the workload."""
     after: tuple[str, ...] = ()
@@ -151,7 +154,7 @@ class WorkloadRequest:
         return Request(
             self.request_id,
             self.prompt.tokens() if tokens is None else tokens,
-            _ends_after(self.max_tokens),
+            _ends_after(self.max_tokens if self.limit is None else self.limit),
             arrival_time=arrival_time,
             priority=self.priority,
             job_id=self.job_id,
@@ -162,6 +165,7 @@ class WorkloadRequest:
             mm_features=self.images,
             output_seed=self.output_seed,
             predicted_output_tokens=self.predicted_output_tokens,
+            ends_after=None if self.limit is None else self.max_tokens,
             meta=self.meta,
         )
 
@@ -399,11 +403,20 @@ def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
             return f"{name} = {value}: give a finite number of seconds, not negative"
     if request.patience is not None and not 0 <= request.patience < math.inf:
         return f"patience = {request.patience}: give a finite number of seconds, not negative, or leave it out"
+    if problem := _output_problem(request):
+        return problem
+    if not len(request.prompt):
+        return "has an empty prompt"
+    return None
+
+
+def _output_problem(request: WorkloadRequest) -> str | None:
+    """What is wrong with its numbers of output tokens, or None."""
     if not 1 <= request.max_tokens <= MAX_COUNT:
         return f"max_tokens = {request.max_tokens}: give a whole number from 1 to {MAX_COUNT}"
+    if request.limit is not None and not request.max_tokens <= request.limit <= MAX_COUNT:
+        return f"limit = {request.limit}: give a whole number from max_tokens ({request.max_tokens}) to {MAX_COUNT}"
     predicted = request.predicted_output_tokens
     if predicted is not None and (isinstance(predicted, bool) or not isinstance(predicted, int) or predicted < 0):
         return f"predicted_output_tokens = {shown(predicted)}: give a whole number from 0, or leave it out"
-    if not len(request.prompt):
-        return "has an empty prompt"
     return None

@@ -99,6 +99,21 @@ def test_max_tokens(max_tokens: int) -> None:
     assert (request.status, request.num_output_tokens) == (RequestStatus.FINISHED_LENGTH_CAPPED, max_tokens)
 
 
+def test_a_recorded_answer_ends_by_itself() -> None:
+    """A replay knows where: the limit, which is all that a scheduler sees ahead, stays the client's."""
+    toy = ToyEngine()
+    request = toy.add("a", max_tokens=5, ends_after=2)
+    assert [_row(toy, OTHER).finish_reason for _ in range(2)] == [None, FinishReason.STOP]
+    assert (request.status, request.num_output_tokens) == (RequestStatus.FINISHED_STOPPED, 2)
+    assert request.max_tokens == 5
+
+
+def test_a_limit_below_a_recorded_end_counts() -> None:
+    toy = ToyEngine()
+    toy.add("a", max_tokens=2, ends_after=3)
+    assert [_row(toy, OTHER).finish_reason for _ in range(2)] == [None, FinishReason.LENGTH]
+
+
 def test_max_model_len() -> None:
     toy = ToyEngine(max_model_len=7)
     request = toy.add("a", 4, max_tokens=50)

@@ -53,7 +53,7 @@ def check_servable(
     check_lengths(
         rid,
         request.num_prompt_tokens,
-        request.max_tokens,
+        request.max_tokens if request.ends_after is None else min(request.max_tokens, request.ends_after + 1),
         config=config,
         kv=kv,
         num_lookahead_tokens=num_lookahead_tokens,

@@ -53,7 +53,7 @@ def stop_status(
     """The status in which ``token``, which made the request ``num_tokens`` long, ends it; None if it goes on.
 
     Order of the questions as in vLLM: min_tokens (or only before the last of them), end of sequence, stop tokens,
-    length, repetition.
+    length, repetition. Where a recorded answer ended is asked where vLLM looks at tokens.
     """
     params = request.sampling_params
     num_output = num_tokens - request.num_prompt_tokens
@@ -64,6 +64,8 @@ def stop_status(
         return RequestStatus.FINISHED_STOPPED
     if token in params.stop_token_ids:
         request.stop_reason = token
+        return RequestStatus.FINISHED_STOPPED
+    if request.ends_after is not None and num_output >= request.ends_after:
         return RequestStatus.FINISHED_STOPPED
     if num_tokens >= max_model_len or num_output >= params.max_tokens:
         return RequestStatus.FINISHED_LENGTH_CAPPED

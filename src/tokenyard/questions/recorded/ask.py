@@ -160,8 +160,8 @@ class Driven(NamedTuple):
 def drive(run: RecordedRun) -> Driven:
     """Decide every step of the run anew.
 
-    Made for runs whose requests all end at their ``max_tokens``: what ends an answer earlier is not in a trace before
-    it has. Aborts and drafts are not driven.
+    An answer that ended by itself ends where it did, which the scheduler is not told before. Aborts and drafts are not
+    driven.
     """
     alike = StepComparison(TraceReader(run.source, requests=False))
     moment = 0.0

@@ -129,6 +129,7 @@ def _check(runs: Sequence[int], most: int) -> None:
 # What a trace does not tell is counted and said: requests that were there before it, or had not ended when it did.
 
 _ABORTED = "abort"
+_ENDED_BY_ITSELF = "stop"
 _NEVER_SERVED = frozenset(("error",))
 _SOONER = 1e-6
 """Seconds: an abort is taken in between two steps, so its client went away before the moment that the trace names."""
@@ -352,6 +353,7 @@ class RecordedRequests:
             request_id=request_id,
             prompt=known.prompt or StreamTokens.unique(self._origins_of(request_id)[0].seed, length),
             max_tokens=self._most_tokens(arrived, finished) if is_aborted else finished.num_output_tokens or 1,
+            limit=self._limit(arrived, finished),
             arrival_time=moment - began,
             after=after,
             gap=gap,
@@ -384,6 +386,12 @@ class RecordedRequests:
         finished = self._known[parent].finished
         end = (finished.finished_time if finished is not None else None) or 0.0
         return (parent,), max((arrived.arrival_time or 0.0) - end, 0.0)
+
+    def _limit(self, arrived: RequestArrived, finished: RequestFinished) -> int | None:
+        """What its client had asked for, if the answer ended by itself."""
+        if finished.finish_reason != _ENDED_BY_ITSELF or not finished.num_output_tokens:
+            return None
+        return max(arrived.max_tokens or self._max_model_len, finished.num_output_tokens)
 
     def _most_tokens(self, arrived: RequestArrived, finished: RequestFinished) -> int:
         """What an aborted request could still have put out."""

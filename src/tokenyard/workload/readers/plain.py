@@ -2,6 +2,7 @@
 
     request_id        text, unique, required
     max_tokens        output tokens, at least 1, required
+    limit             the client's max_tokens, where the answer ended by itself, not with it (default: with it)
     prompt_token_ids  token ids from 0 to 2147483647           either this ...
     prompt_len        prompt tokens, at least 1                 ... or this, unique unless hash_ids say otherwise ...
     streams           [seed, start, stop] of each piece         ... or this: positions of streams of made-up tokens
@@ -68,6 +69,7 @@ class _Image(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class _PlainRow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     request_id: Annotated[str, msgspec.Meta(min_length=1)]
     max_tokens: Length
+    limit: Length | None = None
     prompt_token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]] | None = None
     prompt_len: Length | None = None
     streams: list[tuple[_Int64, _Position, _Position]] | None = None
@@ -163,6 +165,7 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             request_id=row.request_id,
             prompt=_prompt(row, own, options.seed),
             max_tokens=row.max_tokens,
+            limit=row.limit,
             arrival_time=(row.arrival_time or 0.0) * unit,
             after=after,
             gap=(row.gap or 0.0) * unit,
@@ -328,6 +331,7 @@ def _written(request: WorkloadRequest) -> dict[str, object]:
     else:
         row["arrival_time"] = request.arrival_time
     said = {
+        "limit": request.limit,
         "spacing": (request.spacing or None) if request.after else None,
         "delay": request.delay or None,
         "patience": request.patience,

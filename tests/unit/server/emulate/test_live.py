@@ -12,6 +12,7 @@ pytest.importorskip("httpx", reason="httpx is not installed (extra: server)")
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 
 from emulate_live import KINDS, requests_of
+from tokenyard.core.request import Request, RequestStatus
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.deploy.deployment import Deployment
@@ -26,16 +27,19 @@ LINE = (
     " --num-gpu-blocks-override 120"
 )
 
+_LIMIT = 100
+"""``max_tokens`` where answers end by themselves, most of them above it."""
+
 
 class Decisions(StepObserver):
     """Keeps who was scheduled when, and with how many tokens."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[float, tuple[str, ...], tuple[int, ...], tuple[str, ...]]] = []
-        self.arrivals: dict[str, float] = {}
+        self.requests: dict[str, Request] = {}
 
-    def request_arrived(self, ts: float, request: object) -> None:
-        self.arrivals[request.request_id] = request.arrival_time  # type: ignore[attr-defined]
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self.requests[request.request_id] = request
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: object, state: object) -> None:
         if output.total_num_scheduled_tokens:
@@ -43,8 +47,9 @@ class Decisions(StepObserver):
             self.steps.append((round(ts, 9), tuple(output.req_ids), new, tuple(output.preempted_req_ids)))
 
 
+@pytest.mark.parametrize("by_itself", [False, True], ids=["by length", "by itself"])
 @pytest.mark.parametrize("extra", ["", " --no-async-scheduling", " --scheduling-policy priority", " -pp 2"])
-def test_live_decisions_are_those_of_the_replay(extra: str) -> None:
+def test_live_decisions_are_those_of_the_replay(extra: str, by_itself: bool) -> None:
     chance = random.Random(7)
     shared = [chance.randrange(1000, 5000) for _ in range(64)]
     prompts = [
@@ -62,26 +67,30 @@ def test_live_decisions_are_those_of_the_replay(extra: str) -> None:
 
             async def one(i: int) -> None:
                 await asyncio.sleep(chance.random() * 0.1)
-                params = GenerationParams(max_tokens=lengths[i], ignore_eos=True)
+                params = GenerationParams(max_tokens=_LIMIT if by_itself else lengths[i], ignore_eos=not by_itself)
                 tokens = 0
                 async for output in llm.generate(prompts[i], params, str(i), turn=Turn(priority=priorities[i])):
                     tokens = len(output.outputs[0].token_ids)
-                assert tokens == lengths[i]
+                assert tokens <= _LIMIT if by_itself else tokens == lengths[i]
 
             await asyncio.gather(*(one(i) for i in range(len(prompts))))
             emulation.engines.stop()
 
     asyncio.run(run())
     again, resolved = Decisions(), deployment.resolve()
+    seen = live.requests
+    ended = {name for name, each in seen.items() if each.status is RequestStatus.FINISHED_STOPPED}
+    assert (1 < len(ended) < len(seen)) is by_itself
     requests = [
         WorkloadRequest(
             request_id=str(i),
             prompt=ListedTokens(prompts[i]),
-            max_tokens=lengths[i],
-            arrival_time=live.arrivals[str(i)],
+            max_tokens=seen[str(i)].num_output_tokens,
+            limit=_LIMIT if str(i) in ended else None,
+            arrival_time=seen[str(i)].arrival_time,
             priority=priorities[i],
         )
-        for i in sorted(range(len(prompts)), key=lambda i: live.arrivals[str(i)])
+        for i in sorted(range(len(prompts)), key=lambda i: seen[str(i)].arrival_time)
     ]
     replay(
         Workload("live", requests),
