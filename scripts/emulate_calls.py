@@ -1,20 +1,11 @@
-"""Calls to an emulated server and to vLLM's own, and what of the answers is compared.
-
-What is compared of an answer is its form: the code, the names of heads, fields in their order with the kinds of their
-values, values that programs read (``finish_reason``, ``object``, ``type`` ...), the shape of ids, the events of
-streams, and of ``/metrics`` every family with its labels, their values and its buckets.
-"""
+"""Calls to an emulated server and to vLLM's own."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import httpx
-
-__all__ = ["LENGTH", "SERVERS", "Call", "Form", "Server", "ask", "differences", "form_of"]
+__all__ = ["LENGTH", "SERVERS", "Call", "Server"]
 
 LENGTH = 512
 """Longest request of the model that is asked."""
@@ -307,7 +298,51 @@ _OPERATORS = [
     Call("an unknown adapter unregistered", "DELETE", "/adapters/b"),
     Call("an adapter of nothing", "POST", "/adapters", {}),
 ]
-_GENERATING += [*_MESSAGES, *_OPERATORS]
+
+
+def _batch(name: str, **fields: Any) -> Call:
+    return Call(name, "POST", "/v1/chat/completions/batch", {"messages": [_USER, _USER], **_SHORT, **fields})
+
+
+_BATCHES = [
+    _batch("batch"),
+    _batch("batch of one", messages=[_USER]),
+    _batch("batch logprobs", logprobs=True, top_logprobs=1),
+    _batch("batch ids", return_token_ids=True),
+    _batch("batch n=2", n=2),
+    _batch("batch stream", stream=True),
+    _batch("batch with tools", tools=_TOOLS),
+    _batch("batch unknown model", model="nope"),
+    _batch("batch of none", messages=[]),
+    _batch("batch with a talk of none", messages=[_USER, []]),
+    _batch("batch of messages", messages=_USER),
+    _batch("batch temperature -1", temperature=-1),
+    _batch("batch too long", max_tokens=LENGTH + 1),
+    Call("batch without messages", "POST", "/v1/chat/completions/batch", {}),
+    Call("batch by GET", "GET", "/v1/chat/completions/batch"),
+]
+_FLEETS = [
+    Call("kv_event_sources", "GET", "/kv_event_sources"),
+    Call("kv_event_sources by POST", "POST", "/kv_event_sources"),
+    Call("server_info", "GET", "/server_info"),
+    Call("server_info json", "GET", "/server_info?config_format=json"),
+    Call("server_info, unknown form", "GET", "/server_info?config_format=xml"),
+    Call("abort_requests, all", "POST", "/abort_requests", {}),
+    Call("abort_requests, unknown", "POST", "/abort_requests", {"request_ids": ["nope"]}),
+    Call("abort_requests of a list", "POST", "/abort_requests", b"[]"),
+    Call("abort_requests no JSON", "POST", "/abort_requests", b"{bad"),
+    Call("scale_elastic_ep as it is", "POST", "/scale_elastic_ep", {"new_data_parallel_size": 1}),
+    Call("scale_elastic_ep to nothing", "POST", "/scale_elastic_ep", {"new_data_parallel_size": 0}),
+    Call("scale_elastic_ep, no time", "POST", "/scale_elastic_ep", {"new_data_parallel_size": 1, "drain_timeout": 0}),
+    Call("scale_elastic_ep without a number", "POST", "/scale_elastic_ep", {}),
+    Call("scale_elastic_ep no JSON", "POST", "/scale_elastic_ep", b"{bad"),
+    Call("scale_elastic_ep to two", "POST", "/scale_elastic_ep", {"new_data_parallel_size": 2}),
+    *(
+        Call(f"{path} of a chat model", "POST", path, {"input": "hi"})
+        for path in ("/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank")
+    ),
+]
+_GENERATING += [*_MESSAGES, *_OPERATORS, *_BATCHES, *_FLEETS]
 _AFTER = [Call("metrics", "GET", "/metrics")]
 _TOOLED = [
     Call("no key", "GET", "/v1/models"),
@@ -348,6 +383,14 @@ def _embedding(name: str, **fields: Any) -> Call:
     return Call(name, "POST", "/v1/embeddings", {"input": "hi", **fields})
 
 
+def _pooled(name: str, **fields: Any) -> Call:
+    return Call(name, "POST", "/pooling", {"input": "hi", **fields})
+
+
+def _scored(name: str, path: str = "/score", **fields: Any) -> Call:
+    return Call(name, "POST", path, fields)
+
+
 _POOLING = [
     Call("models of a pooler", "GET", "/v1/models"),
     _embedding("embedding"),
@@ -362,6 +405,46 @@ _POOLING = [
     Call("a chat to a pooler", "POST", "/v1/chat/completions", {"messages": _USER}),
     _message("messages to a pooler"),
     Call("a completion of a pooler", "POST", "/v1/completions", {"prompt": "hi"}),
+    _pooled("pooling"),
+    _pooled("pooling of two", input=["hi", "ho"]),
+    _pooled("pooling of ids", input=[5, 6, 7]),
+    _pooled("pooling of a chat", input=None, messages=_USER),
+    _pooled("pooling in base64", encoding_format="base64"),
+    _pooled("pooling to embed", task="embed"),
+    _pooled("pooling to classify", task="classify"),
+    _pooled("pooling to nothing known", task="nope"),
+    _pooled("pooling normalize", normalize=True),
+    _pooled("pooling unknown model", model="nope"),
+    _pooled("pooling too long", input=[7] * (LENGTH + 1)),
+    Call("pooling without input", "POST", "/pooling", {}),
+    *(_scored(f"{path} of texts", path, text_1="hi", text_2="ho") for path in ("/score", "/v1/score")),
+    _scored("score of queries", queries="hi", documents=["ho", "hu"]),
+    _scored("score of pairs", queries=["hi", "he"], documents=["ho", "hu"]),
+    _scored("score of items", queries="hi", items=["ho"]),
+    _scored("score of data", data_1="hi", data_2=["ho"]),
+    _scored("score, not paired", queries=["hi", "he"], documents=["ho", "hu", "ha"]),
+    _scored("score of nothing"),
+    _scored("score of no documents", queries="hi", documents=[]),
+    _scored("score unknown model", model="nope", queries="hi", documents="ho"),
+    _scored("score too long", queries="hi", documents="a " * 900),
+    *(
+        _scored(f"{path} of texts", path, query="hi", documents=["ho", "hu", "ha"])
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank")
+    ),
+    _scored("rerank, two of three", "/rerank", query="hi", documents=["ho", "hu", "ha"], top_n=2),
+    _scored("rerank of one", "/rerank", query="hi", documents="ho"),
+    _scored("rerank, top -1", "/rerank", query="hi", documents=["ho"], top_n=-1),
+    _scored("rerank without documents", "/rerank", query="hi"),
+    _scored("rerank unknown model", "/rerank", query="hi", documents=["ho"], model="nope"),
+    Call("rerank by GET", "GET", "/rerank"),
+    Call("score no JSON", "POST", "/score", b"{bad"),
+    Call("classify by a pooler", "POST", "/classify", {"input": "hi"}),
+    Call("a batch to a pooler", "POST", "/v1/chat/completions/batch", {"messages": [_USER]}),
+    Call("scale_elastic_ep of a pooler", "POST", "/scale_elastic_ep", {"new_data_parallel_size": 1}),
+    Call("kv_event_sources of a pooler", "GET", "/kv_event_sources"),
+    Call("an invoked rerank", "POST", "/invocations", {"query": "hi", "documents": ["ho"]}),
+    Call("an invoked score", "POST", "/invocations", {"text_1": "hi", "text_2": "ho"}),
+    Call("an invoked embedding", "POST", "/invocations", {"input": "hi"}),
     Call("metrics of a pooler", "GET", "/metrics"),
 ]
 
@@ -379,166 +462,3 @@ SERVERS = (
     Server("tools, a key", "--enable-auto-tool-choice --tool-call-parser hermes --api-key any", _TOOLED),
     Server("pools", "--runner pooling", _POOLING),
 )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is compared of an answer.
-
-
-class Form(NamedTuple):
-    """An answer without its values."""
-
-    status: int
-    heads: Sequence[str]
-    """Names, with the values of some."""
-    body: Any
-
-
-_NOT_THERE = re.compile(r"^(python_|process_|http_)")
-"""Families of metrics that are not the engine's."""
-_TOLD = {
-    *("object", "type", "role", "finish_reason", "code", "param", "owned_by", "status", "tool_choice", "truncation"),
-    *("reason", "service_tier", "stop_reason"),
-}
-"""Fields whose values programs read."""
-_OUR_HEADS = {
-    "cache-control": "the emulator forbids caches to keep streams",
-    "tokenyard-ignored": "the emulator names fields that it has passed over",
-    "x-approximate-tokens": "the emulator says what is not real",
-    "x-emulated-time": "the emulator says what time it is there",
-}
-"""Heads that are ours, and why."""
-_CONNECTION = {"date", "transfer-encoding", "content-length", "server"}
-_WITH_VALUES = {"content-type", "allow", "vary", "www-authenticate", "x-request-id", "access-control-allow-origin"}
-
-
-def ask(call: Call, url: str, http: Any = None) -> httpx.Response:
-    """The answer to a call; ``http`` asks, in the place of a socket."""
-    body = call.body
-    if isinstance(body, dict):
-        body = {"model": "tiny", **body}
-    content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-    heads = {"Content-Type": "application/json"} if content is not None else {}
-    send = httpx.request if http is None else http.request
-    options: dict[str, Any] = {"timeout": 600} if http is None else {}
-    return send(call.method, f"{url}{call.path}", content=content, headers=heads | dict(call.heads), **options)
-
-
-def form_of(call: Call, answer: httpx.Response) -> Form:
-    """What is compared."""
-    heads = [
-        f"{name}: {value}" if name in _WITH_VALUES else name
-        for name, value in sorted((name.lower(), value) for name, value in answer.headers.items())
-        if name not in _CONNECTION and name not in _OUR_HEADS
-    ]
-    return Form(answer.status_code, heads, _body(call, answer))
-
-
-def _body(call: Call, answer: httpx.Response) -> Any:
-    if call.path == "/metrics":
-        return sorted(_families(answer.text))
-    if "event-stream" in answer.headers.get("content-type", ""):
-        forms = [_event(each) for each in answer.text.split("\n\n") if each]
-        found = [form for i, form in enumerate(forms) if form not in forms[:i]]
-        together = isinstance(call.body, dict) and ("n" in call.body or isinstance(call.body.get("prompt"), list))
-        return sorted(found, key=json.dumps) if together else found
-    try:
-        return _kinds(answer.json())
-    except ValueError:
-        return re.sub(r"'[^']*'", "'..'", answer.text)
-
-
-def _event(text: str) -> Any:
-    """A server-sent event: its lines, the data's without their values."""
-    lines = []
-    for line in text.split("\n"):
-        name, _, value = line.partition(": ")
-        lines.append([name, _kinds(json.loads(value)) if value.startswith("{") else value])
-    return lines
-
-
-def _families(text: str) -> Iterator[str]:
-    """Every family with its kind, its labels and their values, and its bounds."""
-    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
-    labels: dict[str, dict[str, list[str]]] = {}
-    for name, given in re.findall(r"^([a-zA-Z_:]+)(?:\{(.*?)\})? ", text, re.MULTILINE):
-        own = labels.setdefault(name, {})
-        for label, value in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', given):
-            if value not in own.setdefault(label, []):
-                own[label].append(value)
-    for name, kind in kinds.items():
-        if _NOT_THERE.match(name) or name.startswith("tokenyard:"):
-            continue
-        found: dict[str, list[str]] = {}
-        for sample in (name, f"{name}_bucket", f"{name}_total"):
-            found |= labels.get(sample, {})
-        free = name in ("vllm:cache_config_info", "vllm:lora_requests_info")
-        told = {
-            label: [] if free else values if label == "le" else sorted(values)
-            for label, values in sorted(found.items())
-        }
-        yield f"{name} {kind} " + "; ".join(f"{label} {' '.join(values)}".rstrip() for label, values in told.items())
-
-
-def _kinds(value: Any) -> Any:
-    if isinstance(value, dict) and value and all(name.isdecimal() for name in value):
-        return _kinds(list(value.values()))  # by token id
-    if isinstance(value, dict):
-        return {name: _of_field(name, each) for name, each in value.items()}
-    if isinstance(value, list):
-        forms: list[Any] = []
-        for each in map(_kinds, value):
-            if each not in forms:
-                forms.append(each)
-        return forms
-    return type(value).__name__.replace("float", "number").replace("int", "number")
-
-
-def _of_field(name: str, value: Any) -> Any:
-    if name == "bytes":
-        return "bytes"
-    if name == "top_logprobs" and isinstance(value, list):  # of completions they are by text
-        return _kinds([list(each.values()) if each and "token" not in each else each for each in value])
-    if name in _TOLD and not isinstance(value, (dict, list)):
-        return value
-    if isinstance(value, str) and (name == "id" or name.endswith("_id")):
-        return re.sub(r"[0-9a-f]{8,}", lambda found: f"<{len(found[0])} hex>", value)
-    return _kinds(value)
-
-
-def differences(there: Form, here: Form) -> list[str]:
-    """What differs between vLLM's answer and ours: the first place of the body, and all else."""
-    found = []
-    if there.status != here.status:
-        found.append(f"status {there.status} there, {here.status} here")
-    missing, more = set(there.heads) - set(here.heads), set(here.heads) - set(there.heads)
-    if missing:
-        found.append(f"missing head {', '.join(sorted(missing))}")
-    if more:
-        found.append(f"more head {', '.join(sorted(more))}")
-    if there.body != here.body or json.dumps(there.body) != json.dumps(here.body):
-        found.append(_difference(there.body, here.body))
-    return found
-
-
-def _difference(there: Any, here: Any, at: str = "") -> str:
-    """The first place where two forms part."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        if list(there) != list(here):
-            missing, more = [n for n in there if n not in here], [n for n in here if n not in there]
-            return (
-                f"{at or 'body'}: missing {missing}, more {more}"
-                if missing or more
-                else f"{at or 'body'}: another order: {list(there)} there, {list(here)} here"
-            )
-        for name, each in there.items():
-            if json.dumps(each) != json.dumps(here[name]):
-                return _difference(each, here[name], f"{at}.{name}")
-    if isinstance(there, list) and isinstance(here, list):
-        if all(isinstance(each, str) for each in (*there, *here)):
-            return f"{at}: missing {[n for n in there if n not in here]}, more {[n for n in here if n not in there]}"
-        for i, (first, second) in enumerate(zip(there, here, strict=False)):
-            if json.dumps(first) != json.dumps(second):
-                return _difference(first, second, f"{at}[{i}]")
-        return f"{at}: {len(there)} kinds there, {len(here)} here"
-    return f"{at}: {there!r} there, {here!r} here"

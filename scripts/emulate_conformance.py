@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import httpx
 
-from emulate_calls import LENGTH, SERVERS, Form, Server, ask, differences, form_of
+from emulate_calls import LENGTH, SERVERS, Server
+from emulate_forms import Form, ask, differences, form_of
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = 32

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -29,6 +30,13 @@ _UNTOLD: Mapping[str, None] = dict.fromkeys(("logprobs", "finish_reason", "token
 _PROMPTS = frozenset(("prompt", "messages", "input"))
 _ITEM = re.compile(r"\[(\d+)\]")
 _encoded = msgspec.json.Encoder().encode
+_POOLING = frozenset(
+    ("/v1/embeddings", "/pooling", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/invocations")
+)
+"""Paths that do not name the field of a model that is not served."""
+_PLAIN = "plain"
+ALWAYS_NAMED = "always_named"
+"""Code of an error whose field vLLM names wherever it stands."""
 _MARK = "\0"
 """Stands for the text of a piece."""
 _TYPES = {
@@ -46,17 +54,25 @@ _TYPES = {
 def vllm_error(error: ApiError) -> dict[str, Any]:
     """An error's body, as vLLM writes it."""
     status = _status(error)
-    if _is_form(error):
+    if error.code == _PLAIN:
+        kind, param = HTTPStatus(status).phrase, None
+    elif _is_form(error):
         kind, param = "Bad Request", _place(error)
     else:
         kind = _TYPES.get(status, "BadRequestError" if status < 500 else "InternalServerError")
         is_unknown = error.code == OUT_OF_VOCABULARY and error.param != "logit_bias"
         if error.param is not None and error.param.startswith("tool_choice."):
             error.param = "tool_choice"
-        param = None if error.param in _WITHOUT_PARAM or is_unknown else error.param
+        is_named = error.param not in _WITHOUT_PARAM or error.code == ALWAYS_NAMED
+        param = error.param if is_named and not is_unknown else None
         if error.code == "context_length_exceeded" and error.param in _PROMPTS:
             param = "input_tokens"
     return {"error": {"message": error.message, "type": kind, "param": param, "code": status}}
+
+
+def told_plainly(status: int, message: str) -> ApiError:
+    """An error that vLLM tells by its code's own name, and of no field."""
+    return ApiError(status, message, code=_PLAIN)
 
 
 def _status(error: ApiError) -> int:
@@ -72,6 +88,8 @@ def _is_form(error: ApiError) -> bool:
 def _place(error: ApiError) -> str | None:
     if error.status == 415:
         return None
+    if error.param is not None and error.param.startswith("query."):
+        return error.param
     at = error.param if error.place is None else str(error.place)
     return "body" if at is None else "body." + _ITEM.sub(r".\1", at)
 
@@ -83,7 +101,7 @@ def on_error(request: Request, error: Exception) -> Response:
         detail = {404: "Not Found", 405: "Method Not Allowed"}[status]
         return json_response({"detail": detail}, status, dict(getattr(error, "headers", None) or {}))
     said = as_api_error(error, getattr(request.state, "prompt_field", "prompt"))
-    if said.status == 404 and request.url.path == "/v1/embeddings":
+    if said.status == 404 and request.url.path in _POOLING:
         said.param = None
     form: Callable[[ApiError], dict[str, Any]] = getattr(request.state, "error_form", vllm_error)
     return json_response(form(said), _status(said), said.headers)

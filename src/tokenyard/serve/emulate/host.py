@@ -147,6 +147,8 @@ class Emulation:
     faults: Faults
     fronts: Sequence[Front]
     publishers: Sequence[KVEventPublisher]
+    event_sources: Sequence[Mapping[str, Any]]
+    """What vLLM tells of each of them, in the same order."""
     is_approximate: bool
     """Tokens are not those of the model's own tokenizer."""
 
@@ -200,11 +202,12 @@ def emulate(
     lengths = [] if settings.lengths is None else [each.max_tokens for each in load_workload(settings.lengths)]
     fronts = [_front(making, group, engines, number, lengths) for number, group in enumerate(groups)]
     publishers = _publishers(deployment, groups)
+    sources = [_source(deployment, each) for each in publishers]
     engines.on_event.append(lambda: _publish(groups, publishers, wall))
     for group in groups:
         group.metrics[0].more = lambda: lateness_metrics(engines, names=fronts[0].names)
     is_approximate = isinstance(tokenizer, ApproximateTokenizer)
-    return Emulation(resolved, settings, engines, faults, fronts, publishers, is_approximate)
+    return Emulation(resolved, settings, engines, faults, fronts, publishers, sources, is_approximate)
 
 
 def _front(making: _Making, group: _Group, engines: LiveEngines, number: int, lengths: Sequence[int]) -> Front:
@@ -446,6 +449,21 @@ def _publishers(deployment: Deployment, groups: Sequence[_Group]) -> list[KVEven
             )
         )
     return made
+
+
+def _source(deployment: Deployment, publisher: KVEventPublisher) -> dict[str, Any]:
+    """The settings of a publisher, as vLLM has them."""
+    config = _events(deployment)
+    return {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": publisher.endpoint,
+        "replay_endpoint": publisher.replay_endpoint,
+        "buffer_steps": config.get("buffer_steps", 10_000),
+        "hwm": config.get("hwm", 100_000),
+        "max_queue_size": config.get("max_queue_size", 100_000),
+        "topic": config.get("topic", ""),
+    }
 
 
 def _counted(endpoint: str | None, rank: int) -> str | None:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 
 from tokenyard.serve.emulate.application import Endpoint, Path
-from tokenyard.serve.emulate.forms import Forms
+from tokenyard.serve.emulate.forms import Forms, told_plainly
 from tokenyard.serve.emulate.host import Emulation, Front
 from tokenyard.serve.openai.fields import NO_JSON, ApiError
 from tokenyard.web.connections import json_body, json_response
@@ -31,6 +32,10 @@ def operators_paths(
         Path("/get_world_size", own.world_size),
         Path("/weight_info", own.weight_info),
         Path("/is_scaling_elastic_ep", own.is_scaling, _POST),
+        Path("/kv_event_sources", own.kv_event_sources),
+        Path("/server_info", own.server_info),
+        Path("/abort_requests", own.abort_requests, _POST),
+        *([] if front.model.is_pooling else [Path("/scale_elastic_ep", own.scale, _POST)]),
         Path("/reset_mm_cache", own.nothing, _POST),
         Path("/reset_encoder_cache", own.nothing, _POST),
     ]
@@ -104,6 +109,54 @@ class _Operators:
         return json_response(
             {"is_scaling_elastic_ep": False, **(more if self._forms.facts.scaling_tells_phase else {})}
         )
+
+    async def scale(self, http: Request) -> Response:
+        """To as many ranks as there are: there is no other cluster to grow into."""
+        fields = await self._object(http)
+        number, seconds = fields.get("new_data_parallel_size"), fields.get("drain_timeout", 120)
+        if number is None:
+            raise told_plainly(400, "new_data_parallel_size is required")
+        for name, value in (("new_data_parallel_size", number), ("drain_timeout", seconds)):
+            if not isinstance(value, int) or value <= 0:
+                raise told_plainly(400, f"{name} must be a positive integer")
+        if number != self._emulation.resolved.settled.parallel.data_parallel_size:
+            raise told_plainly(500, "Scale failed")
+        return json_response({"message": f"Scaled to {number} data parallel engines"})
+
+    async def kv_event_sources(self, _: Request) -> Response:
+        """Where each rank tells what enters and leaves its prefix cache."""
+        ranks = len(self._emulation.engines.groups[self._front.group].ranks)
+        own = self._emulation.event_sources[self._front.group * ranks :][:ranks]
+        return json_response({str(rank): each for rank, each in enumerate(own)})
+
+    async def server_info(self, http: Request) -> Response:
+        """What is emulated, in the place of vLLM's own settings; the machine is not looked at."""
+        form = http.query_params.get("config_format", "text")
+        if form not in ("text", "json"):
+            raise ApiError(400, f"config_format = {form}: use text or json", param="query.config_format", is_form=True)
+        resolved = self._emulation.resolved
+        known = {"scheduler_config": resolved.scheduler, "cache_config": resolved.cache}
+        settings = {name: msgspec.to_builtins(each, enc_hook=str) for name, each in known.items()}
+        told = settings if form == "json" else ", ".join(f"{name}={each}" for name, each in settings.items())
+        return json_response({"vllm_config": told, "vllm_env": {}, "system_env": {}})
+
+    async def abort_requests(self, http: Request) -> Response:
+        """End those that are named, or all."""
+        named, llm = (await self._object(http)).get("request_ids"), self._front.llm
+        under_way = [each for each in llm.processor.generations() if not named or each.request_id in named]
+        ids = [request_id for each in under_way for request_id in each.unfinished_ids]
+        self._emulation.engines.abort(self._front.group, ids)
+        llm.aborted(ids)
+        return json_response({"status": "aborted", "aborted": len(named or ids)})
+
+    async def _object(self, http: Request) -> dict[str, Any]:
+        try:
+            fields = json.loads(await json_body(http, self._most_bytes))
+        except (ValueError, RecursionError):
+            raise told_plainly(400, "Invalid JSON format") from None
+        if not isinstance(fields, dict):
+            raise told_plainly(400, "Request body must be a JSON object")
+        return fields
 
     async def nothing(self, _: Request) -> Response:
         """There is nothing to be forgotten."""

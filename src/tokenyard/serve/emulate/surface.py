@@ -19,6 +19,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.errors import ConfigError
 from tokenyard.serve.emulate.answers import MadeUpText
 from tokenyard.serve.emulate.application import EmulatedApplication, Endpoint, Path
+from tokenyard.serve.emulate.batches import BatchChatCompletions
 from tokenyard.serve.emulate.faults import Faults, fault_of
 from tokenyard.serve.emulate.forms import Forms
 from tokenyard.serve.emulate.host import Emulation, Front
@@ -26,6 +27,7 @@ from tokenyard.serve.emulate.made_up import made_up_json
 from tokenyard.serve.emulate.messages import Messages
 from tokenyard.serve.emulate.operators import operators_paths
 from tokenyard.serve.emulate.responses import Responses
+from tokenyard.serve.emulate.scoring import Scoring, scoring_paths
 from tokenyard.serve.generation import GenerationDefaults
 from tokenyard.serve.openai.app import ApiKeys, Utilities, scraped, together
 from tokenyard.serve.openai.asking import ClientLimits, ServerContext
@@ -59,14 +61,16 @@ def make_app(emulation: Emulation, front: Front, deployment: Deployment, faults:
     utilities, engines = Utilities(context), emulation.engines
     if front.model.is_pooling:
         embeddings = Embeddings(context)
-        paths = [Path("/v1/embeddings", embeddings.serve, _POST)]
-        invoked: dict[str, Endpoint] = {"input": embeddings.serve}
+        scoring = Scoring(context, embeddings)
+        paths = [Path("/v1/embeddings", embeddings.serve, _POST), *scoring_paths(scoring)]
+        invoked: dict[str, Endpoint] = {**scoring.invoked, "input": embeddings.serve}
     else:
         chat, completions = ChatCompletions(context), Completions(context)
         messages = Messages(context, forms, chat)
         invoked = {"messages": chat.serve, "prompt": completions.serve}
         paths = [
             Path("/v1/chat/completions", chat.serve, _POST),
+            Path("/v1/chat/completions/batch", BatchChatCompletions(context, chat).serve, _POST),
             Path("/v1/messages", messages.serve, _POST),
             Path("/v1/messages/count_tokens", messages.count_tokens, _POST),
             Path("/v1/completions", completions.serve, _POST),

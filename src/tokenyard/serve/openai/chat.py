@@ -171,9 +171,19 @@ class ChatCompletions:
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
             request.skip_special_tokens = False
         asked = asked_of(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
-        own = _ChatAnswer(context, request, name, num_top or 0, parser)
+        own = self.writer(request, name, num_top or 0, parser)
         answer = (formed or context.formed)("chat", own, request)
         return await reply(http, context, asked, answer, stream=bool(request.stream), ignored=ignored)
+
+    def writer(
+        self,
+        request: ChatCompletionRequest,
+        name: str,
+        num_top: int,
+        parser: Callable[[], ToolCallParser] | None = None,
+    ) -> AnswerWriter:
+        """Tells an answer in the server's own form; ``num_top``: likeliest tokens told with each."""
+        return _ChatAnswer(self._context, request, name, num_top, parser)
 
 
 class _ChatAnswer(AnswerWriter):

@@ -39,7 +39,7 @@ class Embeddings:
         return await reply_at_once(http, self._answer(request, prompts, name), ignored=body.ignored)
 
     async def _answer(self, request: EmbeddingRequest, prompts: list[TokenizedPrompt], name: str) -> dict[str, Any]:
-        outputs = await self._vectors(request, prompts, name)
+        outputs = await self.vectors(request, prompts, name)
         num_tokens = sum(len(each.prompt_token_ids) for each in outputs)
         return {
             "id": name,
@@ -47,7 +47,7 @@ class Embeddings:
             "created": int(time.time()),
             "model": self._context.answering(request.model),
             "data": [
-                {"index": i, "object": "embedding", "embedding": _written(each.embedding, request.encoding_format)}
+                {"index": i, "object": "embedding", "embedding": written(each.embedding, request.encoding_format)}
                 for i, each in enumerate(outputs)
             ],
             "usage": {
@@ -59,7 +59,7 @@ class Embeddings:
             },
         }
 
-    async def _vectors(
+    async def vectors(
         self, request: EmbeddingRequest, prompts: list[TokenizedPrompt], name: str
     ) -> list[EmbeddingOutput]:
         """All at once; if one cannot be had, or takes too long, the others are given up."""
@@ -85,7 +85,7 @@ class Embeddings:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _written(vector: npt.NDArray[np.floating], encoding: str) -> list[float] | str:
+def written(vector: npt.NDArray[np.floating], encoding: str) -> list[float] | str:
     """Numbers, or the bytes of float32 as base64, which is what OpenAI's client asks for."""
     floats = vector.astype("<f4")
     return floats.tolist() if encoding == "float" else base64.b64encode(floats.tobytes()).decode()

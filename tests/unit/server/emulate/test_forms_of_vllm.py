@@ -18,8 +18,9 @@ pytest.importorskip("prometheus_client", reason="prometheus_client is not instal
 
 from tests.unit.server.emulate.emulated import emulated
 
-from emulate_calls import SERVERS, Form, Server, ask, differences, form_of
+from emulate_calls import SERVERS, Server
 from emulate_conformance import EXPLAINED
+from emulate_forms import Form, ask, differences, form_of
 
 _RECORDED: Mapping[str, Any] = json.loads(
     (Path(__file__).parent / "recorded" / "vllm-0.32.json").read_text(encoding="utf-8")
