@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -23,6 +24,18 @@ from tokenyard.serve.openai.fields import ApiError
 from tokenyard.sim.executor import WorkerTransfers
 
 _KINDS = Literal["slow_start", "crash", "cut", "hang", "status", "network", "throttle", "lag", "kv_corruption"]
+_FIELDS: Mapping[str, Sequence[str]] = {
+    "slow_start": (),
+    "crash": (),
+    "cut": ("after", "share"),
+    "hang": (),
+    "status": ("status", "share"),
+    "network": ("delay_ms", "share"),
+    "throttle": ("factor",),
+    "lag": ("rank", "factor"),
+    "kv_corruption": ("share",),
+}
+"""Kind -> fields that count, beside ``seconds``."""
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -46,6 +59,10 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     after: int = 5
     """Pieces of an answer after which ``cut`` ends its connection."""
 
+    def record(self) -> dict[str, object]:
+        """The fields that count."""
+        return {name: getattr(self, name) for name in ("kind", "seconds", *_FIELDS[self.kind])}
+
 
 def read_fault(text: str) -> Fault:
     """``kind``, or ``kind:name=value,name=value`` as a flag says it. Raises ConfigError."""
@@ -61,6 +78,14 @@ def read_fault(text: str) -> Fault:
 
 def fault_of(fields: object, shown: object = None) -> Fault:
     """The fault that fields tell. Raises ConfigError."""
+    given: Mapping[str, object] = fields if isinstance(fields, Mapping) else {}
+    kind = given.get("kind")
+    if kind not in _FIELDS:
+        raise ConfigError("fault", shown or fields, f"give a kind: {', '.join(_FIELDS)}")
+    known = ("seconds", *_FIELDS[str(kind)])
+    others = sorted(given.keys() - {"kind", *known})
+    if others:
+        raise ConfigError("fault", shown or fields, f"{kind} has no {others[0]}: it has {', '.join(known)}")
     try:
         fault = msgspec.convert(fields, Fault, strict=False)
     except msgspec.ValidationError as error:
@@ -102,6 +127,8 @@ class Faults:
     def end(self, kind: str | None = None) -> None:
         """End one, or all; a crash is for good."""
         for each in [kind] if kind is not None else list(self._until):
+            if each == "crash":
+                continue
             self._until.pop(each, None)
             if each == "hang":
                 self._engines.hold_until = float("-inf")

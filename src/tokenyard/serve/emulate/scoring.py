@@ -116,7 +116,7 @@ class Scoring:
             (pair for pair in _PAIRS if None not in (getattr(request, pair[0]), getattr(request, pair[1]))), None
         )
         if sides is None:
-            raise ApiError(400, "queries: is missing, and has to be given", param="queries.documents", is_form=True)
+            raise ApiError(400, "queries: is missing, and has to be given", param="queries", is_form=True)
         self._context.check_model(request.model)
         first, second = (_texts(getattr(request, side)) for side in sides)
         name = request_id_of(request, "score", http)

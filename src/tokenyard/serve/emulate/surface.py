@@ -375,7 +375,7 @@ class _Admin:
                 self._faults.begin(fault_of(await _fields(http)))
             except ConfigError as error:
                 raise bad_field("fault", error.value, error.fix) from None
-        return json_response({"faults": [msgspec.to_builtins(each) for each in self._faults.in_force()]})
+        return json_response({"faults": [each.record() for each in self._faults.in_force()]})
 
 
 async def _fields(http: Request) -> dict[str, Any]:

@@ -92,7 +92,8 @@ class ServerContext:
     def check_model(self, name: str | None) -> None:
         """ApiError for a model that is not served."""
         if name is not None and name not in (*self.names, *self.llm.model.adapters):
-            error = bad_field("model", name, f"is not served here: leave it out, or give {self.names[0]}")
+            known = ", ".join([self.names[0], *sorted(self.llm.model.adapters)][:_MOST_NAMED])
+            error = bad_field("model", name, f"is not served here: leave it out, or give {known}")
             error.status, error.code = 404, "model_not_found"
             raise error
 
@@ -132,6 +133,8 @@ _AS_THEY_ARE = (
     *("n", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
     *("seed", "min_tokens", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens"),
 )
+_MOST_NAMED = 8
+"""Models that an error names."""
 _OF_A_TURN = ("job_id", "is_last_step", "this_func_call")
 
 
