@@ -1,6 +1,7 @@
 """The same calls to a real vLLM and to `tokenyard emulate`: forms, heads, codes, metrics, events of streams.
 
     .venv/bin/python scripts/emulate_conformance.py --vllm .venv-vllm-0.32 [--docs FILE] [--record FILE] [--only NAME]
+        [--recorded FILE]
 
 Starts vLLM on the CPU with a tiny model that it makes, and the emulator with the same settings, for each of the servers
 of ``scripts/emulate_calls.py``; prints a row per call. ``--docs`` writes the table, ``--record`` the forms of vLLM's
@@ -92,6 +93,7 @@ def main() -> int:
     )
     parser.add_argument("--only", help="one of the servers, by name")
     parser.add_argument("--docs", type=Path, help="write the table for readers")
+    parser.add_argument("--recorded", type=Path, help="forms of vLLM's answers, in the place of a vLLM that runs")
     parser.add_argument("--record", type=Path, help="write the forms of vLLM's answers")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -116,6 +118,19 @@ def main() -> int:
 def asked(server: Server, model: Path, flags: argparse.Namespace) -> list[Row]:
     """Both servers' answers to all calls."""
     explained = EXPLAINED_MADE_UP if flags.made_up else EXPLAINED
+    if flags.recorded is not None:
+        known = json.loads(flags.recorded.read_text(encoding="utf-8"))
+        with _emulator(server, model, flags.surface) as ours:
+            return [
+                Row(
+                    server.name,
+                    call.name,
+                    Form(**known[f"{server.name}: {call.name}"]),
+                    form_of(call, ask(call, ours)),
+                    explained,
+                )
+                for call in server.calls
+            ]
     with (
         _emulator(server, model, flags.surface) as ours,
         _vllm(server, model, flags.vllm, made_up=flags.made_up) as theirs,
