@@ -168,7 +168,7 @@ def told(name: str, url: str, requests: int, at_once: int, pids: Sequence[int]) 
         f"{name:15} {tokens:,} tokens in {chunks:,} chunks, {seconds:.1f} s; "
         f"processor {1e3 * processor / requests:.2f} ms a request; "
         f"mean TTFT {1e3 * ttft:.1f} ms, TPOT {1e3 * tpot:.2f} ms, E2E {1e3 * e2e:.0f} ms; "
-        f"metrics: {families.count('vllm')} of vLLM's, {sum(each.startswith('dynamo') for each in families)} of Dynamo's",
+        f"metrics: {families.count('vllm')} of vLLM, {sum(each.startswith('dynamo') for each in families)} of Dynamo",
         flush=True,
     )
 

@@ -85,4 +85,4 @@ class _Batch(AnswerWriter):
         usage = {**told[0]["usage"], "prompt_tokens_details": None}  # batches do not tell what was cached
         for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
             usage[name] = sum(each["usage"][name] for each in told)
-        return {**told[0], "choices": choices, "usage": usage}
+        return {**told[0], "choices": choices, "usage": usage, "prompt_token_ids": None}

@@ -1,4 +1,4 @@
-"""Answers, errors, streams and metrics have the form of vLLM's: those of 125 calls, as vLLM 0.32 answered them.
+"""Answers, errors, streams and metrics have the form of vLLM's: those of 269 calls, as vLLM 0.32 answered them.
 
 ``scripts/emulate_conformance.py --record`` has written the forms down, of a vLLM on a CPU.
 """
