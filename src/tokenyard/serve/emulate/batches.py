@@ -12,15 +12,8 @@ from tokenyard.serve.emulate.forms import ALWAYS_NAMED
 from tokenyard.serve.openai.asking import ServerContext, compiled
 from tokenyard.serve.openai.chat import ChatCompletions, chat_prompt
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field, parse_body
-from tokenyard.serve.openai.generating import (
-    AnswerWriter,
-    PromptNews,
-    output_room,
-    pieces,
-    reply,
-    request_id_of,
-    start_streams,
-)
+from tokenyard.serve.openai.following import PromptNews
+from tokenyard.serve.openai.generating import AnswerWriter, asked_of, output_room, reply, request_id_of
 
 
 class _BatchRequest(ChatCompletionRequest, kw_only=True):
@@ -61,16 +54,16 @@ class BatchChatCompletions:
         name = request_id_of(request, "chatcmpl", http)
         num_top = (request.top_logprobs or 0) if request.logprobs else None
         grammars = await compiled(http, context, request, len(talks), None)
-        streams = start_streams(context, request, name, prompts, max_tokens=rooms, logprobs=num_top, grammars=grammars)
+        asked = asked_of(context, request, name, prompts, max_tokens=rooms, logprobs=num_top, grammars=grammars)
         writers = [context.formed("chat", self._chat.writer(request, name, num_top or 0), request) for _ in talks]
-        together = pieces(streams, grammars)
-        return await reply(http, context, together, _Batch(writers), stream=False, ignored=body.ignored)
+        return await reply(http, context, asked, _Batch(writers), stream=False, ignored=body.ignored)
 
 
 class _Batch(AnswerWriter):
     """Puts the answers to all talks together, each with its number."""
 
     def __init__(self, talks: Sequence[AnswerWriter]) -> None:
+        super().__init__()
         self._talks = talks
 
     def whole(self, pieces: Sequence[PromptNews]) -> dict[str, Any]:
