@@ -31,7 +31,7 @@ _RECORDED: Mapping[str, Any] = json.loads(
 def test_forms_are_those_of_vllm(server: Server) -> None:
     line = "vllm serve Qwen/Qwen3-0.6B --max-model-len 512 --block-size 32 --served-model-name tiny"
     line += f" --enable-prompt-tokens-details {server.flags}"
-    with emulated(line, surface="0.32", speed=0.1, ignore_unmodelled="pooling" in server.flags) as served:
+    with emulated(line, surface="0.32", speed=0.04, ignore_unmodelled="pooling" in server.flags) as served:
         found = {}
         for call in server.calls:
             recorded = Form(**_RECORDED[f"{server.name}: {call.name}"])
