@@ -641,7 +641,7 @@ class PlaceEntry(NamedTuple):
 PLACES = {
     Place.OWN: PlaceEntry("itself", "It was refused, passed over or preempted itself."),
     Place.BEHIND: PlaceEntry("behind the head", "It stood behind the one that was refused."),
-    Place.ALL: PlaceEntry("everybody", "It held back everyone alike."),
+    Place.ALL: PlaceEntry("everybody", "It held back all waiting requests alike."),
     Place.GUESS: PlaceEntry("a guess", "Guessed from counts: no reason is recorded."),
     Place.OUTSIDE: PlaceEntry("", ""),
 }

@@ -71,7 +71,10 @@ def test_few_long_prompts_that_take_the_token_budget(open_files: Open, tmp_path:
     said, page = verdict(open_files, tmp_path, chats() + long, "--max-num-batched-tokens=1024")
     expect(said).to_contain_text("the token budget (1,024 tokens a step) held back up to")
     expect(said).to_contain_text(
-        re.compile(r"the \d requests of nightly- \(20,00\d prompt tokens each\) took \d\d\.\d % of its tokens")
+        re.compile(
+            r"the \d requests of nightly- \(prompts of about 20K tokens, answers of about 4\) "
+            r"took \d\d\.\d % of its tokens"
+        )
     )
     expect(said).to_contain_text("limit requests named nightly-")
     expect(said).to_contain_text("set scheduling_policy to priority, with a later priority for them (now fcfs)")
@@ -95,7 +98,8 @@ def test_a_tenant_is_named_where_ids_tell_nothing(open_files: Open, tmp_path: Pa
     expect(said).to_contain_text("the token budget (1,024 tokens a step) held back up to")
     expect(said).to_contain_text(
         re.compile(
-            rf"the \d+ requests of tenant {tenant} \(9,000 prompt tokens each\) took [5-9]\d\.\d % of its tokens"
+            rf"the \d+ requests of tenant {tenant} \(prompts of about 9K tokens, answers of about 4\) "
+            r"took [5-9]\d\.\d % of its tokens"
         )
     )
     assert any(record.get("scheduled_running_req_ids_omitted") for record in records(tmp_path / "run"))
@@ -112,7 +116,9 @@ def test_long_prompts_are_named_where_nothing_else_is_known(open_files: Open, tm
     for i, line in enumerate(lines):
         line["request_id"] = f"cmpl{hashlib.sha256(str(i).encode()).hexdigest()[:24]}"
     said, page = verdict(open_files, tmp_path, lines, "--max-num-batched-tokens=1024")
-    expect(said).to_contain_text(re.compile(r"the \d+ requests with prompts of 4,096 tokens or more \(6,0\d\d prompt"))
+    expect(said).to_contain_text(
+        re.compile(r"the \d+ requests with prompts of 4,096 tokens or more \(prompts of about 6K")
+    )
     said.get_by_role("button", name=re.compile("requests with prompts")).click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value("prompt:4096..")
     all_of_it(page).get_by_text("30 of 150 lanes").wait_for()
@@ -153,7 +159,12 @@ def test_long_answers_that_hold_the_kv_blocks(open_files: Open, tmp_path: Path) 
     flags = ("--num-gpu-blocks-override=420", "--no-scheduler-reserve-full-isl")
     said, page = verdict(open_files, tmp_path, chats(240) + long, *flags)
     expect(said).to_contain_text("missing KV blocks (kv_blocks) held back up to")
-    expect(said).to_contain_text(re.compile(r"the \d+ requests of story- held \d\d\.\d % of the KV in use"))
+    expect(said).to_contain_text(
+        re.compile(
+            r"the \d+ requests of story- \(prompts of about 3\d\d tokens, answers of about \d+\) "
+            r"held \d\d\.\d % of the KV in use"
+        )
+    )
     blocks = re.search(r"raise num_gpu_blocks_override to (\d+) \(now 420\)", said.inner_text())
     assert blocks
     assert int(blocks[1]) > 420

@@ -141,11 +141,11 @@ def test_going_to_a_step_stays_in_the_lanes(page: Page) -> None:
 def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(page: Page) -> None:
     page.get_by_role("combobox", name="axis").select_option("steps")
     page.keyboard.press("f")
-    box = page.locator(".minimap").bounding_box()
+    box = page.locator(".strip-run").bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + 640, box["y"] + 20)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
     page.mouse.down()
-    page.mouse.move(box["x"] + 960, box["y"] + 20, steps=4)
+    page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 20, steps=4)
     page.mouse.up()
     expect(page.get_by_label("Start")).to_have_value(re.compile("^5[78]$"))
     expect(page.get_by_label("End")).to_have_value(re.compile("^8[67]$"))

@@ -64,7 +64,7 @@ def test_the_legend_goes_by_time_and_by_steps_if_asked(page: Page) -> None:
 
 
 def test_the_strip_tells_when_and_what(page: Page) -> None:
-    box = page.locator(".minimap").bounding_box()
+    box = page.locator(".strip-run").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
     tip = page.locator(".strip-tip")

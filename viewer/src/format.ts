@@ -84,6 +84,15 @@ export function shortMoment(seconds: number): string {
   );
 }
 
+/** A moment to the millisecond: 12.345 s, 3:25.436. */
+export function exactMoment(seconds: number): string {
+  if (!known(seconds)) return DASH;
+  if (Math.abs(seconds) < 60) return `${fixed(seconds, 3)} s`;
+  const thousandths = Math.round(seconds * 1000);
+  const whole = Math.trunc(thousandths / 1000);
+  return `${moment(whole)}.${String(Math.abs(thousandths - 1000 * whole)).padStart(3, "0")}`;
+}
+
 /** 0.42 ms, 17.3 ms, 1.25 s, 717.3 s; of a number of seconds. */
 export function milliseconds(seconds: number | null | undefined): string {
   if (!known(seconds)) return DASH;

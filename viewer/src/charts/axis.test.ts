@@ -35,3 +35,14 @@ test("without times that rise it goes by step", () => {
   expect(hasTimes(store([5, 5, 5]))).toBe(false);
   expect(makeAxis(store([5, 4, 3]), { first: 0, last: 3 }, 300, "time").kind).toBe("steps");
 });
+
+test("where there is little room, and on a clock on the wall, marks are still there, at round times", () => {
+  const run = store([0, 540]);
+  expect(makeAxis(run, { first: 0, last: 1 }, 200, "time").ticks.map(({ text }) => text)).toEqual([
+    ...["0", "3:00", "6:00", "9:00"],
+  ]);
+  const began = new Date(2026, 10, 30, 14, 2, 17.5).getTime() / 1000;
+  const wall = makeAxis(store([began, began + 540]), { first: 0, last: 1 }, 200, "time");
+  expect(wall.ticks.map(({ text }) => text)).toEqual(["14:03", "14:06", "14:09"]);
+  expect(wall.ticks[0].x).toBeCloseTo((43 / 540) * 200, 6);
+});

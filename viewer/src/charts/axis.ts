@@ -1,9 +1,8 @@
 /** Where things lie from left to right: by step, or by time. */
 
-import { hasTimes, originOf } from "../data/clock";
+import { baseOf, hasTimes, markText, originOf } from "../data/clock";
 import { MISSING, type Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
-import { shortMoment } from "../format";
 import { marks, timeMarks } from "./marks";
 
 export type AxisKind = "steps" | "time";
@@ -25,8 +24,10 @@ export interface Tick {
   text: string;
 }
 
-/** Pixels between two marks. */
+/** Pixels between two marks; where there is little room it is better to have some. */
 const SPACE = 110;
+const NARROW = 600;
+const SPACE_NARROW = 60;
 
 /** An axis over `view` (rows, fractional, the last one excluded), `width` pixels long. */
 export function makeAxis(
@@ -47,10 +48,14 @@ function stepAxis(store: TraceStore, view: { first: number; last: number }, widt
     rowX,
     place: (_, row) => rowX(row),
     rowAt: (x) => view.first + (x / width) * size,
-    ticks: marks(view.first, view.last, Math.max(width / SPACE, 1))
+    ticks: marks(view.first, view.last, wanted(width))
       .filter((row) => Number.isInteger(row) && row < store.rows)
       .map((row) => ({ x: rowX(row), text: stepText(store, row) })),
   };
+}
+
+function wanted(width: number): number {
+  return Math.max(width / (width < NARROW ? SPACE_NARROW : SPACE), 1);
 }
 
 function stepText(store: TraceStore, row: Row): string {
@@ -69,9 +74,9 @@ function timeAxis(store: TraceStore, view: { first: number; last: number }, widt
     rowX: (row) => place(timeOf(store, row)),
     place: (ts, row) => place(Number.isNaN(ts) ? timeOf(store, row) : ts),
     rowAt: (x) => rowAtTime(store, from + (x / width) * size),
-    ticks: timeMarks(from - start, from - start + size, Math.max(width / SPACE, 1)).map((seconds) => ({
+    ticks: timeMarks(from - start, from - start + size, wanted(width), 0, baseOf(store)).map((seconds) => ({
       x: place(start + seconds),
-      text: shortMoment(seconds),
+      text: markText(store, start + seconds),
     })),
   };
 }

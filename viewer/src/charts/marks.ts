@@ -12,16 +12,19 @@ export function marks(from: number, to: number, wanted: number): number[] {
 }
 
 const TIMES = [
-  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 300, 600, 900, 1800, 3600,
 ];
 
-/** Round times between two ends, in seconds, at most about `wanted`; no closer together than `least`. */
-export function timeMarks(from: number, to: number, wanted: number, least = 0): number[] {
+/**
+ * Round times between two ends, in seconds, at most about `wanted`; no closer together than `least`. They are round on a clock that
+ * shows `base` at 0.
+ */
+export function timeMarks(from: number, to: number, wanted: number, least = 0, base = 0): number[] {
   const rough = Math.max((to - from) / wanted, least);
   if (!(rough > 0)) return [];
   const step = TIMES.find((seconds) => seconds >= rough) ?? Math.ceil(rough / 3600) * 3600;
   const found: number[] = [];
-  for (let index = Math.ceil(from / step); index * step <= to; index++) found.push(index * step);
+  for (let index = Math.ceil((from + base) / step); index * step <= to + base; index++) found.push(index * step - base);
   return found;
 }
 

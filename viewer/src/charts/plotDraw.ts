@@ -20,8 +20,8 @@ export interface PlotSpec {
   curves: readonly Curve[];
   /** Text at a place of the x axis. */
   xText(value: number): string;
-  /** The x axis counts seconds; else whole things, such as rows. */
-  seconds?: boolean;
+  /** The x axis counts seconds, and a clock shows so many at its 0; else it counts whole things, such as rows. */
+  base?: number;
   yText(value: number): string;
   /** Smallest top of the y axis. */
   yTop?: number;
@@ -80,8 +80,9 @@ export function drawPlot(
   }
   const [begin, end] = [from(LEFT), from(right)];
   const wanted = Math.max((right - LEFT) / SPACE, 1);
-  for (const place of spec.seconds ? timeMarks(begin, end, wanted) : marksOf(begin, end, wanted)) {
-    if (!spec.seconds && !Number.isInteger(place)) continue;
+  const { base } = spec;
+  for (const place of base === undefined ? marksOf(begin, end, wanted) : timeMarks(begin, end, wanted, 0, base)) {
+    if (base === undefined && !Number.isInteger(place)) continue;
     const text = spec.xText(place);
     rule(ink, Math.round(to(place)), bottom, 1, 4, ink.surface.quiet);
     const room = text.length * ink.char;

@@ -2,7 +2,7 @@ import { useMemo, useState } from "preact/hooks";
 import { Plot, type PlotSpec } from "../charts/Plot";
 import type { LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, fixed, shortCount, shortMoment } from "../format";
+import { count, fixed, moment, shortCount, shortMoment } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { revision, themeName } from "../state/store";
 import { useLevels } from "../statistics/useStatistics";
@@ -70,7 +70,7 @@ function Lines({ a, b, by, quantity, levelsA, levelsB, theme }: OneProps) {
   );
   const data = useMemo(() => joined(...lines), [lines]);
   const spec = useMemo(() => chart(quantity, by, theme), [quantity, by, theme]);
-  const place = (x: number) => (by === "step" ? `step ${count(x)}` : duration(x));
+  const place = (x: number) => (by === "step" ? `step ${count(x)}` : moment(x));
   const value = (line: Line, x: number) => {
     const y = line.y[nearest(line.x, x)];
     return y === undefined || Number.isNaN(y) ? "–" : fixed(y, quantity === "kv" ? 1 : 0);
@@ -109,7 +109,7 @@ function chart(quantity: Quantity, by: "step" | "time", theme: ThemeName): PlotS
     height: HEIGHT,
     curves: [{ stroke: surface.text }, { stroke: surface.accent, dash: [6, 4] }],
     xText: by === "step" ? count : shortMoment,
-    seconds: by === "time",
+    ...(by === "time" ? { base: 0 } : {}),
     yText: shortCount,
     ...(quantity === "kv" ? { yTop: 100 } : {}),
     theme,

@@ -148,6 +148,8 @@ const WHOLE_OF_REQUEST = new Set([
   "priority",
   "numPreemptions",
   "recomputedTokens",
+  "items",
+  "itemTokens",
   "localHitTokens",
   "externalHitTokens",
   "lookupPromptTokens",

@@ -6,7 +6,7 @@
 
 import { secondsOf } from "./lives";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
-import { type Blame, type BlamedGroup, type Culprit, HAD, type Had } from "./model/pressure";
+import { type Asked, type Blame, type BlamedGroup, type Culprit, HAD, type Had } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
@@ -42,12 +42,20 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     });
   }
   culprits.sort((a, b) => b.seconds - a.seconds);
-  const everywhere = new Map<string, number>();
+  const everywhere = new Map<string, Everywhere>();
   await inSlices(
     0,
     store.requests.count - 1,
     (request) => {
-      for (const trait of traits(store, request)) everywhere.set(`${trait}`, (everywhere.get(`${trait}`) ?? 0) + 1);
+      const at = store.requests.arrivalTime[request];
+      for (const trait of traits(store, request)) {
+        const known = everywhere.get(`${trait}`) ?? { all: 0, from: Number.NaN, to: Number.NaN };
+        everywhere.set(`${trait}`, {
+          all: known.all + 1,
+          from: known.from <= at ? known.from : at || known.from,
+          to: known.to >= at ? known.to : at || known.to,
+        });
+      }
     },
     signal,
   );
@@ -140,11 +148,17 @@ class Counter {
   }
 }
 
-/** `everywhere`: how many requests of the trace have a trait. */
+/** Of all requests of the trace that have a trait. */
+interface Everywhere {
+  all: number;
+  from: number;
+  to: number;
+}
+
 function groupsOf(
   store: TraceStore,
   culprits: readonly Culprit[],
-  everywhere: ReadonlyMap<string, number>,
+  everywhere: ReadonlyMap<string, Everywhere>,
 ): BlamedGroup[] {
   const found = new Map<string, BlamedGroup>();
   for (const { request, seconds, share, had } of culprits) {
@@ -152,16 +166,47 @@ function groupsOf(
       const [key, name] = trait;
       // Slots are the adapters'.
       if (had === "slot" && key !== "lora") continue;
-      const part = (everywhere.get(`${trait}`) ?? 0) / store.requests.count;
+      const there = everywhere.get(`${trait}`);
+      if (!there) continue;
+      const part = there.all / store.requests.count;
       const id = `${had},${trait}`;
-      const all = everywhere.get(`${trait}`) ?? 0;
-      const sum = found.get(id) ?? { key, name, had, part, all, seconds: 0, share: 0, requests: 0, promptTokens: 0 };
+      const sum = found.get(id) ?? {
+        key,
+        name,
+        had,
+        part,
+        ...there,
+        seconds: 0,
+        share: 0,
+        requests: 0,
+        asked: NOTHING,
+      };
       found.set(id, {
         ...sum,
         ...{ seconds: sum.seconds + seconds, share: sum.share + share, requests: sum.requests + 1 },
-        promptTokens: sum.promptTokens + Math.max(store.requests.promptTokens[request], 0),
+        asked: askedWith(sum.asked, store, request),
       });
     }
   }
   return [...found.values()].sort((a, b) => b.seconds - a.seconds);
+}
+
+const NOTHING: Asked = { prompts: 0, promptTokens: 0, answers: 0, outputTokens: 0, items: 0, itemTokens: 0 };
+
+/** What some requests asked for, and one more. */
+function askedWith(sum: Asked, { requests }: TraceStore, request: RequestIndex): Asked {
+  const [prompt, output] = [requests.promptTokens[request], requests.outputTokens[request]];
+  return {
+    prompts: sum.prompts + Number(prompt >= 0),
+    promptTokens: sum.promptTokens + Math.max(prompt, 0),
+    answers: sum.answers + Number(output >= 0),
+    outputTokens: sum.outputTokens + Math.max(output, 0),
+    items: sum.items + Math.max(requests.items[request], 0),
+    itemTokens: sum.itemTokens + Math.max(requests.itemTokens[request], 0),
+  };
+}
+
+/** What one request asked for. */
+export function askedBy(store: TraceStore, request: RequestIndex): Asked {
+  return askedWith(NOTHING, store, request);
 }

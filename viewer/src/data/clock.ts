@@ -1,6 +1,6 @@
 /** From which moment times are counted, and what the clock on the wall said. */
 
-import { moment } from "../format";
+import { exactMoment, moment, shortMoment } from "../format";
 import { endOfRow } from "./lives";
 import type { Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";
@@ -79,13 +79,46 @@ export function onClock(store: Timed, value: number): number {
   return (seconds - zero) * speed;
 }
 
-/** `14:03:07` of a time of the trace, in the zone of the browser. */
-export function wallClock(store: Timed, ts: number): string {
+/** On the wall, and milliseconds past the whole second. */
+function dateOf(store: Timed, ts: number): Date {
   const { zero, speed } = wallOf(store) ?? { zero: 0, speed: 1 };
-  return new Date((zero + ts / speed) * 1e3).toLocaleTimeString("en-GB");
+  return new Date(Math.round((zero + ts / speed) * 1e3));
+}
+
+const HOUR_MINUTE = 5;
+
+/** `14:03:07` of a time of the trace, in the zone of the browser; `characters`: less of it. */
+export function wallClock(store: Timed, ts: number, characters = 8): string {
+  return dateOf(store, ts).toLocaleTimeString("en-GB").slice(0, characters);
 }
 
 /** `7:32`, or `14:03:07` where the trace has the wall's clock. */
-export function momentText(store: TraceStore, ts: number): string {
+export function momentText(store: Timed, ts: number): string {
   return hasWallClock(store) ? wallClock(store, ts) : moment(ts - originOf(store));
+}
+
+/** `7:32.125`, or `14:03:07.125`. */
+export function exactText(store: Timed, ts: number): string {
+  if (!hasWallClock(store)) return exactMoment(ts - originOf(store));
+  return `${wallClock(store, ts)}.${String(dateOf(store, ts).getMilliseconds()).padStart(3, "0")}`;
+}
+
+/** What the clock that is shown says where times count from, in seconds: round moments are round on it. */
+export function baseOf(store: Timed): number {
+  if (!hasWallClock(store)) return 0;
+  const date = dateOf(store, originOf(store));
+  return 3_600 * date.getHours() + 60 * date.getMinutes() + date.getSeconds() + date.getMilliseconds() / 1e3;
+}
+
+/** At a mark of an axis: no longer than it has to be. */
+export function markText(store: Timed, ts: number): string {
+  if (!hasWallClock(store)) return shortMoment(ts - originOf(store));
+  const date = dateOf(store, ts);
+  if (date.getMilliseconds() > 0) return exactText(store, ts);
+  return wallClock(store, ts, date.getSeconds() > 0 ? undefined : HOUR_MINUTE);
+}
+
+/** From when times count, in words. */
+export function clockWords(store: Timed): string {
+  return hasWallClock(store) ? "Times are of the day." : "Times count from the trace's start.";
 }

@@ -7,6 +7,7 @@ import type { Pressure, Stretch, TokenTrack } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
+import { rowAtTime } from "./store";
 
 /**
  * The whole of `range`, in slices of equal length; null if the trace tells no times, unless `byRows` lets every row count
@@ -30,6 +31,7 @@ export async function pressure(
   const held = new Map<number, { sum: Float64Array; most: Float64Array }>();
   const sums = { running: column(), waiting: column(), kv: column(), tokens: column(), known: column() };
   const most = column();
+  const mostRunning = column();
   await inSlices(
     range.first,
     range.last,
@@ -51,9 +53,10 @@ export async function pressure(
             held.set(shown, series);
           }
           series.sum[slice] += requests * seconds;
-          if (requests > series.most[slice]) series.most[slice] = requests;
+          raise(series.most, slice, requests);
         }
-        if (total > most[slice]) most[slice] = total;
+        raise(most, slice, total);
+        raise(mostRunning, slice, steps.numRunning[row]);
         sums.known[slice] += seconds;
         sums.running[slice] += Math.max(steps.numRunning[row], 0) * seconds;
         sums.waiting[slice] += Math.max(steps.numWaiting[row], 0) * seconds;
@@ -74,12 +77,16 @@ export async function pressure(
   return {
     ...{ from, width, slices, origin: rowsAsClock ? 0 : originOf(store) },
     reasons: reasons.filter(({ lost }) => lost > 0).sort((a, b) => b.lost - a.lost),
-    most,
+    ...{ most, mostRunning },
     running: mean(sums.running, known),
     waiting: mean(sums.waiting, known),
     kv: mean(sums.kv, known),
     tokensPerSecond: mean(sums.tokens, () => width),
   };
+}
+
+function raise(series: Float64Array, slice: number, value: number): void {
+  if (value > series[slice]) series[slice] = value;
 }
 
 /** Who got most tokens in `range`, each slice by slice as `found` has them; the rest is left out. */
@@ -159,26 +166,45 @@ export function stretches(found: Pressure, most: number): Stretch[] {
     if (last && slice - last[1] <= GAP + 1) last[1] = slice;
     else runs.push([slice, slice]);
   }
-  const rated = runs.map(([first, last]) => stretchOf(found, total, first, last));
+  const rated = runs.map(([first, last]) => stretchOf(found, first, last, []));
   return rated.sort((a, b) => b.lost - a.lost).slice(0, most);
 }
 
-function stretchOf(found: Pressure, total: Float64Array, first: number, last: number): Stretch {
-  let [lost, most] = [0, 0];
-  for (let slice = first; slice <= last; slice++) {
-    lost += total[slice] * found.width;
-    most = Math.max(most, found.most[slice]);
-  }
-  const parts = found.reasons.map(({ shown, held, most }) => ({
-    ...{ shown, most: most.subarray(first, last + 1).reduce((one, other) => Math.max(one, other), 0) },
-    lost: held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
+/** `more`: what requests lost beside the slices, by reason. */
+function stretchOf(found: Pressure, first: number, last: number, more: readonly [number, number][]): Stretch {
+  const most = (series: Float64Array) =>
+    series.subarray(first, last + 1).reduce((one, other) => Math.max(one, other), 0);
+  const parts = found.reasons.map((reason) => ({
+    ...{ shown: reason.shown, most: most(reason.most) },
+    lost: more.reduce(
+      (sum, [shown, seconds]) => sum + (shown === reason.shown ? seconds : 0),
+      reason.held.subarray(first, last + 1).reduce((sum, requests) => sum + requests * found.width, 0),
+    ),
   }));
   const [main, next] = parts.sort((a, b) => b.lost - a.lost);
+  const lost = parts.reduce((sum, part) => sum + part.lost, 0);
   return {
-    ...{ first, last, lost, most, shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
+    ...{ first, last, lost, most: most(found.most), shown: main.shown, share: lost > 0 ? main.lost / lost : 0 },
     mostByIt: main.most,
     second: next?.lost > 0 ? { shown: next.shown, share: next.lost / lost } : null,
     begin: found.from + first * found.width,
     end: found.from + (last + 1) * found.width,
   };
+}
+
+/** The rows of a stretch. */
+export function rowsOf(store: TraceStore, { begin, end }: Pick<Stretch, "begin" | "end">): Range {
+  const first = rowAtTime(store, begin);
+  const last = rowAtTime(store, end);
+  return { first, last: Math.max(store.steps.ts[last] < end ? last : last - 1, first) };
+}
+
+/** The stretch of whole rows: selected, it has the same figures. */
+export function ofRows(store: TraceStore, found: Pressure, stretch: Stretch): Stretch {
+  const rows = rowsOf(store, stretch);
+  const [begin, end] = [store.steps.ts[rows.first], endOfRow(store, rows.last)];
+  const beside = (row: Row, seconds: number) =>
+    heldBack(store, row).map(([shown, requests]): [number, number] => [shown, requests * seconds]);
+  const more = [...beside(rows.first, stretch.begin - begin), ...beside(rows.last, end - stretch.end)];
+  return { ...stretchOf(found, stretch.first, stretch.last, more), begin, end };
 }

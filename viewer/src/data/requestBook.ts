@@ -32,6 +32,8 @@ export class RequestBook {
   private readonly priority = new WholeColumn();
   private readonly numPreemptions = new WholeColumn();
   private readonly recomputedTokens = new WholeColumn();
+  private readonly items = new WholeColumn();
+  private readonly itemTokens = new WholeColumn();
   private readonly finishReason = new IndexColumn();
   private readonly lookupRow = new IndexColumn();
   private readonly lookupStep = new WholeColumn();
@@ -84,6 +86,15 @@ export class RequestBook {
     set(this.maxTokens, request, read.whole(record, "max_tokens"));
     set(this.priority, request, read.whole(record, "priority"));
     const [adapter, tenant] = [read.text(record, "lora_name"), read.text(record, "cache_salt_hash")];
+    const items = read.objects(record, "mm_items");
+    if (items.length > 0) {
+      this.items.set(request, items.length);
+      const lengths = items.map(({ length }) => (Number.isInteger(length) ? (length as number) : 0));
+      this.itemTokens.set(
+        request,
+        lengths.reduce((sum, length) => sum + length, 0),
+      );
+    }
     if (adapter) this.adapter.set(request, this.adapters.index(adapter));
     if (tenant) this.tenant.set(request, this.tenants.index(tenant));
   }
@@ -148,6 +159,8 @@ export class RequestBook {
       priority: wholes(this.priority, count),
       numPreemptions: wholes(this.numPreemptions, count),
       recomputedTokens: wholes(this.recomputedTokens, count),
+      items: wholes(this.items, count),
+      itemTokens: wholes(this.itemTokens, count),
       finishReason: indices(this.finishReason, count),
       lookupRow: indices(this.lookupRow, count),
       lookupStep: wholes(this.lookupStep, count),

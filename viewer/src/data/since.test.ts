@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import type { Range } from "./model/columns";
 import type { TraceStore } from "./model/trace";
-import { pressure, stretches } from "./pressure";
+import { ofRows, pressure, rowsOf, stretches } from "./pressure";
 import { hasPauses, sinceOf, untilOf } from "./since";
 
 /** A step a second; `held[row]`: requests that `slots` and `seats` hold back in it. */
@@ -86,5 +86,34 @@ describe("since and until", () => {
     expect([0, 1].map((shown) => hasPauses(found, shown))).toEqual([true, false]);
     expect(store.steps.ts[sinceOf(store, found, 0)]).toBe(30);
     expect(store.steps.ts[sinceOf(store, found, 0, { begin: 7 })]).toBe(5);
+  });
+});
+
+describe("a stretch of whole rows", () => {
+  it("has the same figures when it is selected", async () => {
+    // Half of a slice is a row of the stretch, the other half is not.
+    const held = [...times(7, FREE), ...times(9, [8, 1] as const), ...times(4, [5, 0] as const), ...times(11, FREE)];
+    const store = storeOf(held);
+    const run = await pressure(store, { first: 0, last: store.rows - 1 }, 12);
+    if (!run) throw new Error("no clock");
+    const [worst] = stretches(run, 1).map((stretch) => ofRows(store, run, stretch));
+    const rows = rowsOf(store, worst);
+    expect([worst.begin, worst.end]).toEqual([rows.first, rows.last + 1]);
+    const within = held.slice(rows.first, rows.last + 1);
+    const lost = within.reduce((sum, [slots, seats]) => sum + slots + seats, 0);
+    expect(worst.lost).toBeCloseTo(lost, 9);
+    expect(worst.share * worst.lost).toBeCloseTo(
+      within.reduce((sum, [slots]) => sum + slots, 0),
+      9,
+    );
+    const selected = await pressure(store, rows, 300);
+    expect(selected?.reasons.reduce((sum, reason) => sum + reason.lost, 0)).toBeCloseTo(lost, 9);
+    expect(rowsOf(store, ofRows(store, run, worst))).toEqual(rows);
+  });
+
+  it("ends before the row that begins with its end, whatever the clock", () => {
+    const ts = Float64Array.from({ length: 9 }, (_, row) => 1.8e9 + row);
+    const store = { rows: 9, steps: { ts } } as unknown as TraceStore;
+    expect(rowsOf(store, { begin: 1.8e9 + 2, end: 1.8e9 + 5 })).toEqual({ first: 2, last: 4 });
   });
 });

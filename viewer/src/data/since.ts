@@ -64,13 +64,13 @@ export function untilOf(
   store: TraceStore,
   found: Pressure,
   shown: number,
-  stretch: Pick<Stretch, "begin" | "first" | "last" | "end">,
+  stretch: Pick<Stretch, "begin" | "end">,
 ): number {
   const held = found.reasons.find((one) => one.shown === shown)?.held;
   let last = incidentOf(found, shown, stretch)?.last ?? -1;
   if (!held || last < 0) return stretch.end;
   const least = BEGUN * held.reduce((one, other) => Math.max(one, other), 0);
-  for (let slice = stretch.last; slice > last; slice--) {
+  for (let slice = sliceAt(found, stretch.end - HALF * found.width); slice > last; slice--) {
     if (held[slice] <= least) continue;
     last = incidentOf(found, shown, { begin: found.from + (slice + HALF) * found.width })?.last ?? slice;
     break;

@@ -102,3 +102,7 @@ export function shownIndices(table: readonly ShownReason[], recorded: readonly s
     ofRecorded: recorded.map((name) => orUnknown(index(name, true))),
   };
 }
+
+/** Where a tenant is named. */
+export const TENANT_MEANING =
+  "A tenant is a hash of its cache_salt: hashlib.blake2s(b'SALT', digest_size=8).hexdigest()";

@@ -337,7 +337,7 @@ export const PLACES = {
   },
   "all": {
     "word": "everybody",
-    "meaning": "It held back everyone alike."
+    "meaning": "It held back all waiting requests alike."
   },
   "guess": {
     "word": "a guess",

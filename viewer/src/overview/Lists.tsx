@@ -1,16 +1,17 @@
 import type { ComponentChildren } from "preact";
 import { Swatch } from "../charts/Swatch";
 import { meaningOf } from "../data";
+import { momentText } from "../data/clock";
 import { type Culprit, HAD, type Had } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { traits } from "../data/takers";
 import { duration, milliseconds, percent } from "../format";
 import { focus, goToReason } from "../state/moves";
-import { selection } from "../state/store";
+import { loading, selection } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
 import { showRequests, showThere } from "./Sentence";
-import { clockText, culpritOf, requestWords, rowsOf } from "./words";
+import { culpritOf, requestWords, rowsOf } from "./words";
 
 const SHOWN = 5;
 
@@ -30,9 +31,11 @@ function Reasons({ store, found: { scoped } }: { store: TraceStore; found: Found
   const total = reasons.reduce((sum, { lost }) => sum + lost, 0);
   return (
     <section aria-labelledby="overview-reasons">
-      <h2 id="overview-reasons">What requests waited for</h2>
+      <h2 id="overview-reasons">
+        What requests waited for <small>{selection.value ? "selection" : "whole run"}</small>
+      </h2>
       {reasons.length === 0 ? (
-        <p class="quiet">{scoped ? "Nothing." : "…"}</p>
+        <p class="quiet">{!scoped ? "…" : loading.value ? "Nothing yet." : "Nothing."}</p>
       ) : (
         <ol class="overview-list">
           {reasons.slice(0, SHOWN).map(({ shown, lost }) => {
@@ -55,12 +58,13 @@ function Reasons({ store, found: { scoped } }: { store: TraceStore; found: Found
   );
 }
 
-function Stretches({ store, found: { stretches, pressure } }: { store: TraceStore; found: Found }) {
+function Stretches({ store, found: { stretches } }: { store: TraceStore; found: Found }) {
   if (stretches.length === 0) return null;
-  const origin = pressure?.origin ?? 0;
   return (
     <section aria-labelledby="overview-stretches">
-      <h2 id="overview-stretches">Worst stretches</h2>
+      <h2 id="overview-stretches">
+        Worst stretches <small>for all reasons</small>
+      </h2>
       <ol class="overview-list">
         {stretches.map((stretch) => (
           <li key={stretch.first}>
@@ -71,10 +75,10 @@ function Stretches({ store, found: { stretches, pressure } }: { store: TraceStor
                 selection.value = rowsOf(store, stretch);
               }}
             >
-              {clockText(store, origin, stretch.begin)}–{clockText(store, origin, stretch.end)}
+              {momentText(store, stretch.begin)}–{momentText(store, stretch.end)}
             </Entry>
             <span class="number">{duration(stretch.lost)}</span>
-            <span class="number quiet">to {Math.round(stretch.most)} held</span>
+            <span class="number quiet">up to {Math.round(stretch.most)} held</span>
           </li>
         ))}
       </ol>
@@ -124,7 +128,7 @@ function Culprits({ store, found: { blame, stretches } }: { store: TraceStore; f
         id="overview-culprits"
         title="Each step's waiting, shared out by who had what was missing: tokens, KV blocks or the head of the queue, a seat, a LoRA slot"
       >
-        Who held others back{stretches.length > 0 ? " in the worst" : ""}
+        Who held others back{stretches.length > 0 ? " in the worst" : ""} <small>their part</small>
       </h2>
       <ol class="overview-list">
         {lines.slice(0, SHOWN).map((line) => (

@@ -1,6 +1,8 @@
 /** The Overview: what was wrong, when, which check it was, and whose requests; the whole run on one screen. */
 
+import { useMemo, useRef } from "preact/hooks";
 import type { Finding } from "../advice/rules";
+import { useSize } from "../charts/useSize";
 import { overTime, requestFigures, statistics as statisticsOf } from "../data";
 import { blame as blameOf } from "../data/blame";
 import type { Range } from "../data/model/columns";
@@ -9,7 +11,7 @@ import type { Blame, Pressure, Stretch } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { stretches as stretchesOf } from "../data/pressure";
+import { ofRows, stretches as stretchesOf } from "../data/pressure";
 import { pressureOfRange, pressureOfRun, SLICES } from "../data/since";
 import { codeOf } from "../data/wording";
 import { useLaneKeys } from "../requests/RequestsView";
@@ -43,8 +45,8 @@ import "./overview.css";
 
 /** Slices of the clock in a tile. */
 const SPARKS = 40;
-/** Pixels of a line of the verdict. */
-const ALSO = 24;
+/** Pixels of a verdict beside which all stands on a laptop's screen: of a longer one the picture gives way. */
+const VERDICT = 108;
 const NO_INCIDENTS: readonly Incident[] = [];
 
 export function OverviewView() {
@@ -72,6 +74,8 @@ export interface Found {
 }
 
 function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
+  const verdict = useRef<HTMLDivElement>(null);
+  const { height } = useSize(verdict);
   const changed = revision.value;
   const { value, busy } = useStatistics(store, changed, range);
   const shown = visible(store, range);
@@ -79,7 +83,10 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const pressed = useOf(store, changed, range, () => pressureOfRange(store, range));
   const whole = pressed.found;
   const ofRun = useOf(store, changed, range, () => pressureOfRun(store, range));
-  const stretches = whole ? stretchesOf(whole, WORST) : [];
+  const stretches = useMemo(
+    () => worstIn(store, range, whole, ofRun.found),
+    [store, changed, range, whole, ofRun.found],
+  );
   const worst = stretches[0];
   const blamed = worst ? rowsOf(store, worst) : range;
   const accused = useOf<Blame | null>(
@@ -162,15 +169,17 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const provisional = reading !== null || !(settled || following);
   return (
     <div class={`overview${provisional ? " provisional" : ""}`} data-picture="whole" aria-busy={provisional}>
-      <Guarded what="the verdict">
-        <Sentence
-          store={store}
-          range={range}
-          found={found}
-          settled={pressed.known && !(whole && busy && !value)}
-          {...{ reading, provisional }}
-        />
-      </Guarded>
+      <div ref={verdict}>
+        <Guarded what="the verdict">
+          <Sentence
+            store={store}
+            range={range}
+            found={found}
+            settled={pressed.known && !(whole && busy && !value)}
+            {...{ reading, provisional }}
+          />
+        </Guarded>
+      </div>
       <Guarded what="the figures">
         <Tiles store={store} found={found} against={against} theme={themeName.value} />
       </Guarded>
@@ -182,7 +191,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
             navigation={navigation}
             theme={themeName.value}
             selection={selection.value}
-            spared={ALSO * found.others.length}
+            spared={Math.max(height - VERDICT, 0)}
           />
         </Guarded>
         <Guarded what="the lists">
@@ -191,6 +200,14 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
       </div>
     </div>
   );
+}
+
+/** In whole rows; one of the run that is selected stays as it is. */
+function worstIn(store: TraceStore, range: Range, found: Pressure | null, run: Pressure | null): Stretch[] {
+  const exact = (some: Pressure) => stretchesOf(some, WORST).map((stretch) => ofRows(store, some, stretch));
+  const isRange = ({ first, last }: Range) => first === range.first && last === range.last;
+  const chosen = run && run !== found ? exact(run).find((stretch) => isRange(rowsOf(store, stretch))) : undefined;
+  return chosen ? [chosen] : found ? exact(found) : [];
 }
 
 /** Something computed of a range; `fresh`: of the trace as it is, and of this range. */

@@ -1,23 +1,26 @@
 import { useMemo } from "preact/hooks";
 import type { Finding } from "../advice/rules";
 import { isAtStepLimit } from "../data";
+import { momentText } from "../data/clock";
 import type { Range } from "../data/model/columns";
 import type { Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
 import { spanOf } from "../data/since";
+import type { StoreInside } from "../data/store";
+import { TENANT_MEANING } from "../data/wording";
 import { count, duration, milliseconds, percent, plural } from "../format";
 import { Link } from "../shell/Link";
 import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, setExtra } from "../state/store";
 import { capital, change, showAdvice } from "../statistics/AdviceSection";
+import { reason } from "../statistics/filters";
 import { isCause } from "./causes";
 import { type OtherIncident, worthSaying } from "./incidents";
 import type { Found } from "./OverviewView";
 import {
-  clockText,
   culpritOf,
   cutShort,
   cutShortWords,
@@ -62,9 +65,7 @@ export function Sentence({ store, range, found, settled, reading, provisional }:
         {provisional && <span class="reading">{reading ? readingWords(reading) : "Adding up"}; so far: </span>}
         {selection.value ? <span class="quiet">Of the selection: </span> : <LastSeconds />}
         {quiet ? (
-          <strong>
-            Nothing held requests back noticeably{statistics ? ` in ${duration(statistics.seconds)}` : ""}.
-          </strong>
+          <strong>{quietWords(store, statistics, reading)}</strong>
         ) : (
           <Trouble store={store} found={found} guilty={guilty} />
         )}
@@ -88,10 +89,32 @@ export function Sentence({ store, range, found, settled, reading, provisional }:
         ) : (
           <Ideas found={found} />
         )}
+        {namesTenant(found, guilty) && <span class="quiet"> · {TENANT_MEANING}.</span>}
         <Whole store={store} range={range} />
       </p>
     </div>
   );
+}
+
+/** A hash says little until one knows what it is of. */
+function namesTenant({ blame, others }: Found, guilty: Guilty | null | undefined): boolean {
+  const victims = blame?.victims;
+  const keys = [guilty, ...others.map((other) => other.guilty)].map((one) => one?.group?.key);
+  return [...keys, victims?.groups[0]?.key, victims?.parts[0]?.key].includes("tenant");
+}
+
+/** Of what is there: while steps are read, that nothing was found yet is no good news. */
+function quietWords(store: TraceStore, statistics: Statistics | null, reading: LoadState | null): string {
+  const progress = reading?.progress;
+  if (!reading || progress?.file === "requests" || selection.value) {
+    return `Nothing held requests back noticeably${statistics ? ` in ${duration(statistics.seconds)}` : ""}.`;
+  }
+  const { bytes, rows, steps } = store as StoreInside;
+  const seconds = rows > 0 ? steps.ts[rows - 1] - steps.ts[0] : 0;
+  // How long a packed file is unpacked is not known.
+  const share = bytes <= (progress?.bytesRead ?? 0) ? bytes / (progress?.bytesTotal ?? 0) : 0;
+  if (!(seconds > 0)) return "Nothing yet.";
+  return `Nothing yet in the first ${duration(seconds)}${share > 0 ? ` of about ${duration(seconds / share)}` : ""}.`;
 }
 
 /** `Reading, 25 %`. */
@@ -175,8 +198,7 @@ function whyWords(said: readonly Finding[]): string {
 /** When it began and ended, when it was worst, which check, whom it held back, who had what was missing, and who waited. */
 function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
-  const origin = found.pressure?.origin ?? 0;
-  const clock = (ts: number) => clockText(store, origin, ts);
+  const clock = (ts: number) => momentText(store, ts);
   const [begin, end] = [clock(worst.begin), clock(worst.end)];
   const span = found.run ? spanOf(store, found.run, worst) : { begun: worst.begin, over: worst.end };
   const [begun, over] = [clock(span.begun), clock(span.over)];
@@ -203,6 +225,7 @@ function Trouble({ store, found, guilty }: Blamed) {
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who, worst)}>{guilty.who.words}</Link> {guilty.had}
+          {guilty.sent}
           {rest && <span class="quiet"> ({rest})</span>}
           {ahead && `, let in first by their priority (${ahead[0]} before ${ahead[1]})`}
         </>
@@ -210,7 +233,7 @@ function Trouble({ store, found, guilty }: Blamed) {
       {shared && `: ${shared}`}
       {victims && (
         <>
-          ; {victims.before} <Link onClick={() => showRequests(victims.filter)}>{victims.words}</Link>
+          ; {victims.before} <Link onClick={() => showWaiting(store, victims.filter, worst)}>{victims.words}</Link>
         </>
       )}
       .
@@ -244,6 +267,7 @@ function Also({ store, other, clock }: { store: TraceStore; other: OtherIncident
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who, stretch)}>{guilty.who.words}</Link> {guilty.had}
+          {guilty.sent}
         </>
       )}
       {shared && `: ${shared}`}.
@@ -269,6 +293,13 @@ function Loss({ store, worst: { lost, share, second }, all }: { store: TraceStor
 function showCulprit(store: TraceStore, who: Named, worst: Stretch): void {
   if (who.request >= 0) focus(Math.max(store.requests.firstRow[who.request], 0), who.request);
   else showThere(store, who.filter, worst);
+}
+
+/** Of some requests those that the stretch's reason held back in it, who waited longest first. */
+function showWaiting(store: TraceStore, text: string, worst: Stretch): void {
+  setExtra("lanes", "wait");
+  setExtra("sort", "-waited");
+  showThere(store, `${text} ${reason(store.shown[worst.shown].name)}`, worst);
 }
 
 /** Those of a stretch alone. */

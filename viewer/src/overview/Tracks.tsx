@@ -3,19 +3,19 @@ import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { lookStyle, PHASES } from "../charts/tones";
 import { useSize } from "../charts/useSize";
 import { life } from "../data";
-import { clockOf, hasWallClock } from "../data/clock";
+import { baseOf, clockOf, clockWords, markText, momentText } from "../data/clock";
 import { jobAndTurn } from "../data/labels";
 import type { Range, Row } from "../data/model/columns";
 import type { TokenTrack } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { isCutShort } from "../data/status";
-import { count, duration, fixed, milliseconds, percent, plural, shortMoment } from "../format";
+import { count, duration, fixed, milliseconds, percent, plural } from "../format";
 import type { ThemeName } from "../palette";
 import { engineName, engines, readEngines } from "../state/engines";
 import { showEngine } from "../state/loader";
 import { marks } from "../state/marks";
-import { focus } from "../state/moves";
+import { clearSelection, focus } from "../state/moves";
 import { focusRequest, focusRow, matches, selection as selected, type View } from "../state/store";
 import { middle } from "../text";
 import type { Found } from "./OverviewView";
@@ -31,7 +31,7 @@ import {
   timeAt,
 } from "./tracksDraw";
 import { useEngines } from "./useEngines";
-import { clockText, requestWords } from "./words";
+import { requestWords } from "./words";
 
 /** What moves the picture; rows, whole or not. */
 export interface Navigation {
@@ -61,6 +61,7 @@ const LANES = 8;
 const AREA = 170;
 const LAPTOP = 820;
 const MOST_AREA = 300;
+const LEAST_AREA = 80;
 const AREA_NARROW = 120;
 /** No request waited. */
 const AREA_EMPTY = 44;
@@ -74,9 +75,11 @@ export function Tracks(props: TracksProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const { width } = useSize(frame);
   const [at, setAt] = useState(Number.NaN);
+  const dragged = useRef(false);
   const [drag, setDrag] = useState<{ begin: number; end: number } | null>(null);
   const { pressure, requests, stretches } = found;
-  const area = pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : tall() - spared;
+  const area =
+    pressure?.reasons.length === 0 ? AREA_EMPTY : width < 600 ? AREA_NARROW : Math.max(tall() - spared, LEAST_AREA);
   const { view } = navigation;
   const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
   const order = useMemo(() => bySlowness(requests), [requests]);
@@ -90,8 +93,7 @@ export function Tracks(props: TracksProps) {
   const chosen = drag ?? (selection ? spanOf(selection) : null);
   const keptRows = matches.value.rows;
   const kept = useMemo(() => keptRows && runsOf(keptRows).map(spanOf), [keptRows, store]);
-  const tick = (ts: number) =>
-    clock.timed && pressure ? clockText(store, pressure.origin, ts) : count(store.steps.number[clock.rowAt(ts)]);
+  const tick = (ts: number) => (clock.timed ? momentText(store, ts) : count(store.steps.number[clock.rowAt(ts)]));
   const scene: TracksScene | null = pressure && {
     ...{ store, pressure, theme, width, area, lanes, at, chosen, kept, timed: clock.timed },
     takers: (takers ?? []).map((track) => ({ ...track, name: requestWords(store, track.request) })),
@@ -101,7 +103,8 @@ export function Tracks(props: TracksProps) {
     worst: stretches[0] ?? null,
     focused: focusRow.value < 0 ? Number.NaN : clock.at(focusRow.value),
     focusRequest: focusRequest.value,
-    mark: (ts) => (clock.timed && !hasWallClock(store) ? shortMoment(ts - pressure.origin) : tick(ts)),
+    mark: (ts) => (clock.timed ? markText(store, ts) : tick(ts)),
+    base: clock.timed ? baseOf(store) : 0,
     tick,
   };
   useLayoutEffect(() => {
@@ -121,6 +124,7 @@ export function Tracks(props: TracksProps) {
   };
   const onPointerDown = (event: PointerEvent) => {
     const ground = event.currentTarget as HTMLElement;
+    dragged.current = false;
     if (event.button !== 0 || event.pointerType === "touch") return;
     const from = placed(event, ground);
     ground.setPointerCapture(event.pointerId);
@@ -136,6 +140,7 @@ export function Tracks(props: TracksProps) {
     const up = () => {
       done.abort();
       setDrag(null);
+      dragged.current = span !== null;
       if (span) selected.value = { first: clock.rowAt(span.begin), last: clock.rowAt(span.end) };
     };
     ground.addEventListener("pointermove", move, { signal: done.signal });
@@ -143,6 +148,11 @@ export function Tracks(props: TracksProps) {
     ground.addEventListener("pointercancel", up, { signal: done.signal });
   };
   const onClick = (event: MouseEvent) => {
+    // The end of a drag.
+    if (dragged.current) {
+      dragged.current = false;
+      return;
+    }
     const { x, y } = placed(event, event.currentTarget as HTMLElement);
     const engine = others.drawn[Math.floor((y - enginesTop(scene)) / ENGINE)];
     if (engine && y >= enginesTop(scene)) {
@@ -152,7 +162,7 @@ export function Tracks(props: TracksProps) {
     const lane = lanes[Math.floor((y - lanesTop(scene)) / LANE)];
     if (y >= lanesTop(scene) && lane) {
       focus(Math.max(store.requests.firstRow[lane.life.request], 0), lane.life.request);
-    } else if (x >= LABEL && !drag) focus(clock.rowAt(timeAt(scene, x)), -1);
+    } else if (x >= LABEL) focus(clock.rowAt(timeAt(scene, x)), -1);
   };
   return (
     <div class="tracks" ref={frame}>
@@ -181,7 +191,14 @@ export function Tracks(props: TracksProps) {
       </div>
       <p class="tracks-foot">
         <output>
-          {Number.isNaN(at) ? "Drag to select, click for a step or a request, W A S D to zoom." : under(scene, at)}
+          {Number.isNaN(at) ? (
+            <>
+              {clock.timed && `${clockWords(store)} `}
+              <span class="with-pointer">Drag to select, click for a step or a request, W A S D to zoom.</span>
+            </>
+          ) : (
+            under(scene, at)
+          )}
         </output>
         {isZoomed && (
           <button type="button" onClick={navigation.whole}>
@@ -189,12 +206,7 @@ export function Tracks(props: TracksProps) {
           </button>
         )}
         {selection && (
-          <button
-            type="button"
-            onClick={() => {
-              selected.value = null;
-            }}
-          >
+          <button type="button" onClick={clearSelection}>
             clear the selection
           </button>
         )}
@@ -299,8 +311,6 @@ function under({ pressure, store, takers, timed, tick }: TracksScene, ts: number
 function aloud(store: TraceStore, { pressure, stretches }: TracksProps["found"]): string {
   const reasons = pressure?.reasons.map(({ shown, lost }) => `${store.shown[shown].name} ${duration(lost)}`) ?? [];
   const [worst] = stretches;
-  const when = worst
-    ? `, worst from ${clockText(store, pressure?.origin ?? 0, worst.begin)} to ${clockText(store, pressure?.origin ?? 0, worst.end)}`
-    : "";
+  const when = worst ? `, worst from ${momentText(store, worst.begin)} to ${momentText(store, worst.end)}` : "";
   return `The run over time. Time lost: ${reasons.join(", ") || "none"}${when}`;
 }

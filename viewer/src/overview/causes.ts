@@ -50,11 +50,11 @@ function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blam
   if (!guilty.couldWait && !(ahead && group)) return [];
   const row = Math.max(store.rows - 1, 0);
   const budget = store.steps.tokenBudget[row];
-  const each = group ? group.promptTokens / group.requests : store.requests.promptTokens[who.request];
+  const each = group ? group.asked.promptTokens / group.asked.prompts : store.requests.promptTokens[who.request];
   const long = budget > 0 && each > budget;
   const name = store.shown[worst.shown].name;
   const common = {
-    symptom: long ? "many requests wait behind few long prompts" : "many requests wait behind few others",
+    symptom: long ? `requests wait behind ${group ? "long prompts" : "a long prompt"}` : "requests wait behind others",
     diagnosis: `${who.words} ${guilty.had.replace(" its ", " the ")} from ${momentText(store, worst.begin)} to ${momentText(store, worst.end)}`,
     ...{ reasons: [name], steps: `reason:${name}`, basis: "" },
     // What each of them would spare: those who held others back are the same.

@@ -12,7 +12,7 @@ import type { ThemeName } from "../palette";
 import type { Mark } from "../state/marks";
 
 export const LABEL = 136;
-const RIGHT = 12;
+export const RIGHT = 12;
 const TRACK = 34;
 /** Of tokens by request. */
 const TALL = 64;
@@ -56,6 +56,8 @@ export interface TracksScene {
   at: number;
   focusRequest: number;
   tick(ts: number): string;
+  /** What the clock shows at the origin, in seconds. */
+  base: number;
   /** At a mark of the axis, which neighbours do not share. */
   mark(ts: number): string;
 }
@@ -100,11 +102,11 @@ export function drawTracks(canvas: HTMLCanvasElement, scene: TracksScene): void 
   const bottom = axisTop(scene);
   shade(ink, scene, scene.worst, 0.1, ink.surface.hot, bottom);
   stack(ink, scene);
-  const { running, kv, tokensPerSecond } = scene.pressure;
+  const { running, mostRunning, kv, tokensPerSecond } = scene.pressure;
   let top = TOP + scene.area + TRACK_GAP;
-  track(ink, scene, top, TRACK, "running", running, shortCount);
+  track(ink, scene, top, TRACK, "running", running, shortCount, mostRunning);
   top += TRACK + TRACK_GAP;
-  track(ink, scene, top, TRACK, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, 1);
+  track(ink, scene, top, TRACK, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, kv, 1);
   top += TRACK + TRACK_GAP;
   const tall = scene.takers.length > 0 ? TALL : TRACK;
   const high = track(ink, scene, top, tall, scene.timed ? "tokens / s" : "tokens / step", tokensPerSecond, shortCount);
@@ -232,7 +234,7 @@ function engine(ink: Ink, whole: TracksScene, { name, store, pressure }: TracksS
   const scene = { ...whole, pressure };
   const all = [{ values: pressure.running, fill: ink.surface.bar, alpha: 0.75 }, ...heldLayers(ink, store, pressure)];
   const most = roundTop(mostIn(scene, (at) => all.reduce((sum, { values }) => sum + (values[at] || 0), 0)));
-  write(ink, `requests to ${most < 10 ? most : shortCount(most)}`, 4, top + 22, ink.surface.quiet);
+  write(ink, `requests up to ${most < 10 ? most : shortCount(most)}`, 4, top + 22, ink.surface.quiet);
   layers(ink, scene, all, (value) => bottom - (value / most) * (bottom - top));
 }
 
@@ -245,13 +247,21 @@ function track(
   name: string,
   values: Float64Array,
   text: (value: number) => string,
+  /** Of which the largest is named. */
+  peaks: Float64Array = values,
   fixedTop?: number,
 ): number {
   const most = mostIn(scene, (at) => values[at]);
   const high = fixedTop ?? roundTop(most);
   const bottom = top + height;
   write(ink, fitText(name, LABEL - 6, ink.char), 4, top + 7, ink.surface.text);
-  write(ink, fitText(`to ${text(most)}`, LABEL - 6, ink.char), 4, top + 21, ink.surface.quiet);
+  write(
+    ink,
+    fitText(`up to ${text(mostIn(scene, (at) => peaks[at]))}`, LABEL - 6, ink.char),
+    4,
+    top + 21,
+    ink.surface.quiet,
+  );
   rule(ink, LABEL, bottom, scene.width - LABEL - RIGHT, 1);
   const y = (value: number) => bottom - (Math.min(value, high) / high) * height;
   layers(ink, scene, [{ values, fill: ink.surface.bar, alpha: 0.75 }], y);
@@ -277,7 +287,7 @@ function axis(ink: Ink, scene: TracksScene, top: number): void {
   const { origin } = scene.pressure;
   rule(ink, LABEL, top, scene.width - LABEL - RIGHT, 1, ink.surface.quiet);
   const wanted = Math.max(scene.width - LABEL, 1) / SPACE;
-  for (const tick of timeMarks(begin - origin, end - origin, wanted, scene.timed ? 0 : 1)) {
+  for (const tick of timeMarks(begin - origin, end - origin, wanted, scene.timed ? 0 : 1, scene.base)) {
     const x = placeOf(scene, origin + tick);
     rule(ink, Math.round(x), top, 1, 4, ink.surface.quiet);
     const text = scene.mark(origin + tick);

@@ -1,7 +1,6 @@
 /** The verdict in words: when it was worst, which check, whose requests. */
 
-import { kindOf } from "../data/blame";
-import { hasWallClock, wallClock } from "../data/clock";
+import { askedBy, kindOf } from "../data/blame";
 import { jobAndTurn, shortId } from "../data/labels";
 import { MISSING, type Range } from "../data/model/columns";
 import type { Blame, BlamedGroup, Had, Stretch, Trait, Victims } from "../data/model/pressure";
@@ -9,10 +8,13 @@ import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { endRowOf } from "../data/requestTimes";
 import { isCutShort } from "../data/status";
-import { rowAtTime, type StoreInside } from "../data/store";
+import type { StoreInside } from "../data/store";
 import { isOfSeats, traits } from "../data/takers";
 import { familyOf, refusedWith } from "../data/wording";
-import { count, milliseconds, moment, percent, plural } from "../format";
+import { count, milliseconds, percent, plural } from "../format";
+import { kindWords, sentWords } from "./kind";
+
+export { rowsOf } from "../data/pressure";
 
 /** Seconds that requests lost in each second: less is no trouble. */
 const NOTICEABLE = 0.01;
@@ -20,11 +22,6 @@ const NOTICEABLE = 0.01;
 export function isQuiet(stretches: readonly Stretch[], statistics: Statistics | null): boolean {
   const lost = stretches.reduce((sum, one) => sum + one.lost, 0);
   return !(lost / (statistics?.seconds ?? Number.NaN) >= NOTICEABLE);
-}
-
-/** `7:32`, or `14:03:07` where the trace has the wall's clock. */
-export function clockText(store: TraceStore, origin: number, ts: number): string {
-  return hasWallClock(store) ? wallClock(store, ts) : moment(ts - origin);
 }
 
 /** `the token budget (2,048 tokens a step)`. */
@@ -64,11 +61,13 @@ function settingOf({ start }: TraceStore, name: string): string | null {
 }
 
 /** What a culprit had, of a loss of this kind. */
-function hadWords(had: Had, share: number, prompt: number): string {
+function hadWords(had: Had, share: number): string {
   const part = percent(share);
-  if (had === "tokens") return `${prompt > 0 ? `(${count(prompt)} prompt tokens) ` : ""}took ${part} of its tokens`;
+  if (had === "tokens") return `took ${part} of its tokens`;
   if (had === "blocks") return `held ${part} of the KV in use`;
-  return had === "head" ? `stood at the head of the queue for ${part} of it` : `held a seat for ${part} of it`;
+  return had === "head"
+    ? `stood at the head of the queue for ${part} of that time`
+    : `were ${part} of the running requests`;
 }
 
 export interface Named {
@@ -85,6 +84,8 @@ export interface Guilty {
   /** Null: a single request, or adapters. */
   group: BlamedGroup | null;
   had: string;
+  /** When they were sent, where that says something. */
+  sent: string;
   /** They are few, and took most of the tokens: they could wait instead. */
   couldWait: boolean;
 }
@@ -121,7 +122,8 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
   const couldWait = (share: number, requests: number, of?: Trait) =>
     had === "tokens" && share >= HALF && (requests <= FEW * all.length || (of !== undefined && OWNERS.has(of)));
   const guilty = (group: BlamedGroup): Guilty => ({
-    ...{ who: namedGroup(group), group, had: hadWords(had, group.share, 0) },
+    ...{ who: namedGroup(group), group, had: hadWords(had, group.share) },
+    sent: sentWords(store, group),
     couldWait: couldWait(group.share, group.requests, group.key),
   });
   // All who ran had a seat: none of them stands out.
@@ -134,11 +136,13 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
   const group = special(groups);
   if (group && (had === "seat" || group.share > 2 * request.share)) return guilty(group);
   if (request && had !== "seat" && request.share >= WORTH_NAMING) {
-    const who = { words: requestWords(store, request.request), short: "", request: request.request, filter: "" };
+    const words = requestWords(store, request.request) + kindWords(askedBy(store, request.request));
+    const at = store.requests.arrivalTime[request.request];
     return {
-      who,
+      who: { words, short: "", request: request.request, filter: "" },
       group: null,
-      had: hadWords(had, request.share, store.requests.promptTokens[request.request]),
+      had: hadWords(had, request.share),
+      sent: sentWords(store, { all: 1, from: at, to: at }),
       couldWait: couldWait(request.share, 1),
     };
   }
@@ -168,12 +172,11 @@ const IN_COMMON: Record<Trait, (name: string) => string> = {
   prompt: (name) => `with prompts of ${count(Number(name))} tokens or more`,
 };
 
-/** `24 of the 41 requests of tenant 30a1277d36acea06`; with what their prompts are on average, where tokens were short. */
-function namedGroup({ key, name, requests, all, promptTokens, had }: BlamedGroup): Named {
+/** `24 of the 41 requests of tenant 30a1277d36acea06 (prompts of about 9K tokens, answers of about 120)`. */
+function namedGroup({ key, name, requests, all, asked }: BlamedGroup): Named {
   const common = IN_COMMON[key](shortId(name, 30));
-  const each = had === "tokens" && promptTokens > 0 ? ` (${count(promptTokens / requests)} prompt tokens each)` : "";
   const number = requests < all ? `${count(requests)} of the ${count(all)}` : `the ${count(all)}`;
-  const words = `${number} ${key === "job" ? "turns" : "requests"} ${common}${each}`;
+  const words = `${number} ${key === "job" ? "turns" : "requests"} ${common}${kindWords(asked)}`;
   const filter = filterOf(key, name);
   const short = IN_COMMON[key](shortId(name, 12)).replace(/^(of|with) /, "");
   return {
@@ -238,7 +241,7 @@ function adaptersOf(groups: readonly BlamedGroup[]): Guilty | null {
     .map(({ name, share }) => `${shortId(name, 24)} (${percent(share)})`)
     .join(", ")}${more}`;
   const filter = groups.map(({ name }) => `lora:"${name}"`).join(" ");
-  return { who: { words, short: "", request: -1, filter }, group: null, had: "had them", couldWait: false };
+  return { who: { words, short: "", request: -1, filter }, group: null, had: "had them", sent: "", couldWait: false };
 }
 
 /** Where so much went to requests that the trace does not name, who stands out among the others says little. */
@@ -290,8 +293,4 @@ export function cutShortWords(store: TraceStore, { first, last }: Range): string
 /** `aborted`: the requests that did not get what they asked for. */
 export function cutShort(ends: readonly { reason: string; requests: number }[]): number {
   return ends.reduce((sum, { reason, requests }) => sum + (reason === "abort" || reason === "error" ? requests : 0), 0);
-}
-
-export function rowsOf(store: TraceStore, { begin, end }: Pick<Stretch, "begin" | "end">): Range {
-  return { first: rowAtTime(store, begin), last: Math.max(rowAtTime(store, end - 1e-9), rowAtTime(store, begin)) };
 }

@@ -8,6 +8,7 @@ import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { thereIn } from "../data/requestTable";
+import { TENANT_MEANING } from "../data/wording";
 import { count, duration, milliseconds, percent, plural } from "../format";
 import { bounds } from "../state/bounds";
 import { engineName, engines, readEngines } from "../state/engines";
@@ -158,7 +159,9 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
         <table class="numbers">
           <thead>
             <tr>
-              <th scope="col">{by.key}</th>
+              <th scope="col" title={by.key === "tenant" ? TENANT_MEANING : undefined}>
+                {by.key}
+              </th>
               <th scope="col">mostly for</th>
               {columns.map((one) => {
                 const chosen = one === column;

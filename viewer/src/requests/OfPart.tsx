@@ -1,5 +1,6 @@
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
+import { clearSelection } from "../state/moves";
 import { scope, selection, wholeRange } from "../state/store";
 
 /** What is selected, or the last seconds that are asked for; null: the whole run. */
@@ -16,12 +17,7 @@ export function OfPart({ part }: { part: boolean }) {
   return (
     <span class="quiet">
       (there in the selection){" "}
-      <button
-        type="button"
-        onClick={() => {
-          selection.value = null;
-        }}
-      >
+      <button type="button" onClick={clearSelection}>
         whole run
       </button>
     </span>

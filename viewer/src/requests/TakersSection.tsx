@@ -82,7 +82,7 @@ export function TakerList({ store, by, unnamed, text, row }: TakerListProps) {
       {by.slice(0, SHOWN).map((taker) => (
         <li key={taker.name}>
           {taker.request < 0 ? (
-            <span class="id">{shortId(taker.name, 28)}</span>
+            <span class="id">{shortId(taker.name, 22)}</span>
           ) : (
             <button
               type="button"
@@ -90,7 +90,7 @@ export function TakerList({ store, by, unnamed, text, row }: TakerListProps) {
               title="Look at this request"
               onClick={() => focus(Math.max(row, store.requests.firstRow[taker.request], 0), taker.request)}
             >
-              {shortId(taker.name, 28)}
+              {shortId(taker.name, 22)}
             </button>
           )}
           {text(taker).map((figure) => (

@@ -1,11 +1,12 @@
 /** What is known of a request for good, put into words. */
 
-import { originOf } from "../data/clock";
+import { momentText } from "../data/clock";
 import { shortId } from "../data/labels";
 import { MISSING, type RequestIndex } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { STATUSES, statusOf } from "../data/status";
 import { adapterOf } from "../data/takers";
+import { TENANT_MEANING } from "../data/wording";
 import { count, milliseconds, percent } from "../format";
 
 export interface Fact {
@@ -17,7 +18,6 @@ export interface Fact {
 /** Only facts that the trace tells. */
 export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
   const { requests } = store;
-  const start = originOf(store);
   const arrival = requests.arrivalTime[request];
   const scheduled = requests.firstScheduledTime[request];
   const token = requests.firstTokenTime[request];
@@ -27,7 +27,9 @@ export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
   const perToken = output > 1 ? (finished - token) / (output - 1) : Number.NaN;
   const reason = requests.finishReason[request];
   const facts: (Fact | null)[] = [
-    time("arrived", arrival - start, `since the beginning of the trace${exact}`),
+    Number.isNaN(arrival)
+      ? null
+      : { name: "arrived", value: momentText(store, arrival), title: `when it came, as the axes count${exact}` },
     time("queue", scheduled - arrival, `arrival to first scheduled${exact}`),
     time("TTFT", token - arrival, `arrival to first token${exact}`),
     time("TPOT", perToken, `per token after the first${exact}`),
@@ -41,7 +43,7 @@ export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
     whole("priority", requests.priority[request], "smaller is more urgent"),
     { name: "status", value: statusWords(store, request, reason), title: STATUSES[statusOf(store, request)] },
     text("adapter", adapterOf(store, request), "its LoRA adapter"),
-    text("tenant", store.tenants[requests.tenant[request]] ?? "", "hash of its cache salt"),
+    text("tenant", store.tenants[requests.tenant[request]] ?? "", TENANT_MEANING),
   ];
   return facts.filter((fact) => fact !== null);
 }

@@ -1,10 +1,12 @@
 /** The columns of the table of requests, its order, and the table as CSV. */
 
 import { isBounded, meets } from "../data";
+import { momentText } from "../data/clock";
 import { MISSING, type Whole } from "../data/model/columns";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { Bounds } from "../data/model/slo";
 import type { TraceStore } from "../data/model/trace";
+import { TENANT_MEANING } from "../data/wording";
 import { csvLine } from "../export/csv";
 import { count, milliseconds, percent } from "../format";
 
@@ -48,7 +50,10 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
   return [
     words("request", "its id", (request) => requests.ids[request]),
     words("status", "what became of it", (_, index) => found.status[index]),
-    seconds("arrived", "arrived", "seconds after the first step"),
+    {
+      ...seconds("arrived", "arrived", "when it came, as the axes count"),
+      text: (index) => momentText(store, requests.arrivalTime[found.request[index]]),
+    },
     seconds("waited", "waited", "queued, preempted and stalled together, as `tokenyard why` counts it"),
     {
       ...words("reason", "what it waited for most", (_, index) => found.reason[index]),
@@ -89,7 +94,7 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     ),
     ...[
       words("job", "the job of which it is a turn", (request) => jobs.ids[requests.job[request]] ?? ""),
-      words("tenant", "the hash of its cache salt", (request) => tenants[requests.tenant[request]] ?? ""),
+      words("tenant", TENANT_MEANING, (request) => tenants[requests.tenant[request]] ?? ""),
       words("lora", "its LoRA adapter", (request) => adapters[requests.adapter[request]] ?? ""),
       words("ended", "why it ended", (request) => finishReasons[requests.finishReason[request]] ?? ""),
       whole("priority", "smaller is more urgent", requests.priority),

@@ -2,8 +2,10 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 import { AxisSwitch } from "../charts/AxisSwitch";
 import { Swatch } from "../charts/Swatch";
+import { useSize } from "../charts/useSize";
 import { shares } from "../data";
 import { momentText } from "../data/clock";
 import type { Row } from "../data/model/columns";
@@ -13,13 +15,15 @@ import type { TraceStore } from "../data/model/trace";
 import { hasPauses, pressureOfRun, sinceOf } from "../data/since";
 import { count, duration, percent, plural } from "../format";
 import { axisKind } from "../state/axis";
-import { goToReason } from "../state/moves";
+import { clearSelection, goToReason } from "../state/moves";
 import { revision, scope, selection } from "../state/store";
 import { useComputed as useWork } from "../statistics/useStatistics";
 import { middle } from "../text";
 
 /** More come when asked for. */
 const MOST = 2;
+/** In pixels: of less one has all the room. */
+const NARROW = 1150;
 
 export function Legend({ store, children }: { store: TraceStore; children?: ComponentChildren }) {
   const totals = useComputed(() => {
@@ -27,6 +31,9 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
     const range = scope.value;
     return range ? shares(store, range) : [];
   });
+  const list = useRef<HTMLUListElement>(null);
+  const { width } = useSize(list);
+  const most = width > 0 && width < NARROW ? 1 : MOST;
   const whole = useSignal(false);
   const all = totals.value;
   const range = scope.value;
@@ -35,31 +42,39 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
     [store, revision.value, range?.first, range?.last],
     0,
   ).value;
-  const listed = whole.value ? all : all.slice(0, MOST);
+  const listed = whole.value ? all : all.slice(0, most);
   // Recorded reasons first, then what is reconstructed: the first of each kind says which it is.
   const kinds = [true, false].map((recorded) => listed.filter(({ index }) => store.shown[index].recorded === recorded));
   const among = selection.value ? "selection's " : "";
+  const words = `% of the ${among}${axisKind.value === "time" ? "time" : "steps"}${all.some(({ lost }) => lost > 0) ? "; time lost" : ""}`;
   return (
-    <ul class="legend" aria-label={selection.value ? "Reasons in the selection" : "Reasons in the run"}>
-      <li
-        class="quiet legend-words"
-        title="Time lost is summed over the requests held back: ten that were held back for a second lost ten."
-      >
-        % of the {among}
-        {axisKind.value === "time" ? "time" : "steps"}
-        {all.some(({ lost }) => lost > 0) && "; time lost"}
-      </li>
+    <ul class="legend" ref={list} aria-label={selection.value ? "Reasons in the selection" : "Reasons in the run"}>
+      {/* What is selected says it as well, and the figures need the room. */}
+      {(!selection.value || whole.value) && (
+        <li
+          class="quiet legend-words"
+          title="Time lost is summed over the requests held back: ten that were held back for a second lost ten."
+        >
+          {words}
+        </li>
+      )}
       {kinds.map((found) =>
         found.map((share, at) => (
           <Item
             key={share.index}
-            {...{ store, share, all, first: at === 0 }}
+            {...{
+              store,
+              share,
+              all,
+              words,
+              first: at === 0 && (!selection.value || kinds.every((kind) => kind.length > 0)),
+            }}
             since={pressed ? sinceOf(store, pressed, share.index) : -1}
             paused={pressed !== null && hasPauses(pressed, share.index)}
           />
         )),
       )}
-      {all.length > MOST && (
+      {all.length > most && (
         <li>
           <button
             type="button"
@@ -69,7 +84,7 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
               whole.value = !whole.value;
             }}
           >
-            {whole.value ? "fewer" : `and ${plural(all.length - MOST, "other")}`}
+            {whole.value ? "fewer" : `and ${plural(all.length - most, "other")}`}
           </button>
         </li>
       )}
@@ -86,6 +101,8 @@ interface ItemProps {
   store: TraceStore;
   share: Share;
   all: readonly Share[];
+  /** What its figures are. */
+  words: string;
   /** Of its kind. */
   first: boolean;
   /** The row since which it held requests back, up to where it was worst; -1: not, or not known yet. */
@@ -94,7 +111,7 @@ interface ItemProps {
   paused: boolean;
 }
 
-function Item({ store, share, all, first, since, paused }: ItemProps) {
+function Item({ store, share, all, words, first, since, paused }: ItemProps) {
   const { name, family, meaning, recorded, blocked } = store.shown[share.index];
   const sum = (of: (one: Share) => number) => all.reduce((total, one) => total + of(one), 0);
   const { number, ts } = store.steps;
@@ -111,6 +128,7 @@ function Item({ store, share, all, first, since, paused }: ItemProps) {
     ...(since >= 0
       ? [`held requests back since ${at(since)}, step ${count(number[since])}, without a pause, to where it was worst`]
       : []),
+    words,
     "Click: go there, and then to the next such step",
   ];
   return (
@@ -148,14 +166,7 @@ function Selected({ store }: { store: TraceStore }) {
   return (
     <span class="selected">
       selected: {count(number[chosen.first])}–{count(number[chosen.last])} ({count(chosen.last - chosen.first + 1)})
-      <button
-        type="button"
-        class="icon"
-        aria-label="Clear the selection"
-        onClick={() => {
-          selection.value = null;
-        }}
-      >
+      <button type="button" class="icon" aria-label="Clear the selection" onClick={clearSelection}>
         ✕
       </button>
     </span>

@@ -6,12 +6,14 @@ import { type Axis, makeAxis } from "../charts/axis";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { count, percent } from "../format";
-import { showLanes } from "../requests/window";
+import { LABEL, RIGHT } from "../overview/tracksDraw";
+import { LABEL_WIDTH } from "../requests/paint";
+import { lanesShown, showLanes } from "../requests/window";
 import { axisKind } from "../state/axis";
 import { levels } from "../state/levels";
 import { marks } from "../state/marks";
 import { pan, showRange, zoom } from "../state/moves";
-import { focusRow, matches, revision, selection, themeName, trace, view } from "../state/store";
+import { focusRequest, focusRow, matches, revision, selection, tab, themeName, trace, view } from "../state/store";
 import { middle } from "../text";
 import { times } from "../timeline/content";
 import { columnOf, drawMinimap, MINIMAP_HEIGHT, RULER } from "./minimapDraw";
@@ -21,6 +23,10 @@ const LEAST_FRAME = 6;
 /** A drag of fewer pixels is a click. */
 const DRAG_PIXELS = 3;
 const TIP_WIDTH = 270;
+/** A screen so narrow has no room beside it. */
+const PHONE = 700;
+/** About the picture. */
+const MARGIN = 12;
 
 export function Minimap() {
   const frame = useRef<HTMLDivElement>(null);
@@ -58,16 +64,44 @@ export function Minimap() {
   });
   const store = trace.value;
   return (
-    <div class="minimap" ref={frame} style={{ height: `${MINIMAP_HEIGHT}px` }}>
-      <canvas ref={canvas} />
-      {store && axis.value && (
-        <Ground store={store} axis={axis.value} onHover={(x) => (over.value = x)}>
-          <Frame store={store} axis={axis.value} />
-        </Ground>
-      )}
-      {store && axis.value && over.value !== null && <Tip store={store} axis={axis.value} x={over.value} />}
+    <div class="minimap" style={{ height: `${MINIMAP_HEIGHT}px` }}>
+      <span class="strip-name">whole run</span>
+      <div class="strip-run" ref={frame} style={beside()}>
+        <canvas ref={canvas} />
+        {store && axis.value && (
+          <Ground store={store} axis={axis.value} onHover={(x) => (over.value = x)}>
+            <Frame store={store} axis={axis.value} />
+          </Ground>
+        )}
+        {store && axis.value && over.value !== null && <Tip store={store} axis={axis.value} x={over.value} />}
+      </div>
     </div>
   );
+}
+
+let bar = Number.NaN;
+
+/** How wide the scrollbar of the lanes is, whether they are there yet or not. */
+function scrollbar(): number {
+  if (Number.isNaN(bar)) {
+    const probe = document.createElement("div");
+    probe.style.cssText = "position: absolute; width: 99px; overflow-y: scroll";
+    document.body.append(probe);
+    bar = probe.offsetWidth - probe.clientWidth;
+    probe.remove();
+  }
+  return bar;
+}
+
+/** Its moments stand above those of the picture or the lanes below it. */
+function beside(): { left?: string; right?: string } {
+  if (innerWidth <= PHONE) return {};
+  const lanes = tab.value === "requests" && lanesShown();
+  const panel = focusRow.value >= 0 || focusRequest.value >= 0 ? "var(--panel)" : "0px";
+  return {
+    left: `${lanes ? LABEL_WIDTH : LABEL + MARGIN}px`,
+    right: `calc(${panel} + ${lanes ? scrollbar() : RIGHT + MARGIN}px)`,
+  };
 }
 
 interface GroundProps {

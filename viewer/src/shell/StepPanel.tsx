@@ -29,17 +29,12 @@ interface Props {
 
 export function StepPanel({ store, row }: Props) {
   const { elapsed, delta } = times(store, row);
-  const moment = momentText(store, store.steps.ts[row]);
-  // Of the first minute the exact seconds are the moment.
-  const exact = moment.endsWith(" s");
   const shown = store.shown[store.steps.shown[row]];
   const recorded = recordedOf(store, row);
   return (
     <section aria-label="Step">
       <h2>Step {count(store.steps.number[row])}</h2>
-      <p class="quiet number left">
-        {exact ? elapsed : moment} <span class="quiet">{[exact ? "" : elapsed, delta].filter(Boolean).join(", ")}</span>
-      </p>
+      <p class="quiet number left">{[elapsed, delta].filter(Boolean).join(" ")}</p>
       <p class={`reason-name${shown.blocked ? " blocked-item" : ""}`}>
         <Swatch family={shown.family} /> <strong>{middle(shown.name, 60)}</strong>{" "}
         <span class="quiet">{shown.recorded ? "recorded" : shown.blocked ? "reconstructed" : ""}</span>

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { rowAtTime, rowOfStep } from "../data";
-import { originOf } from "../data/clock";
+import { baseOf, hasWallClock, originOf } from "../data/clock";
 import type { Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { ExportMenu } from "../export/ExportMenu";
@@ -16,6 +16,8 @@ import { announce, filter, filterText, matches, matching, tab, themeChoice, them
 import { readable, showReadable } from "../timeline/frame";
 import { RangeBar } from "../timeline/RangeBar";
 import { HelpButton } from "./Help";
+
+const DAY = 86_400;
 
 interface Props {
   store: TraceStore;
@@ -103,7 +105,10 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
     event.preventDefault();
     const moment = secondsTyped(typed.value);
     if (moment !== null) {
-      lookAt(store, rowAtTime(store, originOf(store) + moment));
+      // Of a day that a clock shows the run's part: the next one after its beginning.
+      const since =
+        hasWallClock(store) && typed.value.split(":").length > 2 ? (moment - baseOf(store) + DAY) % DAY : moment;
+      lookAt(store, rowAtTime(store, originOf(store) + since));
       typed.value = "";
       field.current?.blur();
       return;
@@ -127,7 +132,7 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
         type="text"
         inputMode="numeric"
         aria-label="Go to step"
-        title="A step, or a time since the first one: 12.5s, 3:20 (g)"
+        title="A step, a time since the beginning (12.5s, 3:20), or a time of the day where the trace tells it (14:03:07) (g)"
         placeholder="step, or 12.5s"
         value={typed.value}
         onInput={(event) => {

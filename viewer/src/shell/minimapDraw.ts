@@ -16,9 +16,8 @@ export const MINIMAP_HEIGHT = 31 + RULER;
 /** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
 const MARKS = 4;
 const TROUBLE = 5;
-/** Runs narrower than this have no letter; calm ones have few, for they are many. */
+/** Runs narrower than this have no letter; calm ones have none. */
 const LETTER_WIDTH = 14;
-const CALM_WIDTH = 90;
 /** A pattern in less is noise. */
 const LEAST_HATCHED = 6;
 
@@ -128,7 +127,7 @@ function drawReasons(ink: Ink, scene: MinimapScene): { x: number; family: Reason
     ink.context.fillStyle = to - from < LEAST_HATCHED ? tone(family, ink.theme).fill : familyFill(ink, family);
     ink.context.fillRect(from, TROUBLE, to - from, bottom - TROUBLE);
     const { blocked } = scene.store.shown[before];
-    if (to - from >= (blocked ? LETTER_WIDTH : CALM_WIDTH)) letters.push({ x: (from + to) / 2, family });
+    if (blocked && to - from >= LETTER_WIDTH) letters.push({ x: (from + to) / 2, family });
   };
   for (let x = 0; x < ink.width; x++) {
     const column = columnOf(scene, x);

@@ -218,6 +218,14 @@ export function showTab(next: Tab): void {
   tab.value = next;
 }
 
+/** The step that is looked at goes with it, if it is one of it: nothing else leads to it. */
+export function clearSelection(): void {
+  const chosen = selection.value;
+  const row = focusRow.value;
+  if (chosen && row >= chosen.first && row <= chosen.last && focusRequest.value < 0) focusRow.value = -1;
+  selection.value = null;
+}
+
 /** Close one thing: the request, then the step, then the selection. False if nothing was open. */
 export function back(): boolean {
   if (focusRequest.value >= 0) focusRequest.value = -1;

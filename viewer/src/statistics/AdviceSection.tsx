@@ -53,7 +53,7 @@ export function AdviceLine({ advice, range }: { advice: Finding[]; range: Range 
       >
         {plural(advice.length, "piece")} of advice below
       </button>
-      : {advice.map(({ symptom }) => symptom).join(" · ")}
+      : {[...new Set(advice.map(({ symptom }) => symptom))].join(" · ")}
     </p>
   );
 }

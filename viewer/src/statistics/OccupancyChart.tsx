@@ -3,12 +3,12 @@ import { Plot, type PlotData, type PlotSpec } from "../charts/Plot";
 import { hatched } from "../charts/patterns";
 import { FREE, lookStyle, PHASES, PINNED } from "../charts/tones";
 import { rowAtTime } from "../data";
-import { originOf } from "../data/clock";
+import { baseOf, markText, momentText, originOf } from "../data/clock";
 import type { Range, Row } from "../data/model/columns";
 import type { LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
 import { largest } from "../data/spread";
-import { count, percent, shortCount, shortMoment } from "../format";
+import { count, percent, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
 import { marks, placed } from "../state/marks";
@@ -55,7 +55,9 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
   );
   if (!found || !data || !spec) return null;
   const step = (row: number) => count(store.steps.number[row]);
-  const describe = (index: number) => `step ${step(found.rows[index])}: ${words(found, pool, index)}`;
+  const when = (row: number) => (byTime ? `, ${momentText(store, store.steps.ts[row])}` : "");
+  const describe = (index: number) =>
+    `step ${step(found.rows[index])}${when(found.rows[index])}: ${words(found, pool, index)}`;
   return (
     <figure class="occupancy">
       <figcaption>
@@ -94,8 +96,8 @@ function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName, b
       { fill: () => FREE[theme].fill },
       { stroke: surface.text },
     ],
-    xText: byTime ? shortMoment : (row) => count(store.steps.number[row]),
-    seconds: byTime,
+    xText: byTime ? (seconds) => markText(store, originOf(store) + seconds) : (row) => count(store.steps.number[row]),
+    ...(byTime ? { base: baseOf(store) } : {}),
     yText: shortCount,
     yTop: total,
     theme,

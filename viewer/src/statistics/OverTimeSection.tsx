@@ -3,12 +3,12 @@ import { Histogram } from "../charts/Histogram";
 import { Plot, type PlotData, type PlotSpec } from "../charts/Plot";
 import { PHASES } from "../charts/tones";
 import { overTime, rowAtTime } from "../data";
-import { originOf } from "../data/clock";
+import { baseOf, markText, momentText, originOf } from "../data/clock";
 import type { Range, Row } from "../data/model/columns";
 import type { OverTime } from "../data/model/overTime";
 import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { count, duration, fixed, milliseconds, percent, plural, shortCount, shortMoment } from "../format";
+import { count, duration, fixed, milliseconds, percent, plural, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { bounds } from "../state/bounds";
 import { marks, placed } from "../state/marks";
@@ -118,7 +118,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
     () => [at, ...chart.series.map((values) => values.map((value) => (Number.isNaN(value) ? null : value)))],
     [at, chart],
   ) as unknown as PlotData;
-  const spec = useMemo(() => plotOf(chart, theme), [chart.title, chart.names.length, theme]);
+  const spec = useMemo(() => plotOf(store, chart, theme), [store, chart.title, chart.names.length, theme]);
   const start = originOf(store);
   const all = marks.value;
   const moments = useMemo(() => placed(all, (ts) => ts - start), [all, start]);
@@ -128,7 +128,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
       const value = one[index];
       return `${chart.names[which]} ${value === undefined || Number.isNaN(value) ? "–" : chart.text(value)}`;
     });
-    return `${duration(at[index])}: ${values.join(", ")}`;
+    return `${momentText(store, start + at[index])}: ${values.join(", ")}`;
   };
   return (
     <figure class="occupancy">
@@ -159,7 +159,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
   );
 }
 
-function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
+function plotOf(store: TraceStore, chart: ChartSpec, theme: ThemeName): PlotSpec {
   const surface = SURFACES[theme];
   const strokes = [{ stroke: surface.text }, { stroke: surface.accent, dash: [6, 4] }];
   const seconds = chart.text === milliseconds;
@@ -168,11 +168,11 @@ function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
     label: `${chart.title} over time`,
     height: HEIGHT,
     curves: strokes.slice(0, chart.names.length),
-    xText: shortMoment,
+    xText: (seconds) => markText(store, originOf(store) + seconds),
     yText: (y) =>
       seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : (perSecond ? rate : shortCount)(y),
     yTop: seconds || perSecond ? 1e-6 : 1,
-    seconds: true,
+    base: baseOf(store),
     theme,
   };
 }

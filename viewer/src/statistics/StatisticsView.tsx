@@ -9,7 +9,7 @@ import { count, duration } from "../format";
 import { causesIn, WORST, withCauses } from "../overview/causes";
 import { isQuiet } from "../overview/words";
 import { Guarded } from "../shell/Guarded";
-import { focus, showTab } from "../state/moves";
+import { clearSelection, focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
 import { AdviceLine, AdviceSection } from "./AdviceSection";
 import { FiguresSection } from "./FiguresSection";
@@ -130,12 +130,7 @@ function Scope({ store, range, busy }: { store: TraceStore; range: Range; busy: 
       <span class="number">{count(rows)}</span>
       {selection.value ? ` of ${count(store.rows)}` : ""}){Number.isFinite(seconds) && `, ${duration(seconds)}`}
       {selection.value && (
-        <button
-          type="button"
-          onClick={() => {
-            selection.value = null;
-          }}
-        >
+        <button type="button" onClick={clearSelection}>
           whole run
         </button>
       )}

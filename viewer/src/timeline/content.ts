@@ -1,7 +1,7 @@
 /** What the rows in view show, made when first needed and kept for a while. */
 
 import { badges, pills } from "../data";
-import { originOf } from "../data/clock";
+import { exactText } from "../data/clock";
 import type { Row } from "../data/model/columns";
 import type { Badge } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
@@ -82,13 +82,12 @@ function shownBadges(badge: Badge): Badge[] {
   return label.split(" ").map((word) => ({ ...badge, label: word, title: COUNT_MEANINGS[word.split(":")[0]] ?? "" }));
 }
 
-/** Seconds since the first step, and since the step before. */
+/** When it began, and how long after the step before. */
 export function times(store: TraceStore, row: Row): { elapsed: string; delta: string } {
   const { ts } = store.steps;
-  const elapsed = ts[row] - originOf(store);
   const delta = row > 0 ? ts[row] - ts[row - 1] : Number.NaN;
   return {
-    elapsed: Number.isFinite(elapsed) ? `${elapsed.toFixed(3)} s` : "–",
+    elapsed: exactText(store, ts[row]),
     delta: Number.isFinite(delta) ? `+${milliseconds(delta)}` : "",
   };
 }

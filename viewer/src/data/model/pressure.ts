@@ -13,6 +13,8 @@ export interface Pressure {
   reasons: { shown: number; lost: number; held: Float64Array; most: Float64Array }[];
   /** Most requests held back at once, per slice. */
   most: Float64Array;
+  /** Most requests that ran at once, per slice. */
+  mostRunning: Float64Array;
   /** Means by time; `kv` as a share of the blocks. */
   running: Float64Array;
   waiting: Float64Array;
@@ -95,6 +97,17 @@ export interface VictimGroup {
   requests: number;
 }
 
+/** Sums of some requests, as far as they are known. */
+export interface Asked {
+  prompts: number;
+  promptTokens: number;
+  answers: number;
+  outputTokens: number;
+  /** Images, clips and videos, and the tokens that stand for them. */
+  items: number;
+  itemTokens: number;
+}
+
 /** Requests that have something in common; `key:"name"` is the filter that means them. */
 export interface BlamedGroup {
   /** `req`: what their ids have before a number, `crawl_` of `crawl_093`. `prompt`: as long or longer. */
@@ -105,8 +118,11 @@ export interface BlamedGroup {
   requests: number;
   /** Requests of the whole trace that have it in common. */
   all: number;
-  /** Tokens of their prompts together, as far as they are known. */
-  promptTokens: number;
+  /** What they asked for together. */
+  asked: Asked;
+  /** When the first and the last of `all` came; NaN: not known. */
+  from: number;
+  to: number;
   /** Of all requests of the trace. */
   part: number;
   had: Had;

@@ -32,6 +32,9 @@ export interface RequestTable {
   priority: Whole;
   numPreemptions: Whole;
   recomputedTokens: Whole;
+  /** Images, clips and videos of its prompt, and the tokens that stand for them; MISSING: none, or the trace tells none. */
+  items: Whole;
+  itemTokens: Whole;
   /** Index into `TraceStore.finishReasons`, or -1. */
   finishReason: Int32Array;
   /** Its prefix_cache_lookup: the row, hits and prompt length; row -1 if there is none. */

@@ -1,0 +1,39 @@
+/** What kind of requests some are, and when they were sent. */
+
+import { momentText } from "../data/clock";
+import { endOfRow } from "../data/lives";
+import type { Asked, BlamedGroup } from "../data/model/pressure";
+import type { TraceStore } from "../data/model/trace";
+import { count, fixed, percent, shortCount } from "../format";
+
+/** Of the tokens of the prompts: fewer images are not worth a word. */
+const WORTH_SAYING = 0.1;
+/** Of the run: who comes for longer is always there. */
+const FOR_A_WHILE = 0.5;
+
+/**
+ * ` (prompts of about 11K tokens, 99.1 % of them images or clips: 4.5 each; answers of about 35)`; "" if the trace does not tell.
+ * The trace does not tell images from clips and videos.
+ */
+export function kindWords({ prompts, promptTokens, answers, outputTokens, items, itemTokens }: Asked): string {
+  if (!(promptTokens > 0)) return "";
+  const [prompt, answer] = prompts === 1 ? ["a prompt of", "an answer of"] : ["prompts of about", "answers of about"];
+  const share = itemTokens / promptTokens;
+  const each = items / prompts;
+  const images =
+    share >= WORTH_SAYING
+      ? `, ${percent(share)} of them images or clips: ${Number.isInteger(each) ? count(each) : fixed(each, 1)}${prompts === 1 ? "" : " each"}`
+      : "";
+  const more = answers > 0 ? `${images ? ";" : ","} ${answer} ${shortCount(outputTokens / answers)}` : "";
+  return ` (${prompt} ${shortCount(promptTokens / prompts)} tokens${images}${more})`;
+}
+
+/** `; all 37 were sent from 2:41 to 3:50`: the cause comes before those who wait. "" for those who always come. */
+export function sentWords(store: TraceStore, { all, from, to }: Pick<BlamedGroup, "all" | "from" | "to">): string {
+  const { rows, steps } = store;
+  const run = rows > 0 ? endOfRow(store, rows - 1) - steps.ts[0] : 0;
+  if (!(to - from <= FOR_A_WHILE * run)) return "";
+  const [begin, end] = [momentText(store, from), momentText(store, to)];
+  const when = begin === end ? `at ${begin}` : `from ${begin} to ${end}`;
+  return all === 1 ? `; it was sent ${when}` : `; all ${count(all)} were sent ${when}`;
+}
