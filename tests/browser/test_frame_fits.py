@@ -22,7 +22,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}}
 def box_of(locator: Locator) -> dict[str, float]:
     box = locator.bounding_box()
     assert box is not None
-    return dict(box)
+    return {"x": box["x"], "y": box["y"], "width": box["width"], "height": box["height"]}
 
 
 @pytest.mark.parametrize("width", [1440, 1280, 1024, 720])

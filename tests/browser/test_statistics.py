@@ -165,7 +165,9 @@ def test_a_chart_is_read_with_the_keyboard(open_files: Opener, small_trace: Path
     chart.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
         chart.press(key)
-    expect(chart).to_have_attribute("aria-valuetext", re.compile(r"^step 3, [\d.]+ s: [\d,]+ active · .*[\d,]+ free of 186"))
+    expect(chart).to_have_attribute(
+        "aria-valuetext", re.compile(r"^step 3, [\d.]+ s: [\d,]+ active · .*[\d,]+ free of 186")
+    )
     chart.press("Enter")
     page.get_by_role("heading", name="Step 3", exact=True).wait_for()
 
