@@ -22,6 +22,7 @@ from tests.support.planner_answers import differences, is_proof, num_built, reco
 from tokenyard.errors import ConfigError  # noqa: E402
 from tokenyard.models.images.rules import ImageRule  # noqa: E402
 from tokenyard.models.images.table import image_rule  # noqa: E402
+from tokenyard.models.images.videos import FAMILIES, video_rule  # noqa: E402
 from tokenyard.models.layers import LayerSpec, MoE  # noqa: E402
 from tokenyard.models.mixers import (  # noqa: E402
     Attends,
@@ -93,7 +94,10 @@ cache, is equal as well where vLLM says it without a checkpoint's files ({image_
 
 These are embeddings: tokens around an image and at the ends of its rows (Pixtral, Gemma, InternVL, Qwen) stand beside
 them in the prompt. Not covered are families whose number of tokens only a checkpoint's own code knows (MiniCPM-V,
-Molmo, Phi-3-vision, Step 3, Ovis, HunYuan VL and others), and videos.
+Molmo, Phi-3-vision, Step 3, Ovis, HunYuan VL and others).
+
+`tokenyard.video_tokens("qwen3-vl-8b", 1280, 720, 16)` is 7,040: the embeddings of a video of so many frames. Known are
+{videos}; {video_total}.
 
 ## Models that are not here
 
@@ -194,7 +198,15 @@ def _images() -> dict[str, str]:
             .replace("``", "")
         )
         rows.append(f"| `{name}` | {kind[0].lower()}{kind[1:]} | {sizes} | {same} | {rules[0].planned:,} |")
+    videos = [
+        _video(case, *each) == each[3]
+        for name in FAMILIES
+        for case in found["families"][name]
+        for each in map(tuple, case["video"]["videos"])
+    ]
     return {
+        "videos": ", ".join(f"`{name}`" for name in FAMILIES),
+        "video_total": f"{sum(videos):,} of {len(videos):,} drawn videos are counted, or refused, as by vLLM",
         "images": "\n".join(rows),
         "image_vllm": found["versions"]["vllm"],
         "image_total": f"{equal:,} of {asked:,} sizes, of {len(rows)} families, come to the same number",
@@ -205,6 +217,13 @@ def _images() -> dict[str, str]:
 def _tokens(rule: ImageRule, wide: int, high: int) -> int | None:
     try:
         return rule.num_tokens(wide, high)
+    except ConfigError:
+        return None
+
+
+def _video(case: dict[str, Any], wide: int, high: int, frames: int, _: int | None) -> int | None:
+    try:
+        return video_rule(case["config"], case["video"]["processor"]).num_tokens(wide, high, frames)
     except ConfigError:
         return None
 

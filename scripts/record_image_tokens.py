@@ -23,6 +23,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from tokenyard.models.gpus import GPUS
+from tokenyard.models.images.videos import FAMILIES as VIDEO_FAMILIES
 from tokenyard.vllm.describing.pretend_gpu import (
     pretend_flashinfer,
     pretend_gpu,
@@ -404,6 +405,36 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
 """Architecture -> kind of rule, how vLLM is asked, and what its processor's file has."""
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Videos, of the families whose rule is known here.
+
+VIDEO_LIMITS = ((3136, 12_845_056), (4096, 25_165_824), (131_072, 786_432))
+
+
+def _videos(name: str, number: int, config: Any) -> dict[str, Any]:
+    """Widths, heights and frames with the embeddings that vLLM counts, None where it refuses the video."""
+    least, most = VIDEO_LIMITS[number % len(VIDEO_LIMITS)]
+    size = {"shortest_edge": least, "longest_edge": most}
+    asked = _Asked(name, config, {})
+    # Its kind is looked at, and its size is read; transformers makes none where there is no torchvision.
+    kind: Any = type("VideoProcessor", (), {"size": size})
+    module: Any = import_module("vllm.model_executor.models.qwen3_vl")
+    module.Qwen3VLVideoProcessor = kind
+    processor = kind()
+    random = Random(f"{name} {number} videos")
+    found: list[list[int | None]] = []
+    for wide, high in images(name, number, 448):
+        frames = random.choice((1, 2, 3, 4, 5, 8, 15, 16, 31, 64, 100, 240, 768))
+        try:
+            count = asked.info.get_num_video_tokens(
+                image_width=wide, image_height=high, num_frames=frames, image_processor=processor, mm_kwargs={}
+            )
+            found.append([wide, high, frames, int(count)])
+        except (ValueError, ZeroDivisionError):
+            found.append([wide, high, frames, None])
+    return {"processor": {"size": size}, "videos": found}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Recording.
 
 
@@ -470,6 +501,7 @@ def _case(name: str, number: int, default: Mapping[str, Any]) -> dict[str, Any]:
             found.append([wide, high, None])
     kept = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
     return {
+        **({"video": _videos(name, number, config)} if name in VIDEO_FAMILIES else {}),
         "config": {**kept, "architectures": [name]},
         "processor": settings,
         "images": found,

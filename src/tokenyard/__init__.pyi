@@ -60,6 +60,7 @@ from tokenyard.workload.record import Workload as Workload, WorkloadRequest as W
 
 # Models
 from tokenyard.models.images.asking import image_tokens as image_tokens
+from tokenyard.models.images.videos import video_tokens as video_tokens
 
 # Replays
 from tokenyard.steptime.load import load_latency as load_latency

@@ -103,8 +103,8 @@ def served_model(flags: HardwareSettings, version: str, *, ignore_unmodelled: bo
         model = replace(model, max_model_len=known.max_model_len)
     model = replace(model, ignored=(*model.ignored, *passed_over), notes=(*model.notes, *notes))
     if flags.language_model_only:
-        return replace(model, encoders=())
-    model = replace(model, encoders=encoders_in_use(model, flags.limit_mm_per_prompt))
+        return model.with_encoders(())
+    model = model.with_encoders(encoders_in_use(model, flags.limit_mm_per_prompt))
     if not model.encoders:
         return model
     if flags.limit_mm_per_prompt is not None:

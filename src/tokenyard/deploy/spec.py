@@ -501,7 +501,7 @@ def _cache(settled: ResolvedSettings) -> CacheConfig:
 
 
 def _no_cache(settled: ResolvedSettings) -> CacheConfig:
-    """Of a model that keeps nothing of a prompt: a block for each request that runs, and never too few of them."""
+    """What stands in where a model keeps nothing: a block for each request that runs, and never too few of them."""
     return CacheConfig(
         num_gpu_blocks=max(_UNBOUND, 2 * settled.max_num_seqs),
         block_size=settled.max_model_len,

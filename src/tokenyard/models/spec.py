@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tokenyard.core.config import require_bool, require_int
 from tokenyard.errors import ConfigError
@@ -32,10 +33,13 @@ class EncoderSpec:
     """Embeddings that the largest picture or clip becomes; 0: not known."""
     planned_tokens_per_item: int = 0
     """Embeddings of the picture that vLLM takes for the largest, where that is another; 0: it is not."""
+    kept_parameters: int = 0
+    """Those of them that are loaded even where nothing may come in: what joins a tower to the decoder (Bee)."""
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
         require_int("num_parameters", self.num_parameters, 1, 1 << 50)
+        require_int("kept_parameters", self.kept_parameters, 0, self.num_parameters)
         require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
         require_int("planned_tokens_per_item", self.planned_tokens_per_item, 0)
@@ -281,6 +285,11 @@ class ModelSpec(MeanLayer):
             for weights, parameters in layer.parameters_by_format():
                 sizes[weights] += count * parameters
         return sizes.most_common(1)[0][0] if sizes else plain_format(self.dtype)
+
+    def with_encoders(self, encoders: tuple[EncoderSpec, ...]) -> ModelSpec:
+        """The model with these of its encoders alone, and with what is loaded of the others in any case."""
+        kept = sum(encoder.kept_parameters for encoder in self.encoders if encoder not in encoders)
+        return replace(self, encoders=encoders, other_parameters=self.other_parameters + kept)
 
     def check_tensor_parallel(self, size: int) -> None:
         """Raise ConfigError unless heads and quantised matrices can be shared out over ``size`` GPUs."""

@@ -12,6 +12,7 @@ import pytest
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.asking import image_tokens
 from tokenyard.models.images.table import RULES, image_rule
+from tokenyard.models.images.videos import FAMILIES, video_rule, video_tokens
 from tokenyard.models.named import model_spec
 
 RECORDED = json.loads(gzip.decompress(Path(__file__).with_name("image_tokens.json.gz").read_bytes()))["families"]
@@ -32,6 +33,29 @@ def test_counts_are_vllms(architecture: str) -> None:
         assert not wrong
         assert case["largest"] in (None, rule.planned)
         assert all((tokens or 0) <= rule.bound for _, _, tokens in case["images"])
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_counts_of_videos_are_vllms(architecture: str) -> None:
+    refused = 0
+    for case in RECORDED[architecture]:
+        rule = video_rule(case["config"], case["video"]["processor"])
+        for wide, high, frames, tokens in case["video"]["videos"]:
+            try:
+                assert rule.num_tokens(wide, high, frames) == tokens, (wide, high, frames)
+            except ConfigError:
+                assert tokens is None, (wide, high, frames)
+                refused += 1
+    assert refused < 0.2 * sum(len(case["video"]["videos"]) for case in RECORDED[architecture])
+
+
+def test_a_video_of_a_named_model() -> None:
+    assert video_tokens("qwen2.5-vl-7b", 1280, 720, 16) == 8 * 46 * 26
+    assert video_tokens("qwen3-vl-8b", 1280, 720, 16) == 8 * 40 * 22
+    with pytest.raises(ConfigError, match="no rule is known for its videos"):
+        video_tokens("llama-3.1-8b", 1280, 720, 16)
+    with pytest.raises(ConfigError, match="give 2 at least"):
+        video_tokens("qwen3-vl-8b", 1280, 720, 1)
 
 
 def test_hundreds_of_sizes_were_asked_of_each_family_and_most_are_images_that_it_takes() -> None:

@@ -26,11 +26,12 @@ def image_tokens(model: str, width: int, height: int) -> int:
     require_int("width", width, 1, MAX_EDGE)
     require_int("height", height, 1, MAX_EDGE)
     _, where, config = config_of(model)
-    return image_rule(config, _processor_beside(Path(where))).num_tokens(width, height)
+    return image_rule(config, object_beside(Path(where), "preprocessor_config.json")).num_tokens(width, height)
 
 
-def _processor_beside(file: Path) -> Mapping[str, Any]:
-    beside = file.with_name("preprocessor_config.json")
+def object_beside(file: Path, name: str) -> Mapping[str, Any]:
+    """What a file of this name beside a ``config.json`` holds; nothing where there is none."""
+    beside = file.with_name(name)
     if not file.is_file() or not beside.is_file():
         return {}
     try:

@@ -85,6 +85,8 @@ class BoundedArea:
     """Pixels of an image."""
     depth: int = 1
     """Frames that an image counts as where bounds are of a volume (GLM-4V: 2)."""
+    scaled: int = 0
+    """Frames by which it is scaled, where that is another number: of a video whose last frame has no pair."""
     small: Literal["", "cut", "rounded"] = ""
     """How an image with an edge below ``side`` is enlarged first, if it is: its other edge cut off, or rounded."""
     floors: bool = True
@@ -110,13 +112,13 @@ class BoundedArea:
         wide, high = round(width / side), round(height / side)
         if self.shortens:
             wide, high = max(wide, 1), max(high, 1)
-        volume = self.depth * wide * high * side * side
+        volume, frames = self.depth * wide * high * side * side, self.scaled or self.depth
         if volume > self.most:
-            scale = sqrt(self.depth * height * width / self.most)
+            scale = sqrt(frames * height * width / self.most)
             least = 1 if self.floors else 0
             return max(least, floor(width / scale / side)), max(least, floor(height / scale / side))
         if volume < self.least:
-            scale = sqrt(self.least / (self.depth * height * width))
+            scale = sqrt(self.least / (frames * height * width))
             return ceil(width * scale / side), ceil(height * scale / side)
         return wide, high
 

@@ -119,8 +119,6 @@ GLM4V_CHAT = varied(
 _CLIP_LARGE = "23 * (12 * 1024 * 1024 + 13 * 1024)"
 PHI3_V = varied(
     PHI3,
-    # the pictures' embedding of text stands beside the decoder's
-    embeddings="vocab * hidden",
     harmless=(*PHI3.harmless, "original_max_position_embeddings", "embd_layer", "img_processor"),
     towers=(
         # CLIP's large tower, whose sizes no file names
@@ -128,6 +126,8 @@ PHI3_V = varied(
             section="",
             blocks=1,
             block=_CLIP_LARGE,
+            # the pictures' embedding of text, beside the decoder's
+            shared="(vocab_size + 63) // 64 * 64 * text",
             replicated="(577 + 588 + 3 + 8) * 1024 + 4096 * text + text * text + 2 * text",
             tokens=2509,
         ),
@@ -315,12 +315,14 @@ DOTS_OCR = varied(
         ),
     ),
 )
+_BEE_JOINS = "4 * text * h + 4 * text * text + 5 * text + 2 * h"
 BEE = varied(
     LLAVA_ONEVISION,
     towers=(
         replace(
             LLAVA_ONEVISION.towers[0],
-            replicated=f"{SIGLIP} + 4 * text * h + 4 * text * text + 6 * text + 2 * h",
+            replicated=f"{SIGLIP} + text + {_BEE_JOINS}",
+            kept=_BEE_JOINS,
         ),
     ),
 )

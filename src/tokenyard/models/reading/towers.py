@@ -24,6 +24,8 @@ class Tower:
     """Others that are shared out: a projector."""
     replicated: Fill = 0
     """Those that every GPU holds."""
+    kept: Fill = 0
+    """Those of them that are loaded even where nothing may come in."""
     heads: Fill = 0
     """Where a tower whose heads cannot be shared out is held by every GPU."""
     tokens: Fill = 0
@@ -57,6 +59,7 @@ class Tower:
             kind=self.kind,
             num_parameters=blocks + replicated,
             replicated_parameters=replicated,
+            kept_parameters=values.count(self.kept, **bound),
             num_heads=values.count(self.heads),
             max_tokens_per_item=values.count(self.tokens, **bound),
             weights=reading.quant.plain,

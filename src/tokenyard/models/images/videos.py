@@ -1,0 +1,83 @@
+"""How many embeddings a video becomes, of the Qwen-VL families: frames are joined in pairs, each pair cut into squares.
+
+Qwen2-VL and 2.5 bound the area of each frame, as of an image; Qwen3-VL and 3.5 bound the volume of the whole video. The
+counts were compared with vLLM's own (``scripts/record_image_tokens.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenyard.core.config import require_int
+from tokenyard.errors import ConfigError
+from tokenyard.models.images.asking import MAX_EDGE, object_beside
+from tokenyard.models.images.rules import BoundedArea
+from tokenyard.models.images.table import ImageFields
+from tokenyard.models.named import config_of
+from tokenyard.quick_dataclass import dataclass
+
+MAX_FRAMES = 1 << 20
+_PER_FRAME = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+_WHOLE = (
+    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+)  # fmt: skip
+FAMILIES = (*_PER_FRAME, *_WHOLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoRule:
+    """Frames of a video are scaled alike."""
+
+    area: BoundedArea
+    """By which a frame is, or all of them together are."""
+    joined: int = 2
+    """Frames that become one layer of embeddings; what is missing in the last is made up."""
+    whole: bool = False
+    """The bounds are those of the video, not of a frame."""
+
+    def num_tokens(self, width: int, height: int, num_frames: int) -> int:
+        """Embeddings of a video. ConfigError for one that the model's processor refuses."""
+        layers = -(-num_frames // self.joined)
+        if not self.whole:
+            return layers * self.area.num_tokens(width, height)
+        if num_frames < self.joined:
+            raise ConfigError("frames", num_frames, f"give {self.joined} at least: the model's processor refuses fewer")
+        counted = round(num_frames / self.joined) * self.joined
+        return layers * replace(self.area, depth=counted, scaled=num_frames).num_tokens(width, height)
+
+
+def video_rule(config: Mapping[str, Any], processor: Mapping[str, Any] | None = None) -> VideoRule:
+    """The rule of a ``config.json``; ``processor`` is what its ``video_preprocessor_config.json`` holds.
+
+    ConfigError where none is known for its architecture, or a field is missing.
+    """
+    named = config.get("architectures") or [""]
+    architecture = named[0] if isinstance(named, list) else ""
+    if architecture not in FAMILIES:
+        raise ConfigError("model", architecture, "no rule is known for its videos: give their tokens instead")
+    fields = ImageFields(config, processor or {})
+    whole = architecture in _WHOLE
+    low, high = fields.pixels(4096, 25_165_824) if whole else fields.pixels(3136, 12_845_056)
+    side = fields.count("vision_config.patch_size", 16 if whole else 14)
+    side *= fields.count("vision_config.spatial_merge_size", 2)
+    area = BoundedArea(side=side, least=low, most=high, small="cut" if whole else "")
+    return VideoRule(area=area, joined=fields.count("vision_config.temporal_patch_size", 2), whole=whole)
+
+
+def video_tokens(model: str, width: int, height: int, frames: int) -> int:
+    """Embeddings that a video of so many frames becomes when ``model`` reads it: those that are taken of it, by rate.
+
+    ``model`` is a name or a path, as ``--model`` takes it; a ``video_preprocessor_config.json`` beside the
+    ``config.json`` counts. Tokens around a video, and the times between its frames (Qwen3-VL), are not counted. Raises
+    ConfigError where no rule is known for the model, or where it refuses such a video.
+    """
+    require_int("width", width, 1, MAX_EDGE)
+    require_int("height", height, 1, MAX_EDGE)
+    require_int("frames", frames, 1, MAX_FRAMES)
+    _, where, config = config_of(model)
+    beside = object_beside(Path(where), "video_preprocessor_config.json")
+    return video_rule(config, beside).num_tokens(width, height, frames)
