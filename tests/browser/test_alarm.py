@@ -124,6 +124,20 @@ def test_long_prompts_are_named_where_nothing_else_is_known(open_files: Open, tm
     all_of_it(page).get_by_text("30 of 150 lanes").wait_for()
 
 
+def test_long_answers_are_named_where_nothing_else_is_known_of_those_who_run(open_files: Open, tmp_path: Path) -> None:
+    lines = chats(200)
+    lines += [{"arrival_time": BEGIN + i / 10, "prompt_len": 200, "max_tokens": 700 + i} for i in range(24)]
+    for i, line in enumerate(lines):
+        line["request_id"] = f"cmpl{hashlib.sha256(str(i).encode()).hexdigest()[:24]}"
+    said, page = verdict(open_files, tmp_path, lines, "--max-num-seqs=8")
+    expect(said).to_contain_text(
+        re.compile(r"the 24 requests with answers of 256 tokens or more .* were 9\d\.\d % of the running")
+    )
+    said.get_by_role("button", name=re.compile("requests with answers")).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value("output:256..")
+    all_of_it(page).get_by_text("24 of 224 lanes").wait_for()
+
+
 def test_requests_that_always_come_are_not_blamed_for_a_rush(open_files: Open, tmp_path: Path) -> None:
     """All who run have a seat: those are named of whom more run than ever."""
     lines = chats(200, max_tokens=60)

@@ -166,6 +166,8 @@ function groupsOf(
       const [key, name] = trait;
       // Slots are the adapters'.
       if (had === "slot" && key !== "lora") continue;
+      // A long answer keeps its seat; what a step computes, and the KV that is there, say more of prompts.
+      if (had !== "seat" && key === "output") continue;
       const there = everywhere.get(`${trait}`);
       if (!there) continue;
       const part = there.all / store.requests.count;

@@ -204,6 +204,7 @@ export function traits(store: TraceStore, request: RequestIndex): [Trait, string
   ];
   for (const bound of CLASSES.bounds) {
     if (bound > 0 && requests.promptTokens[request] >= bound) found.push(["prompt", String(bound)]);
+    if (bound > 0 && requests.outputTokens[request] >= bound) found.push(["output", String(bound)]);
   }
   return found.filter((trait): trait is [Trait, string] => Boolean(trait[1]));
 }

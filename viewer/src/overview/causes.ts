@@ -133,7 +133,9 @@ function sameTurn(group: BlamedGroup, [own, theirs]: [number, number], common: C
 
 function groupName({ key, name }: BlamedGroup): string {
   const short = shortId(name, 30);
-  if (key === "prompt") return `prompts of ${count(Number(name))} tokens or more`;
+  if (key === "prompt" || key === "output") {
+    return `${key === "prompt" ? "prompts" : "answers"} of ${count(Number(name))} tokens or more`;
+  }
   return key === "req" ? `requests named ${short}` : `${key === "lora" ? "adapter" : key} ${short}`;
 }
 

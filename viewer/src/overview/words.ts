@@ -150,7 +150,7 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
 }
 
 /** Which things in common say more: of two groups the one that is named by the former. */
-const TELLING: readonly BlamedGroup["key"][] = ["job", "user", "tenant", "lora", "req", "priority", "prompt"];
+const TELLING: readonly BlamedGroup["key"][] = ["job", "user", "tenant", "lora", "req", "priority", "output", "prompt"];
 
 /** A group that had most, and much more than its part of all requests of the trace. */
 function special(groups: readonly BlamedGroup[]): BlamedGroup | null {
@@ -169,6 +169,7 @@ const IN_COMMON: Record<Trait, (name: string) => string> = {
   tenant: (name) => `of tenant ${name}`,
   lora: (name) => `of adapter ${name}`,
   priority: (name) => `of priority ${name}`,
+  output: (name) => `with answers of ${count(Number(name))} tokens or more`,
   prompt: (name) => `with prompts of ${count(Number(name))} tokens or more`,
 };
 
@@ -188,7 +189,7 @@ function namedGroup({ key, name, requests, all, asked }: BlamedGroup): Named {
 }
 
 function filterOf(key: Trait, name: string): string {
-  if (key === "prompt") return `prompt:${name}..`;
+  if (key === "prompt" || key === "output") return `${key}:${name}..`;
   return key === "priority" ? `priority:${name}` : `${key}:"${name}"`;
 }
 

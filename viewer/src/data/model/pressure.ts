@@ -74,7 +74,7 @@ export interface Blame {
   groups: BlamedGroup[];
 }
 
-export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "prompt";
+export type Trait = "lora" | "job" | "req" | "user" | "tenant" | "priority" | "output" | "prompt";
 
 /** Who stood in the queue. */
 export interface Victims {
