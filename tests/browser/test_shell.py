@@ -238,6 +238,7 @@ def test_keys_of_one_letter_can_be_turned_off(page: Page) -> None:
     page.keyboard.press("?")
     page.get_by_role("dialog").get_by_role("checkbox", name="Keys of one letter act").uncheck()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     until(page, "location.hash.includes('keys=off')")
     for key in ("4", "?", "/", "w"):
         page.keyboard.press(key)
@@ -249,6 +250,7 @@ def test_keys_of_one_letter_can_be_turned_off(page: Page) -> None:
     page.get_by_role("button", name="Help: keys and filter").click()
     page.get_by_role("dialog").get_by_role("checkbox", name="Keys of one letter act").check()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("4")
     expect(page.get_by_role("tab", selected=True)).to_have_text("Statistics")
 
