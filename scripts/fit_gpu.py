@@ -29,7 +29,7 @@ from tokenyard.steptime.formula import Parallelism, generation
 from tokenyard.steptime.model import StepShape
 
 SOURCE = Path(__file__).parent / "published.toml"
-GROUPS = ("memory", "layer", "all_reduce", "link", "sequence", "kv_memory")
+GROUPS = ("memory", "kernel", "all_reduce", "link", "sequence", "kv_memory")
 """What a decode's latency shows."""
 PRIOR = 3.0
 """Weight of a factor's logarithm, squared, against a hundred times that of a latency's."""

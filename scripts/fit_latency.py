@@ -35,7 +35,7 @@ from tokenyard.steptime.model import StepShape, StepWork
 from tokenyard.steptime.table_sources import load_lss
 from tokenyard.steptime.tables import LATENCY as ALL_REDUCE_FLOOR
 
-__all__ = ["main"]
+__all__ = ["PRIORS", "main", "sheet_of"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -53,16 +53,19 @@ PRIORS = Priors(
         "memory_16": (0.85, 0.1),
         "memory_8": (0.8, 0.12),
         "memory_4": (0.7, 0.2),
+        "memory_4_widened": (0.6, 0.2),
         "experts_bfloat16": (0.35, 0.5),
         "experts_float8": (0.35, 0.5),
         "experts_float4": (0.3, 0.5),
-        "expert_memory_16": (0.65, 0.25),
-        "expert_memory_8": (0.65, 0.25),
-        "expert_memory_4": (0.6, 0.25),
+        "expert_memory_16": (0.85, 0.1),
+        "expert_memory_8": (0.85, 0.12),
+        "expert_memory_4": (0.8, 0.2),
+        "expert_memory_4_widened": (0.68, 0.15),
         "spread": (0.8, 0.1),
         "imbalance": (0.3, 0.7),
         "tile": (8.0, 0.7),
         "kv_memory": (0.75, 0.15),
+        "kv_widening": (320.0, 0.2),
         "mixed_rows": (20.0, 1.0),
         "latent": (0.4, 0.5),
         "attention": (0.5, 0.3),
@@ -71,16 +74,16 @@ PRIORS = Priors(
         "link": (0.5, 0.4),
         "all_reduce": (8e-6, 0.5),
         "all_to_all": (3e-5, 0.8),
-        "layer": (5e-6, 0.7),
-        "expert_layer": (1e-5, 0.7),
-        "step": (1e-3, 0.7),
+        "kernel": (4e-6, 0.3),
+        "expert_layer": (5e-6, 0.7),
+        "step": (5e-4, 0.7),
         "sequence": (5e-6, 0.8),
-        "mixed_layer": (2e-5, 1.0),
+        "sequence_kernel": (1e-8, 0.8),
+        "mixed_kernel": (2e-6, 1.0),
         "launch_step": (2e-3, 1.0),
-        "launch_layer": (5e-5, 1.0),
-        "launch_expert_layer": (1e-4, 1.0),
-        "eager_layer": (1e-4, 1.0),
-        "eager_expert_layer": (2e-4, 1.0),
+        "launch_kernel": (5e-6, 1.0),
+        "eager_kernel": (1e-5, 1.0),
+        "host": (1.5e-3, 0.5),
         "request": (1e-2, 1.0),
         "request_token": (1e-6, 1.0),
     },
@@ -92,10 +95,10 @@ PRIORS = Priors(
         "experts": 0.2,
         "attention": 0.2,
         "all_reduce": 0.3,
-        "layer": 0.3,
+        "kernel": 0.2,
         "expert_layer": 0.3,
         "launch": 0.3,
-        "mixed_layer": 0.3,
+        "mixed_kernel": 0.3,
         "step": 0.3,
         "link": 0.3,
     },
@@ -108,9 +111,9 @@ PRIORS = Priors(
         "experts": 0.7,
         "attention": 0.7,
         "elementwise": 0.5,
-        "layer": 1.0,
+        "kernel": 1.0,
         "expert_layer": 1.0,
-        "mixed_layer": 1.0,
+        "mixed_kernel": 1.0,
         "step": 1.0,
         "sequence": 1.0,
     },
@@ -121,10 +124,10 @@ PRIORS = Priors(
         "expert_memory": 0.35,
         "attention": 0.3,
         "kv_memory": 0.2,
-        "layer": 0.3,
+        "kernel": 0.2,
         "expert_layer": 0.4,
         "step": 0.4,
-        "mixed_layer": 0.8,
+        "mixed_kernel": 0.8,
         "launch": 0.5,
         "request": 0.5,
         "request_token": 0.5,
@@ -138,7 +141,7 @@ PRIORS = Priors(
         "step": 0.2,
         "launch": 0.2,
         "gemm": 0.1,
-        "mixed_layer": 0.3,
+        "mixed_kernel": 0.3,
         "attention": 0.15,
         "request": 0.3,
     },
@@ -172,7 +175,7 @@ def main() -> None:
     args = parser.parse_args()
     began = time.monotonic()
     points, unread = read_points(args.points)
-    sheets = [sheet for folder in args.profiles if (sheet := _sheet(folder)) is not None]
+    sheets = [sheet for folder in args.profiles if (sheet := sheet_of(folder)) is not None]
     print(f"{len(points)} points, {len(unread)} not compared, {len(sheets)} profiles")
     fit = Fit(points, sheets, PRIORS)
     everything = np.ones(len(points), bool)
@@ -195,7 +198,7 @@ def written(data: Mapping[str, Any]) -> str:
     return re.sub(r"[\[{][^{}\[\]]*[\]}]", lambda found: " ".join(found.group().split()), text) + "\n"
 
 
-def _sheet(folder: Path) -> Sheet | None:
+def sheet_of(folder: Path) -> Sheet | None:
     """Steps of all sizes, as the profile's tables say they last."""
     _, gpu_name, model_name = folder.name.split("_", 2)
     if model_name not in _PROFILES:
@@ -291,9 +294,16 @@ def _with_held(fit: Fit, left: list[LeftOut], data: dict[str, Any]) -> dict[str,
         groups.setdefault(fold.kind, {})[fold.group] = {
             quantity: summary(_ratios(fit, quantity, target)[fold.judged])
             | {"held": round(float(inside_of[quantity].mean()), 4)}
+            | _as_a_whole(_ratios(fit, quantity, target)[fold.judged])
             for quantity in ("tpot", "ttft")
         }
     return {**data, "held": shares, "left_out": groups, "left_out_by_load": _by_load(fit, left, found)}
+
+
+def _as_a_whole(ratios: Floats) -> dict[str, float]:
+    """How far a fold is off as a whole, and the median error that is left beside that; from measured over predicted."""
+    middle = float(np.median(1 / ratios))
+    return {"scale": round(middle - 1, 4), "shape": round(float(np.median(abs(1 / ratios / middle - 1))), 4)}
 
 
 LOADS = {"128 users and more": (128, math.inf), "16 to 127 users": (16, 127), "below 16 users": (0, 15)}

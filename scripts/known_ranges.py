@@ -241,7 +241,7 @@ def _range(left: _Left) -> Table:
 
 def _inside(left: _Left) -> tuple[Mask, float]:
     """Which points lie within the range that the other folds make, widened by an exponent until enough do."""
-    ends = {fold: _ends(left.where(left.folds != fold)) for fold in set(left.folds.tolist())}
+    ends = {fold: _ends(left.where(left.folds != fold), fewest=1) for fold in set(left.folds.tolist())}
     low = np.array([ends[fold][0] for fold in left.folds.tolist()])
     high = np.array([ends[fold][1] for fold in left.folds.tolist()])
     needed = np.log(left.ratios) / np.where(left.ratios < 1, np.log(low), np.log(high))
@@ -251,15 +251,16 @@ def _inside(left: _Left) -> tuple[Mask, float]:
     return inside, wider
 
 
-def _ends(left: _Left) -> tuple[float, float]:
+def _ends(left: _Left, *, fewest: int = 2) -> tuple[float, float]:
     """What 5 % lie below and 5 % above, a fold counting by the square root of its points, lest one decide. Of few folds
-    no less than how far one lies off as a whole, joined with how its points spread.
+    no less than how far one lies off as a whole, joined with how its points spread; fewer than ``fewest`` say nothing
+    of that (the loads of one model are one fold).
     """
     _, fold, counts = np.unique(left.folds, return_inverse=True, return_counts=True)
     logs = np.log(left.ratios)
     weights: Floats = (counts.astype(np.float64) ** -0.5)[fold]
     low, high = _tails(logs, weights)
-    if 1 < len(counts) < MANY:
+    if fewest <= len(counts) < MANY:
         centres = np.bincount(fold, logs) / counts
         down, up = _tails(logs - centres[fold], weights)
         whole = _of_a_fold(centres)
@@ -271,9 +272,11 @@ def _of_a_fold(centres: Floats) -> float:
     """How far, as a logarithm, the next fold may lie off as a whole, on either side: one of twenty lies beyond.
 
     Centres are drawn around 0, for predictions have no side: that those that are known lie on one says little of the
-    next. Nor do few folds say how far it lies: it is within Student's t for as many samples as there are folds.
+    next. Nor do few folds say how far it lies: it is within Student's t for one sample less than there are folds, since
+    what they have in common (a generation of GPUs, a table) the next may not have.
     """
-    return float(np.sqrt(np.mean(centres**2))) * STUDENT[len(centres) - 1]
+    one_more = math.sqrt(1 + 1 / len(centres))
+    return float(np.sqrt(np.mean(centres**2))) * STUDENT[max(len(centres) - 2, 0)] * one_more
 
 
 def _tails(logs: Floats, weights: Floats) -> tuple[float, float]:

@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 LOAD_FOLDS = 5
-ROUNDS = 3
+ROUNDS = 4
 """Rounds of the fit without a fold, which begins at the fit to everything."""
 EXTREMES = {
     "users": ((64, 128), (4, 8)),
@@ -128,13 +128,17 @@ def _folds(kind: str, groups: Sequence[str], *, remains: Sequence[str]) -> Itera
             yield Fold(kind, each, out, judged)
 
 
-def left_out(fit: Fit, logs: Floats, kept: Path | None = None) -> Iterator[LeftOut]:
-    """Every fold, with what the fit without it says. ``kept``: a file (.npz) of fits, read and added to."""
+def left_out(fit: Fit, logs: Floats, kept: Path | None = None, kinds: Sequence[str] | None = None) -> Iterator[LeftOut]:
+    """Every fold (of ``kinds``), with what the fit without it says. ``kept``: a file (.npz) of fits, read and added
+    to.
+    """
     known: dict[str, Floats] = {}
     if kept is not None and kept.exists():
         with np.load(kept) as found:
             known = dict(found)
     for fold in folds_of(fit.points):
+        if kinds is not None and fold.kind not in kinds:
+            continue
         name = f"{fold.kind} {fold.group}"
         if name not in known:
             known[name] = fit.solve(~fold.out, start=logs, rounds=ROUNDS)

@@ -115,11 +115,11 @@ machines; how many requests, and on how many GPUs, it does not say. In February 
 [told](https://blog.vllm.ai/2026/02/03/dsr1-gb200-part1.html) of 10,100 per GB200, on eight of them, with experts in
 NVFP4 and kernels younger than all that were measured. Decodes here, in FP8, with {CONTEXT:,} tokens before them, in
 tokens per second and GPU; nothing was fitted to these figures. H200's are met. Of GB200 too little is said: at 256
-requests and more by less than the range of vLLM 0.33 allows (0.41 times the TPOT, above), at fewer by more.
+requests and more by less than the range of vLLM 0.33 allows (0.45 times the TPOT, above), at fewer by more.
 """
 _BESIDE = """Six factors of the generation (`published` of `constants.json`) were fitted to the latencies by
 `scripts/fit_gpu.py`, which prints what they are worth: with one of the two models left out, latencies are off by a
-median of 7 % and 11 % (26 % without factors). Throughputs were left out altogether: a median of 23 % (49 % without).
+median of 3 % and 9 % (16 % without factors). Throughputs were left out altogether: a median of 18 % (47 % without).
 *In range*: measured over predicted lies within what a report states of TPOT.
 """
 

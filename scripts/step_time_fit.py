@@ -25,7 +25,7 @@ from tokenyard.questions.accuracy.closed_loop import Schedule
 from tokenyard.questions.accuracy.comparison import Schedules, loop_of
 from tokenyard.questions.accuracy.points import Point
 from tokenyard.steptime.calibrated import StepColumns, columns_of
-from tokenyard.steptime.constants import GROUPS, model_key
+from tokenyard.steptime.constants import GROUPS, bounded, model_key
 from tokenyard.steptime.formula import Parallelism, StepFormula, WorkCounts, generation, work_counts
 
 __all__ = ["Fit", "Priors", "Sheet", "Target"]
@@ -38,7 +38,10 @@ Key = tuple[str, str]
 TPOT_SCATTER, TTFT_SCATTER, STEP_SCATTER = 0.05, 0.12, 0.05
 _KINDS = 30
 _DEGREES = 4.0
+_MODEL_DEGREES = 2.0
+"""Likewise for factors of models: one whose kernels are unlike those of all others does not bend what is common."""
 _NUDGE = 1e-3
+_NUDGED = float(np.exp(_NUDGE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,14 +88,17 @@ class _Group:
     parallel: Parallelism
     counted: WorkCounts
     capture_size: int
+    piecewise: bool
+    shows_host: bool
+    """One step in flight: the host's part is shown."""
     indices: list[int] = field(default_factory=list)
     work: list[Floats] = field(default_factory=list)
     ttft: list[Floats] = field(default_factory=list)
     tpot: list[Floats] = field(default_factory=list)
     segments: list[int] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
-    places: list[int] | None = None
-    """Logarithms that its times depend on, once they are known."""
+    names: list[str] | None = None
+    """Constants that its times depend on, once they are known."""
 
     all_work: StepColumns = field(init=False)
     tokens: Floats = field(init=False)
@@ -119,6 +125,7 @@ class Fit:
         self._sheets = sheets
         self._priors = priors
         self._place: dict[Key, int] = {}
+        self._reach: dict[tuple[str, ...], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
         self._mean: list[float] = []
         self._scatter: list[float] = []
         for name, (value, scatter) in priors.common.items():
@@ -129,6 +136,7 @@ class Fit:
             for name, scatter in scatters.items():
                 self._add((owner, name), 0.0, scatter)
         self.mean, self.scatter = np.array(self._mean), np.array(self._scatter)
+        self._is_model = np.array([owner.startswith("model ") for owner, _ in self._place])
         self._measured = np.log([p.ttft for p in points]), np.log([p.tpot for p in points])
 
     # ---- parts
@@ -159,7 +167,14 @@ class Fit:
             model = f"{model_key(point.spec)}/{generation(point.gpu)}"
             owners = (f"gpu {point.gpu.name}", f"model {model}", f"version {model}/{point.version}")
             recipe = point.recipe
-            key = (owners, point.parallel, recipe.kv_cache_dtype, recipe.capture_size)
+            key = (
+                owners,
+                point.parallel,
+                recipe.kv_cache_dtype,
+                recipe.capture_size,
+                recipe.piecewise,
+                recipe.async_scheduling,
+            )
             if key not in groups:
                 counted = work_counts(point.spec, point.parallel, recipe.kv_cache_dtype)
                 groups[key] = _Group(
@@ -168,6 +183,8 @@ class Fit:
                     parallel=point.parallel,
                     counted=counted,
                     capture_size=recipe.capture_size,
+                    piecewise=recipe.piecewise,
+                    shows_host=not recipe.async_scheduling,
                 )
             group, (work, ttft, tpot) = groups[key], condensed[place]
             group.indices.append(i)
@@ -187,24 +204,27 @@ class Fit:
 
     def constants(self, logs: Floats, owners: Sequence[str]) -> dict[str, float]:
         """Values of all constants for these owners of factors."""
-        values = {name: float(logs[self._place["", name]]) for name in self._priors.common}
-        for owner in owners:
-            for group in (*GROUPS, *self._priors.common):
-                place = self._place.get((owner, group))
-                if place is not None:
-                    for name in GROUPS.get(group, (group,)):
-                        values[name] += float(logs[place])
-        return {name: float(np.exp(value)) for name, value in values.items()}
+        key = tuple(owners)
+        if key not in self._reach:
+            self._reach[key] = self._reach_of(key)
+        names, places = self._reach[key]
+        sums = np.exp(np.bincount(names, logs[places], len(self._priors.common)))
+        return bounded(dict(zip(self._priors.common, sums.tolist(), strict=True)))
+
+    def _reach_of(self, owners: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Numbers of constants, and the logarithms that each is a sum of."""
+        number = {name: i for i, name in enumerate(self._priors.common)}
+        pairs = [
+            (number[name], self._place[owner, group])
+            for owner in ("", *owners)
+            for group in (*GROUPS, *self._priors.common)
+            if (owner, group) in self._place
+            for name in GROUPS.get(group, (group,))
+        ]
+        return np.array(pairs).T[0], np.array(pairs).T[1]
 
     def _group_times(self, logs: Floats, group: _Group) -> Target:
-        values = self.constants(logs, group.owners)
-        formula = StepFormula(group.counted, group.gpu, group.parallel, values, capture_size=group.capture_size)
-        seconds = formula.seconds(group.all_work, group.tokens).max(axis=1)
-        count = len(group.indices)
-        ttft, tpot = (
-            np.bincount(group.segment, seconds * weight, count).astype(np.float64) for weight in group.weights
-        )
-        return Target(ttft + values["request"] + values["request_token"] * group.input_tokens, tpot)
+        return _times(self.constants(logs, group.owners), group)
 
     def predict(self, logs: Floats) -> Target:
         """The prediction for all points."""
@@ -214,12 +234,7 @@ class Fit:
         return Target(ttft, tpot)
 
     def _sheet_residuals(self, logs: Floats, part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
-        sheet, counted, work = part
-        values = self.constants(logs, (f"gpu {sheet.gpu.name}",)) | {"all_reduce": 0.0, "link": 1e9}
-        formula = StepFormula(counted, sheet.gpu, sheet.parallel, values, capture_size=sheet.capture_size)
-        residuals = np.log(formula.seconds(work, work.num_tokens)[:, 0] / sheet.seconds) / STEP_SCATTER
-        scaled: Floats = residuals / np.sqrt(len(residuals) / 30)  # a sheet counts as thirty points
-        return scaled
+        return _sheet_residuals(self.constants(logs, (f"gpu {part[0].gpu.name}",)), part)
 
     def sheet_errors(self, logs: Floats) -> list[tuple[str, Floats]]:
         """Per table of steps: its name, and predicted over tabulated less 1."""
@@ -237,9 +252,11 @@ class Fit:
             ((np.log(target.ttft) - ttft) / TTFT_SCATTER, (np.log(target.tpot) - tpot) / TPOT_SCATTER)
         )
 
-    def _of_owners(self, owners: Sequence[str]) -> list[int]:
-        wanted = {"", *owners}
-        return [place for (owner, _), place in self._place.items() if owner in wanted]
+    def _places_of(self, name: str, owners: Sequence[str]) -> list[int]:
+        """Logarithms that a constant's is a sum of."""
+        names, places = self._reach[tuple(owners)]
+        found: list[int] = places[names == list(self._priors.common).index(name)].tolist()
+        return found
 
     def _slopes(self, logs: Floats, keep: Mask) -> tuple[Floats, Floats, Floats]:
         """Jacobian of the points' residuals, residuals of the sheets, and their Jacobian."""
@@ -248,26 +265,30 @@ class Fit:
         for group in self._groups:
             if not keep[group.where].any():
                 continue
-            before = self._group_times(logs, group)
-            places = self._of_owners(group.owners) if group.places is None else group.places
-            group.places = []
-            for place in places:
-                moved = logs.copy()
-                moved[place] += _NUDGE
-                after = self._group_times(moved, group)
+            values = self.constants(logs, group.owners)
+            before = _times(values, group)
+            names = list(values) if group.names is None else group.names
+            group.names = []
+            for name in names:
+                after = _times(values | {name: values[name] * _NUDGED}, group)
                 if (after.ttft == before.ttft).all() and (after.tpot == before.tpot).all():
                     continue
-                group.places.append(place)
-                slopes[group.where, place] = np.log(after.ttft / before.ttft) / _NUDGE / TTFT_SCATTER
-                slopes[count + group.where, place] = np.log(after.tpot / before.tpot) / _NUDGE / TPOT_SCATTER
+                group.names.append(name)
+                ttft = np.log(after.ttft / before.ttft) / _NUDGE / TTFT_SCATTER
+                tpot = np.log(after.tpot / before.tpot) / _NUDGE / TPOT_SCATTER
+                for place in self._places_of(name, group.owners):
+                    slopes[group.where, place] += ttft
+                    slopes[count + group.where, place] += tpot
         extra, extra_slopes = [np.zeros(0)], [np.zeros((0, len(logs)))]
         for part in self._sheet_parts:
-            here = self._sheet_residuals(logs, part)
+            owners = (f"gpu {part[0].gpu.name}",)
+            values = self.constants(logs, owners)
+            here = _sheet_residuals(values, part)
             rows = np.zeros((len(here), len(logs)))
-            for place in self._of_owners((f"gpu {part[0].gpu.name}",)):
-                moved = logs.copy()
-                moved[place] += _NUDGE
-                rows[:, place] = (self._sheet_residuals(moved, part) - here) / _NUDGE
+            for name in values:
+                moved = (_sheet_residuals(values | {name: values[name] * _NUDGED}, part) - here) / _NUDGE
+                for place in self._places_of(name, owners):
+                    rows[:, place] += moved
             extra.append(here)
             extra_slopes.append(rows)
         return slopes, np.concatenate(extra), np.concatenate(extra_slopes)
@@ -277,7 +298,15 @@ class Fit:
         both = np.concatenate((keep, keep))
         robust = _DEGREES * np.log1p(residuals[both] ** 2 / _DEGREES)
         sheets = sum(float((self._sheet_residuals(logs, part) ** 2).sum()) for part in self._sheet_parts)
-        return float(robust.sum()) + sheets + float((((logs - self.mean) / self.scatter) ** 2).sum()), residuals
+        off = ((logs - self.mean) / self.scatter) ** 2
+        priors = np.where(self._is_model, _MODEL_DEGREES * np.log1p(off / _MODEL_DEGREES), off)
+        return float(robust.sum()) + sheets + float(priors.sum()), residuals
+
+    def _held(self, logs: Floats) -> Floats:
+        """How strongly its prior holds each logarithm: a model's the less, the further off it is."""
+        off = ((logs - self.mean) / self.scatter) ** 2
+        held: Floats = self.scatter**-2 / np.where(self._is_model, 1 + off / _MODEL_DEGREES, 1.0)
+        return held
 
     def solve(self, keep: Mask, *, start: Floats | None = None, rounds: int = 12) -> Floats:
         """Logarithms that fit the points in ``keep`` and all sheets best."""
@@ -288,8 +317,9 @@ class Fit:
         for _ in range(rounds):
             slopes, extra, extra_slopes = self._slopes(logs, keep)
             weights = np.where(both, 1 / (1 + residuals**2 / _DEGREES), 0.0)
-            bend = slopes.T @ (slopes * weights[:, None]) + extra_slopes.T @ extra_slopes + np.diag(self.scatter**-2)
-            down = slopes.T @ (weights * residuals) + extra_slopes.T @ extra + (logs - self.mean) / self.scatter**2
+            held = self._held(logs)
+            bend = slopes.T @ (slopes * weights[:, None]) + extra_slopes.T @ extra_slopes + np.diag(held)
+            down = slopes.T @ (weights * residuals) + extra_slopes.T @ extra + (logs - self.mean) * held
             while True:
                 moved = logs - np.linalg.solve(bend + damping * np.diag(np.diag(bend)), down)
                 cost, moved_residuals = self._cost(moved, keep)
@@ -310,6 +340,31 @@ class Fit:
         for (owner, name), place in self._place.items():
             found[owner][name] = float(f"{np.exp(logs[place]):.4g}")
         return dict(found)
+
+
+def _times(values: Mapping[str, float], group: _Group) -> Target:
+    """Predictions for a group's points, with these constants."""
+    formula = StepFormula(
+        group.counted,
+        group.gpu,
+        group.parallel,
+        values,
+        capture_size=group.capture_size,
+        piecewise=group.piecewise,
+    )
+    seconds = formula.seconds(group.all_work, group.tokens).max(axis=1) + group.shows_host * values["host"]
+    count = len(group.indices)
+    ttft, tpot = (np.bincount(group.segment, seconds * weight, count).astype(np.float64) for weight in group.weights)
+    return Target(ttft + values["request"] + values["request_token"] * group.input_tokens, tpot)
+
+
+def _sheet_residuals(values: Mapping[str, float], part: tuple[Sheet, WorkCounts, StepColumns]) -> Floats:
+    sheet, counted, work = part
+    values = {**values, "all_reduce": 0.0, "link": 1e9}
+    formula = StepFormula(counted, sheet.gpu, sheet.parallel, values, capture_size=sheet.capture_size)
+    residuals = np.log(formula.seconds(work, work.num_tokens)[:, 0] / sheet.seconds) / STEP_SCATTER
+    scaled: Floats = residuals / np.sqrt(len(residuals) / 30)  # a sheet counts as thirty points
+    return scaled
 
 
 def condense(schedule: Schedule) -> tuple[Floats, Floats, Floats]:

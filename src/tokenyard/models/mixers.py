@@ -103,6 +103,10 @@ class SoftmaxAttention:
     """A token sees so many before it, and itself (Cohere); vLLM counts that one since 0.29."""
     output_gate: bool = False
     """A gate as wide as the queries comes out of the query projection (Qwen3-Next)."""
+    head_norms: bool = False
+    """Queries and keys are normed head by head (Qwen3); the weights count as ``extra_parameters``."""
+    full_norms: bool = False
+    """They are normed over all heads, of which every GPU has a part: they add them up (MiniMax M2)."""
     shares_kv: bool = False
     """Reads the KV of an earlier layer: no key or value projection, and no cache of its own (Gemma-3n)."""
     indexer: Indexer | None = None

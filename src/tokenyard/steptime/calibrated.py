@@ -30,8 +30,8 @@ from tokenyard.steptime.formula import (
 from tokenyard.steptime.known_error import AskedDeployment, KnownError, SentLoad, Term, known_error, plain_kv_dtype
 from tokenyard.steptime.model import HOST, StepShape, StepWork, Transfer, TransferDirection, step_seconds
 
-HOST_SECONDS = 1.5e-3
-"""Input preparation per step: hidden where a further step is in flight, which the measured runs had."""
+_DRAFTER_KERNELS = 4
+"""Kernels of a drafter's step beside its layers: what joins tokens and hidden states, norm, head and choice."""
 _LORA_KERNEL_SECONDS = 4e-6
 """Seconds of one shrink or expand kernel; there are two per matrix product. An estimate, not fitted."""
 _LORA_PRODUCTS = 4
@@ -122,6 +122,7 @@ class CalibratedLatency:
         version: str | None = None,
         capture_size: int = DEFAULT_CAPTURE_SIZE,
         eager: bool = False,
+        piecewise: bool = False,
         drafting: Drafting | None = None,
         lora: bool = False,
         lora_enabled: bool = False,
@@ -130,6 +131,7 @@ class CalibratedLatency:
         changed: Mapping[str, float] | None = None,
     ) -> None:
         """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
+        ``piecewise``: steps without prompts run from graphs of pieces as well (cudagraph_mode PIECEWISE).
         ``lora``: adapters are applied; ``lora_enabled``: they might be, which costs nothing here, and was not measured.
         ``changed``: constants that are to be others than the fitted ones.
         ``context_ranks``: GPUs that the KV of a sequence is spread over, each of which reads its part in a decode; what
@@ -147,6 +149,7 @@ class CalibratedLatency:
             kv_cache_dtype=kv_cache_dtype,
             version=version,
             eager=eager,
+            piecewise=piecewise,
             drafting=drafting,
             lora=lora,
             context_ranks=context_ranks,
@@ -159,13 +162,16 @@ class CalibratedLatency:
         values = constants.of(spec, gpu, version) | others
         if lora:
             values["layer"] += LORA_LAYER_SECONDS
+        host_seconds = values["host"]
         counted = work_counts(spec, parallel, kv_cache_dtype)
-        self._formula = StepFormula(counted, gpu, parallel, values, capture_size=capture_size, eager=eager)
+        self._formula = StepFormula(
+            counted, gpu, parallel, values, capture_size=capture_size, eager=eager, piecewise=piecewise
+        )
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None
         if drafting is not None and drafting.spec is not None:
             small: WorkCounts = work_counts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
-            values = constants.of(drafting.spec, gpu, version) | {"step": values["layer"]} | others
+            values = constants.of(drafting.spec, gpu, version) | {"step": _DRAFTER_KERNELS * values["kernel"]} | others
             alone = replace(parallel, pipeline=1)
             self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
         self._context_ranks = context_ranks
@@ -173,7 +179,7 @@ class CalibratedLatency:
         self._ranks = parallel.data
         self._stages = parallel.pipeline
         self._transfer = Transfer.of(gpu)
-        self.host_seconds = HOST_SECONDS
+        self.host_seconds = host_seconds
         self._constants = constants
         self._asked = _Deployed(
             spec,
@@ -336,7 +342,7 @@ def _unmeasured(asked: _Deployed, constants: Constants) -> dict[str, tuple[_Depl
         found["recurrent states"] = asked, {"state_memory": _FREE}
     kv_dtype = plain_kv_dtype(asked.kv_cache_dtype, asked.spec)
     if all(each.kv_dtype != kv_dtype for each in constants.deployments):
-        found[f"KV {kv_dtype} on any GPU"] = asked, {"kv_memory": _FREE}
+        found[f"KV {kv_dtype} on any GPU"] = asked, {"kv_memory": _FREE, "kv_widening": 0.0}
     return found
 
 

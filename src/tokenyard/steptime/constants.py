@@ -22,19 +22,25 @@ from tokenyard.files import packaged
 from tokenyard.models.gpus import GPU
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
-from tokenyard.steptime.formula import generation, has_nvlink, storage_kind
+from tokenyard.steptime.formula import generation, has_nvlink
+from tokenyard.steptime.kernels import storage_kind
 
 FEWEST_POINTS = 10
 """From which a model counts as measured somewhere, and its own error is told, not that of all."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("gemm_bfloat16", "gemm_float8", "gemm_float4"),
-    "memory": ("memory_16", "memory_8", "memory_4"),
+    "memory": ("memory_16", "memory_8", "memory_4", "memory_4_widened"),
     "experts": ("experts_bfloat16", "experts_float8", "experts_float4"),
-    "expert_memory": ("expert_memory_16", "expert_memory_8", "expert_memory_4"),
-    "launch": ("launch_step", "launch_layer", "launch_expert_layer", "eager_layer", "eager_expert_layer"),
+    "expert_memory": ("expert_memory_16", "expert_memory_8", "expert_memory_4", "expert_memory_4_widened"),
+    "launch": ("launch_step", "launch_kernel", "eager_kernel"),
 }
 """Constants that share a factor; every other constant has one of its own."""
+
+
+def bounded(values: dict[str, float]) -> dict[str, float]:
+    """The same; dense products at no more than the data sheet's rate, whatever a server's points seem to say."""
+    return values | {name: min(1.0, values[name]) for name in GROUPS["gemm"]}
 
 
 def model_key(spec: ModelSpec) -> str:
@@ -152,11 +158,12 @@ class Constants:
             for group, factor in factors.items():
                 for name in GROUPS.get(group, (group,)):
                     values[name] *= factor
+        values = bounded(values)
         pcie: Mapping[str, float] = self.data["links"]["pcie"]
         if not has_nvlink(gpu):
             values |= pcie
         floors = {f"network_{name}": pcie[name] for name in ("all_reduce", "all_to_all")}
-        return values | floors | {"network": gpu.network_bandwidth}
+        return values | floors | {"network": gpu.network_bandwidth, "layer": 0.0}
 
     def errors(self, quantity: str) -> Mapping[str, Mapping[str, float]]:
         """Errors of ``tpot`` or ``ttft``: what was left out of the fit -> median, p90 and n of the absolute error, and

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenyard.memory.room import MOST_CAPTURED
-from tokenyard.models.formats import WeightFormat, dtype_bytes, plain_format
+from tokenyard.models.formats import BFLOAT16_BYTES, WeightFormat, dtype_bytes, plain_format
 from tokenyard.models.gpus import GPU, GPUS
 from tokenyard.models.layers import DenseMLP, LayerSpec, MoE
 from tokenyard.models.mixers import (
@@ -21,6 +21,7 @@ from tokenyard.models.mixers import (
 )
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.steptime.kernels import FEWER_WHERE_FUSED, arithmetic_name, full_norms, kernels_of, storage_kind
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a step has to do, counted: FLOP and bytes of one GPU, by kind of layer and number format.
@@ -81,6 +82,8 @@ class Attention:
     layers: int
     kv_bytes: float
     """Per token and layer, on one GPU."""
+    kv_widened: float
+    """Elements of that which are narrower than what attention computes with, and are widened first."""
     pair_flops: float
     """Per (query, key) pair and layer in prefill, on one GPU."""
     decode_flops: float
@@ -104,10 +107,14 @@ class WorkCounts:
     """Per token, in layers with a state."""
     elementwise_bytes: float
     """Activations per token that pass through memory between the matrix products."""
+    kernels: float
+    """Kernels of a step, one after the other, all-reduces aside."""
     layers: int
     expert_layers: int
     """Layers whose MLP is a choice among experts."""
     all_reduces: int
+    norm_reduces: int
+    """Of a few numbers per token: norms over heads that are shared out."""
     hidden_bytes: int
     """Bytes of one token's hidden state."""
 
@@ -152,6 +159,7 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
             Attention(
                 layers=int(count * share) or 1,
                 kv_bytes=each.kv_bytes,
+                kv_widened=each.kv_widened,
                 pair_flops=each.pair_flops,
                 decode_flops=each.decode_flops,
                 window=each.window,
@@ -162,9 +170,11 @@ def work_counts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = N
         state_bytes=state_bytes * share,
         state_flops=state_flops * share,
         elementwise_bytes=width * share * spec.dtype_bytes,
+        kernels=share * sum(count * kernels_of(layer) for layer, count in spec.layer_counts),
         layers=int(spec.num_layers * share),
         expert_layers=int(sum(experts.values()) * share),
         all_reduces=int(2 * spec.num_layers * share) if tp > 1 else 0,
+        norm_reduces=int(share * full_norms(spec)) if tp > 1 else 0,
         hidden_bytes=spec.hidden_size * spec.dtype_bytes,
     )
 
@@ -197,6 +207,7 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
         return Attention(
             layers=0,
             kv_bytes=mixer.latent_size * kv_bytes,
+            kv_widened=0.0,
             pair_flops=2.0 * heads * prefill,
             decode_flops=2.0 * heads * (mixer.latent_size + mixer.kv_lora_rank),
             window=mixer.indexer.topk if mixer.indexer is not None else 0,
@@ -209,6 +220,7 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
         return Attention(
             layers=0,
             kv_bytes=mixer.head_size * kv_bytes * share,
+            kv_widened=0.0,
             pair_flops=4.0 * mixer.num_heads / tp * mixer.head_size * share,
             decode_flops=4.0 * mixer.num_heads / tp * mixer.head_size * share,
             window=picked if share == 1.0 else 0,
@@ -216,10 +228,12 @@ def _attention(mixer: Mixer, tp: int, kv_bytes: float) -> Attention:
         )
     assert isinstance(mixer, SoftmaxAttention)
     flops = 2.0 * mixer.num_heads / tp * (mixer.head_size + mixer.value_size)
+    elements = float(mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size))
     windowed = mixer.attends in (Attends.SLIDING_WINDOW, Attends.CHUNKED)
     return Attention(
         layers=0,
-        kv_bytes=mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_bytes,
+        kv_bytes=elements * kv_bytes,
+        kv_widened=elements if kv_bytes < BFLOAT16_BYTES else 0.0,
         pair_flops=flops,
         decode_flops=flops,
         window=mixer.window if windowed else mixer.indexer.topk if mixer.indexer is not None else 0,
@@ -244,8 +258,6 @@ def _experts(mlp: MoE, parallel: Parallelism, layers: float) -> ExpertWork:
 # What a GPU does per second beyond its data sheet's first line: arithmetic by number format, and its generation.
 #
 # Dense rates relative to bfloat16, from the vendors' data sheets.
-
-_KINDS = {"float8": "float8", "float8_e4m3fn": "float8", "float8_e5m2": "float8", "int8": "int8", "float4": "float4"}
 
 
 def generation(gpu: GPU) -> str:
@@ -277,7 +289,7 @@ def arithmetic_kind(gpu: GPU, weights: WeightFormat) -> str:
     Where the GPU has no units for a format, values are widened to bfloat16 first; MXFP4 weights meet 8-bit activations
     on Blackwell (vLLM's FlashInfer kernels), and are widened elsewhere (Marlin).
     """
-    kind = _KINDS.get(weights.compute, "bfloat16")
+    kind = arithmetic_name(weights)
     if weights.name == "mxfp4":
         kind = "float8" if generation(gpu) == "blackwell" else "bfloat16"
     return kind if arithmetic_rate(gpu, kind) else "bfloat16"
@@ -287,11 +299,6 @@ def arithmetic_rate(gpu: GPU, kind: str) -> float:
     """FLOP per second of the units for ``kind``; 0 where there are none."""
     rates = {"float8": gpu.float8_flops, "int8": gpu.int8_flops, "float4": gpu.float4_flops}
     return rates.get(kind, gpu.bf16_flops)
-
-
-def storage_kind(weights: WeightFormat) -> str:
-    """Bits per weight in memory, as constants are named: 16, 8 or 4."""
-    return "16" if weights.bits > 8 else "8" if weights.bits > 4 else "4"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -330,6 +337,7 @@ class StepFormula:
     """One model on one kind of GPU, spread out in one way, with one set of constants."""
 
     __slots__ = (
+        "_always_launches",
         "_capture",
         "_constants",
         "_counts",
@@ -337,7 +345,6 @@ class StepFormula:
         "_experts",
         "_fixed",
         "_gpu",
-        "_is_eager",
         "_launches",
         "_linear",
         "_link",
@@ -345,6 +352,7 @@ class StepFormula:
         "_network",
         "_parallel",
         "_priced",
+        "_sequence",
         "_together",
     )
 
@@ -357,10 +365,12 @@ class StepFormula:
         *,
         capture_size: int = DEFAULT_CAPTURE_SIZE,
         eager: bool = False,
+        piecewise: bool = False,
     ) -> None:
         """``capture_size``: tokens of the largest CUDA graph for steps with prompts; 0: none is captured for them.
 
         ``eager``: there are no graphs at all, and the host launches the kernels of every step one by one.
+        ``piecewise``: steps without prompts run from the same pieces as those with them (cudagraph_mode PIECEWISE).
         """
         self._counts = counts
         self._gpu = gpu
@@ -369,7 +379,7 @@ class StepFormula:
         self._priced: dict[tuple[int, int, int, int], tuple[float, tuple[float, ...]]] = {}
         """Tokens, sampled requests, tokens of all ranks, requests -> what is the same however long contexts are."""
         self._capture = 0 if eager else capture_size
-        self._is_eager = eager
+        self._always_launches = eager or piecewise
         self._link = gpu.link_bandwidth * constants["link"]
         self._together = gpus_together(gpu, parallel.gpus_per_machine)
         is_spread = parallel.num_gpus > self._together
@@ -377,10 +387,14 @@ class StepFormula:
         a, c = counts, constants
         self._linear = [(self._product(each, "gemm"), self._traffic(each, "memory")) for each in (*a.linear, a.head)]
         self._experts = [(self._product(each, "experts"), self._traffic(each, "expert_memory")) for each in a.experts]
-        self._fixed = c["step"] / parallel.pipeline + a.layers * c["layer"] + a.expert_layers * c["expert_layer"]
-        self._mixed = a.layers * c["mixed_layer"]
-        self._launches = c["launch_step"] + a.layers * c["launch_layer"] + a.expert_layers * c["launch_expert_layer"]
-        self._eager = a.layers * c["eager_layer"] + a.expert_layers * c["eager_expert_layer"]
+        fused = [each.layers for each in a.experts if self._is_fused(each.weights)]
+        kernels = a.kernels - FEWER_WHERE_FUSED * sum(fused)
+        self._fixed = c["step"] / parallel.pipeline + kernels * c["kernel"] + a.expert_layers * c["expert_layer"]
+        self._fixed += a.layers * c.get("layer", 0.0)
+        self._mixed = kernels * c["mixed_kernel"]
+        self._launches = c["launch_step"] + kernels * c["launch_kernel"]
+        self._eager = kernels * c["eager_kernel"]
+        self._sequence = c["sequence"] + kernels * c["sequence_kernel"]
 
     @property
     def capture_size(self) -> int:
@@ -397,7 +411,7 @@ class StepFormula:
         for part in behind:
             seconds = seconds + part
         seconds = smooth_max(seconds, self._launch_seconds(tokens, is_mixed))
-        return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._constants["sequence"]
+        return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * self._sequence
 
     def terms(self, work: Any, all_tokens: Number) -> dict[str, Number]:
         """:meth:`seconds` by what they are spent on; ``launches`` is how much longer they make a step."""
@@ -410,11 +424,11 @@ class StepFormula:
             on_device = on_device + part
         terms["launches"] = smooth_max(on_device, self._launch_seconds(tokens, is_mixed)) - on_device
         fixed = self._fixed + is_mixed * self._mixed
-        return terms | {"fixed": fixed, "sampling": work.num_sampled * self._constants["sequence"]}
+        return terms | {"fixed": fixed, "sampling": work.num_sampled * self._sequence}
 
     def _launch_seconds(self, tokens: Number, is_mixed: Number) -> Number:
         launches = self._launches + (tokens > self._capture) * self._eager
-        return launches if self._is_eager else is_mixed * launches
+        return launches if self._always_launches else is_mixed * launches
 
     def _without_attention(self, work: Any, tokens: Number, all_tokens: Number) -> tuple[Number, Sequence[Number]]:
         """What comes before attention, added up, and each part that comes behind it; ``tokens`` are padded."""
@@ -463,6 +477,10 @@ class StepFormula:
         more = -(-tokens // GRAPH_STEP) * GRAPH_STEP - tokens
         return tokens + (tokens <= self._capture) * (tokens > GRAPH_STEP / 2) * more
 
+    def _is_fused(self, weights: WeightFormat) -> bool:
+        """Whether experts with such weights are a few large kernels: those of 4 bits that the GPU has units for."""
+        return storage_kind(weights) == "4" and arithmetic_kind(self._gpu, weights) != "bfloat16"
+
     def _product(self, part: MatrixProducts | ExpertWork, share: str) -> float:
         """Seconds of arithmetic per token, or per (token, expert) pair."""
         kind = arithmetic_kind(self._gpu, part.weights)
@@ -472,7 +490,10 @@ class StepFormula:
     def _traffic(self, part: MatrixProducts | ExpertWork, share: str) -> float:
         """Seconds to read the weights once; of experts, those of one."""
         weights: WeightFormat = part.weights
-        constant = self._constants[f"{share}_{storage_kind(weights)}"]
+        kind = storage_kind(weights)
+        if kind == "4" and not self._is_fused(weights):
+            kind = "4_widened"
+        constant = self._constants[f"{share}_{kind}"]
         return weights.num_bytes(part.parameters) / (self._gpu.memory_bandwidth * constant)
 
     def _expert_seconds(self, part: ExpertWork, tokens: Number, products: float, traffic: float) -> Number:
@@ -496,6 +517,8 @@ class StepFormula:
         decode = context * part.kv_bytes / bandwidth
         if part.latent:
             decode = smooth_max(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
+        if part.kv_widened:
+            decode = smooth_max(decode, context * part.kv_widened * c["kv_widening"] / gpu.bf16_flops)
         rows = (work.num_prefills > 0) * c["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
         decode = decode + rows * context * part.decode_flops / gpu.bf16_flops
         prefill = pairs * part.pair_flops / (gpu.bf16_flops * c["attention"]) + before * part.kv_bytes / bandwidth
@@ -507,6 +530,7 @@ class StepFormula:
         if a.all_reduces:
             moved = tokens * a.hidden_bytes
             seconds = a.all_reduces * self._exchange_seconds("all_reduce", moved, p.tensor, 1)
+            seconds = seconds + a.norm_reduces * c["all_reduce"]
         if p.data > 1 and a.expert_layers:
             moved = all_tokens * a.hidden_bytes
             seconds = seconds + a.expert_layers * self._exchange_seconds("all_to_all", moved, p.data, p.tensor)

@@ -60,6 +60,9 @@ LEFT_OUT = {
 _SHOWN_BY = {"term": ("layout",), "gpu": ("gpu", "pair")}
 """Gap -> kinds of folds that show what it adds, where it is not its own alone. Four GPUs that were left out say little
 of the next; that a model and a GPU were not measured together adds to it."""
+_SHOWN_BY_IN_TTFT = _SHOWN_BY | {"gpu": ("gpu", "pair", "generation")}
+"""Likewise for TTFT: what the host launches and the kernels for prompts are a server's as much as a GPU's. Without what
+a generation adds, ranges held half of what was measured on the one GPU of four that was furthest off."""
 _NEAREST, _NAMED = 3, 2
 """Measured deployments that are kept, and that a sentence names."""
 
@@ -303,7 +306,8 @@ def _spread(
     """The base of the reference's models, widened by every gap."""
     errors = constants.errors(quantity)
     bases = [errors["load"], *(constants.error_of_model(quantity, key) for key in sorted(keys))]
-    added = [_added(errors, gap) for gap in gaps]
+    shown_by = _SHOWN_BY if quantity == "tpot" else _SHOWN_BY_IN_TTFT
+    added = [_added(errors, gap, shown_by.get(gap.kind, (gap.kind,))) for gap in gaps]
     median = math.hypot(max(each["median"] for each in bases), *(each[0] for each in added))
     low = math.hypot(max(-math.log(each["low"]) for each in bases), *(each[1] for each in added))
     high = math.hypot(max(math.log(each["high"]) for each in bases), *(each[2] for each in added))
@@ -317,9 +321,9 @@ def _spread(
     return Spread(median=median, low=math.exp(-low) * down, high=math.exp(high) * up)
 
 
-def _added(errors: Mapping[str, Any], gap: MeasurementGap) -> tuple[float, float, float]:
-    """What one gap adds to the median error, and to the logarithms of both ends."""
-    found = [_beyond(errors["load"], errors[kind]) for kind in _SHOWN_BY.get(gap.kind, (gap.kind,))]
+def _added(errors: Mapping[str, Any], gap: MeasurementGap, kinds: Sequence[str]) -> tuple[float, float, float]:
+    """What one gap adds to the median error, and to the logarithms of both ends: as folds of ``kinds`` show it."""
+    found = [_beyond(errors["load"], errors[kind]) for kind in kinds]
     scale = math.sqrt(max(1.0, gap.versions / errors["version"]["apart"])) if gap.versions else 1.0
     median, low, high = (scale * math.hypot(*each) for each in zip(*found, strict=True))
     return median, low, high

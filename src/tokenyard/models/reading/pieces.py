@@ -168,6 +168,8 @@ class Grouped:
             window=chunk or window,
             window_plus_itself=self.window_plus_itself and bool(window),
             output_gate=bool(count(self.output_gate)),
+            head_norms=bool(count(self.head_norms)),
+            full_norms=bool(count(self.full_norms)),
             shares_kv=shares,
             indexer=indexer,
             parted_parameters=count(self.parted),

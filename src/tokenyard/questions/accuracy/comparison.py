@@ -77,10 +77,12 @@ def predict(
             kv_cache_dtype=point.recipe.kv_cache_dtype,
             version=point.version or None,
             capture_size=point.recipe.capture_size,
+            piecewise=point.recipe.piecewise,
             constants=constants,
         )
         schedule = schedules.of(loop_of(point, profile), point.parallel.data)
-        waits, paces = schedule.times(latency.rows_seconds(schedule.work))
+        shown = 0.0 if point.recipe.async_scheduling else latency.host_seconds
+        waits, paces = schedule.times(latency.rows_seconds(schedule.work) + shown)
         ttft = float(waits.mean()) + front_end_seconds(point, constants)
         tpot = float(paces.mean())
         known = latency.known_error(load_of(point))

@@ -11,6 +11,7 @@ from tokenyard.models.mixers import Attends, LatentAttention, SoftmaxAttention
 from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
 from tokenyard.quick_dataclass import dataclass
+from tokenyard.steptime.constants import minor_version
 from tokenyard.steptime.formula import DEFAULT_CAPTURE_SIZE
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -45,10 +46,23 @@ def measured_model(path: str, precision: str) -> ModelSpec:
 
 
 def _dense(
-    name: str, layers: int, hidden: int, heads: tuple[int, int], width: int, vocab: int, weights: WeightFormat
+    name: str,
+    layers: int,
+    hidden: int,
+    heads: tuple[int, int],
+    width: int,
+    vocab: int,
+    weights: WeightFormat,
+    *,
+    head_norms: bool = False,
 ) -> ModelSpec:
     attention = SoftmaxAttention(
-        hidden_size=hidden, num_heads=heads[0], num_kv_heads=heads[1], head_size=128, weights=weights
+        hidden_size=hidden,
+        num_heads=heads[0],
+        num_kv_heads=heads[1],
+        head_size=128,
+        head_norms=head_norms,
+        weights=weights,
     )
     mlp = DenseMLP(hidden_size=hidden, width=width, weights=weights)
     layer = LayerSpec(mixers=(attention,), mlp=mlp, norm_parameters=2 * hidden)
@@ -67,6 +81,8 @@ def _experts(
     attention_weights: WeightFormat | None = None,
     head_size: int = 128,
     window: int = 0,
+    head_norms: bool = False,
+    full_norms: bool = False,
 ) -> ModelSpec:
     """``experts``: all, per token, width of one; ``weights`` are theirs and, unless said otherwise, attention's.
 
@@ -81,6 +97,8 @@ def _experts(
             head_size=head_size,
             attends=Attends.SLIDING_WINDOW if window else Attends.FULL,
             window=window,
+            head_norms=head_norms,
+            full_norms=full_norms,
             weights=attention_weights or weights,
         )
         mlp = MoE(
@@ -134,9 +152,13 @@ def _kimi(name: str, weights: WeightFormat) -> ModelSpec:
 _MAKERS: dict[str, Callable[[str, WeightFormat], ModelSpec]] = {
     "llama-3.1-70b": lambda name, plain: _dense(name, 80, 8192, (64, 8), 28_672, 128_256, plain),
     "llama-3.1-8b": lambda name, plain: _dense(name, 32, 4096, (32, 8), 14_336, 128_256, plain),
-    "qwen3-32b": lambda name, plain: _dense(name, 64, 5120, (64, 8), 25_600, 151_936, plain),
-    "qwen3-235b": lambda name, plain: _experts(name, 94, 4096, (64, 4), (128, 8, 1536), vocab=151_936, weights=plain),
-    "qwen3-30b": lambda name, plain: _experts(name, 48, 2048, (32, 4), (128, 8, 768), vocab=151_936, weights=plain),
+    "qwen3-32b": lambda name, plain: _dense(name, 64, 5120, (64, 8), 25_600, 151_936, plain, head_norms=True),
+    "qwen3-235b": lambda name, plain: _experts(
+        name, 94, 4096, (64, 4), (128, 8, 1536), vocab=151_936, weights=plain, head_norms=True
+    ),
+    "qwen3-30b": lambda name, plain: _experts(
+        name, 48, 2048, (32, 4), (128, 8, 768), vocab=151_936, weights=plain, head_norms=True
+    ),
     "minimax-m2": lambda name, plain: _experts(
         name,
         62,
@@ -146,6 +168,7 @@ _MAKERS: dict[str, Callable[[str, WeightFormat], ModelSpec]] = {
         vocab=200_064,
         weights=plain,
         attention_weights=BFLOAT16 if plain is NVFP4 else plain,
+        full_norms=True,
     ),
     "gpt-oss-120b": lambda name, _: _experts(
         name,
@@ -174,6 +197,8 @@ _MAKERS: dict[str, Callable[[str, WeightFormat], ModelSpec]] = {
 # lengths that vary by 10 %.
 
 _BIG_GRAPHS = 2048
+_FIRST_ASYNC = 14
+"""From 0.14 on a step is prepared while the one before it runs; before that InferenceX asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +213,10 @@ class Recipe:
     knows_data_parallel: bool = True
     """False: the script ignored data-parallel attention, and ran tensor with expert parallelism instead."""
     capture_size: int = DEFAULT_CAPTURE_SIZE
+    piecewise: bool = False
+    """Graphs are of pieces between attention, also of steps without prompts (cudagraph_mode PIECEWISE)."""
+    async_scheduling: bool = True
+    """False: one step in flight, as vLLM had it by default before 0.14."""
     shortest: float = 0.8
     """Share of the nominal lengths from which lengths are drawn."""
 
@@ -198,12 +227,18 @@ def recipe_of(model_path: str, precision: str, gpu: str, measured: str, version:
     for start, rule in _RULES.items():
         if name.startswith(start):
             return rule(precision, gpu, measured, version, input_tokens)
-    return Recipe(shortest=0.9)
+    return Recipe(shortest=0.9, async_scheduling=prepares_ahead(version))
+
+
+def prepares_ahead(version: str) -> bool:
+    """Whether that version of vLLM has two steps in flight unless told otherwise; one that is not known is new."""
+    number = minor_version(version)
+    return number is None or number >= _FIRST_ASYNC
 
 
 def _minimax(precision: str, gpu: str, measured: str, version: str, input_tokens: int) -> Recipe:
     if gpu == "h100":
-        return Recipe(knows_data_parallel=False)
+        return Recipe(knows_data_parallel=False, piecewise=True)
     if gpu == "h200":
         return Recipe(
             gpu_memory_utilization=0.95, always_expert_parallel=measured >= "2026-03-13", knows_data_parallel=False
@@ -237,7 +272,8 @@ def _gpt_oss(precision: str, gpu: str, measured: str, version: str, input_tokens
     late = measured >= "2025-12"
     return Recipe(
         kv_cache_dtype="fp8" if gpu == "b200" and late else None,
-        capture_size=_BIG_GRAPHS if late else DEFAULT_CAPTURE_SIZE,
+        capture_size=_BIG_GRAPHS,
+        piecewise=gpu == "h200" and not late,
         knows_data_parallel=False,
     )
 

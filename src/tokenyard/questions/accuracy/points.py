@@ -19,7 +19,7 @@ from tokenyard.files import Bounds, bounded_lines, is_nested_deeper, read_unpack
 from tokenyard.memory.room import activation_bytes
 from tokenyard.models.gpus import GPU, named_gpu
 from tokenyard.models.spec import ModelSpec
-from tokenyard.questions.accuracy.deployments import Recipe, measured_model, recipe_of
+from tokenyard.questions.accuracy.deployments import Recipe, measured_model, prepares_ahead, recipe_of
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.steptime.formula import Parallelism, work_counts
 
@@ -332,7 +332,10 @@ def read_bench_result(path: Path, engine: Engine) -> Point:
     model = str(found.get("model_id") or "")
     spec = engine.spec or measured_model(model, "fp8" if "fp8" in model.lower() else "")
     recipe = Recipe(
-        max_num_batched_tokens=engine.max_num_batched_tokens, kv_cache_dtype=engine.kv_cache_dtype, shortest=1.0
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        kv_cache_dtype=engine.kv_cache_dtype,
+        async_scheduling=prepares_ahead(engine.version),
+        shortest=1.0,
     )
     ttft, tpot = float(found["mean_ttft_ms"]), float(found["mean_tpot_ms"])
     if not (0 < ttft < math.inf and 0 < tpot < math.inf):
