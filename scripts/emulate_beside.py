@@ -77,7 +77,7 @@ def running(command: Sequence[str], log: Path, **environment: str) -> Iterator[i
 
 
 def processor_seconds(pids: Sequence[int]) -> float:
-    """Of processes, their threads included, as Linux tells it."""
+    """Processor time of processes, their threads included, as Linux tells it."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(each[11]) + int(each[12]) for each in fields) / _TICKS
 

@@ -68,7 +68,7 @@ def test_what_is_loaded_and_what_type_checkers_see_are_the_same(place: str) -> N
 
 
 SEEN_ONLY = {"Goodput", "FirstDifference", "VersionDifference", "Moved", "SwitchTurned"} | (
-    {"StepNews", "Stepper"}
+    {"StepNews", "Stepper", "Generation"}
     | {"KVCacheManager", "EncoderCache", "CallState", "ObserverGate", "CounterTable"}
     | {
         "ToolCallEstimator",

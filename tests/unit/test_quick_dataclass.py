@@ -137,7 +137,7 @@ def test_what_derives_from_one() -> None:
 
 
 def test_one_that_derives_from_another_is_the_library_s() -> None:
-    """Nothing is done to the base meanwhile: whoever asks it for a method gets its own."""
+    """Nothing is done to the base meanwhile: a caller that asks it for a method gets its own."""
 
     @quick(frozen=True, slots=True, kw_only=True)
     class More(Kept):

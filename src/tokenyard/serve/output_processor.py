@@ -376,7 +376,7 @@ class Generation:
         self.error: BaseException | None = None
         """Why there are no more outputs, where neither the client nor the parameters ended them."""
         self.told: Callable[[], None] | None = None
-        """Called when there is something that its caller was not told yet; None: nobody waits for it."""
+        """Called when there is something that its caller was not told yet; None: no caller waits for it."""
         self._kind = params.output_kind
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]

@@ -24,7 +24,7 @@ _TEXT = text_to(_TOKENIZER.encode("hello"), 40)
 
 @asynccontextmanager
 async def _engine() -> AsyncIterator[AsyncLLM]:
-    """An engine of which nobody may hold anything in the end."""
+    """An engine with nothing held in the end."""
     core = toy_core()
     async with asyncio.timeout(30), AsyncLLM(core, tokenizer=_TOKENIZER) as llm:
         yield llm
