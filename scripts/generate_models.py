@@ -93,8 +93,9 @@ cache, is equal as well where vLLM says it without a checkpoint's files ({image_
 {images}
 
 These are embeddings: tokens around an image and at the ends of its rows (Pixtral, Gemma, InternVL, Qwen) stand beside
-them in the prompt. Not covered are families whose number of tokens only a checkpoint's own code knows (MiniCPM-V,
-Molmo, Phi-3-vision, Step 3, Ovis, HunYuan VL and others).
+them in the prompt. Where the ends are embeddings too they count (Molmo 2, Ovis 2.5). The largest image of Step 3 has
+the tokens around its windows in it: vLLM's budget has. Not covered are families whose number of tokens only a
+checkpoint's own code knows (MiniCPM-V up to 4.5, MiniCPM-o, Phi-3-vision, HunYuan VL and others).
 
 `tokenyard.video_tokens("qwen3-vl-8b", 1280, 720, 16)` is 7,040: the embeddings of a video of so many frames. Known are
 {videos}; {video_total}.

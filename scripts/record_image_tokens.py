@@ -13,9 +13,11 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from copy import deepcopy
 from functools import cached_property
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -101,6 +103,10 @@ def _candidates(random: Random, _: int) -> _Drawn:
     return {"candidate_resolutions": [[384 * random.randint(1, 5), 384 * random.randint(1, 5)] for _ in range(9)]}, {}
 
 
+def _margins(random: Random) -> list[int]:
+    return [random.randint(0, 6), random.randint(0, 6)]
+
+
 _Drawn = tuple[dict[str, Any], dict[str, Any]]
 """Fields of the configuration by their path, and of the processor's file."""
 CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
@@ -117,6 +123,41 @@ CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
     "gemma4": lambda random, _: ({"vision_config.default_output_length": random.choice((70, 140, 560, 1120))}, {}),
     "phi": lambda random, _: ({}, {"dynamic_hd": random.choice((4, 12, 36))}),
     "vl2": _candidates,
+    "molmo": lambda random, _: ({}, {"max_crops": random.choice((1, 4, 9, 24)), "overlap_margins": _margins(random)}),
+    "molmo2": lambda random, _: (
+        {},
+        {
+            "max_crops": random.choice((1, 4, 12, 24)),
+            "overlap_margins": _margins(random),
+            "pooling_size": [random.choice((1, 2, 3)), random.choice((1, 2, 3))],
+            "image_use_col_tokens": random.random() < 0.5,
+            "use_single_crop_col_tokens": random.random() < 0.5,
+        },
+    ),
+    "step": lambda random, _: ({"vision_config.enable_patch": random.random() < 0.5}, {}),
+    "lfm": lambda random, _: (
+        {},
+        {
+            "max_tiles": random.choice((4, 6, 10, 16)),
+            "max_image_tokens": random.choice((128, 256, 400)),
+            "min_image_tokens": random.choice((16, 64, 100)),
+            "tile_size": random.choice((256, 384, 512)),
+            "max_pixels_tolerance": random.choice((1.0, 1.5, 2.0, 3.0)),
+        },
+    ),
+    "h2o": lambda random, tile: ({**_tiles(random, tile)[0], "use_msac": random.random() < 0.7}, {}),
+    "nemotron": lambda random, _: (
+        {},
+        {"max_num_tiles": random.choice((1, 4, 6, 24)), "use_thumbnail": random.random() < 0.5},
+    ),
+    "slices": lambda random, _: (
+        {},
+        {
+            "max_slice_nums": random.choice((1, 4, 9, 16)),
+            "scale_resolution": random.choice((336, 448, 560)),
+            "downsample_mode": random.choice(("4x", "16x")),
+        },
+    ),
 }
 """Kind of rule -> fields that are drawn for it; the edge of a tile is given."""
 
@@ -153,6 +194,8 @@ class _Asked:
         )
         self.processor: Any = MagicMock()
         self.config = config
+        self.planned: Callable[[], int] | None = None
+        """What it says of the image with the most, where it says that by itself."""
         self._made_by, self._context = made_by, context
         self._named = name != "DotsOCRForCausalLM"
         """That one asks for the name of the configuration's class."""
@@ -169,6 +212,8 @@ class _Asked:
     def largest(self, count: Callable[[int, int], int]) -> int | None:
         """Embeddings of the image that vLLM takes for the one with the most; None where it cannot say so here."""
         try:
+            if self.planned is not None:
+                return self.planned()
             size = self.info.get_image_size_with_most_features()
             return count(size.width, size.height)
         except Exception:  # noqa: BLE001 - some read files for it, each in its own way
@@ -312,6 +357,115 @@ def _vl2(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return lambda wide, high: int(asked.info.get_num_image_tokens(image_width=wide, image_height=high))
 
 
+def _molmo(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    """Only its patches are embeddings: four tokens stand at the ends, and one at the end of every row."""
+    fields = SimpleNamespace(**settings)
+    asked.processor = SimpleNamespace(image_processor=fields)
+
+    def count(wide: int, high: int) -> int:
+        size = {"image_width": wide, "image_height": high, "image_processor": fields}
+        _, rows = asked.info.get_patches_grid_size(**size)
+        ends = 4 + fields.image_token_length_h + (rows + 1) // 2
+        return int(asked.info.get_num_image_tokens(**size)) - int(ends)
+
+    return count
+
+
+def _molmo2(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    rows = ("image_use_col_tokens", "use_single_crop_col_tokens")
+    fields = SimpleNamespace(**{name: value for name, value in settings.items() if name not in rows})
+    processor = SimpleNamespace(image_processor=fields, **{name: settings.get(name) for name in rows})
+    asked.processor = processor
+    return lambda wide, high: int(
+        asked.info.get_num_image_tokens(image_width=wide, image_height=high, processor=processor)
+    )
+
+
+def _step3(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    """Only patches are embeddings; the budget has the tokens around them as well."""
+    processor = asked.info.get_image_processor()
+    asked.planned = lambda: int(asked.info.get_mm_max_tokens_per_item(1, {"image": 1})["image"])
+
+    def count(wide: int, high: int) -> int:
+        windows, rows = processor.patcher.get_num_patches(wide, high)
+        return int(processor.get_num_image_tokens(wide, high) - 2 * (windows + 1) - rows)
+
+    return count
+
+
+def _lfm2(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    import torch
+    from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor as Theirs
+
+    names = (
+        "downsample_factor", "min_tiles", "max_tiles", "min_image_tokens", "max_image_tokens", "encoder_patch_size",
+        "tile_size", "max_pixels_tolerance",
+    )  # fmt: skip
+    fields = {name: getattr(Theirs, name) for name in names} | dict(settings)
+    processor = SimpleNamespace(image_processor=SimpleNamespace(**fields))
+    asked.processor = processor
+    limits = {name: fields[name] for name in (names[0], *names[3:6])}
+
+    def count(wide: int, high: int) -> int:
+        scaled = Theirs.smart_resize(None, high, wide, **limits)
+        shapes = torch.tensor([[edge // fields["encoder_patch_size"] for edge in reversed(scaled)]])
+        around = {"processor": processor, "mm_kwargs": {}}
+        whole, tile = asked.info.get_num_image_tokens(spatial_shapes=shapes, **around)
+        grid = asked.info._get_image_feature_grid_size(image_width=wide, image_height=high, **around)  # noqa: SLF001
+        tiles = grid[0] * grid[1]
+        return int(whole + tiles * tile * (tiles > 1))
+
+    return count
+
+
+def _ovis25(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    """What its processor does to an image, without the pixels; all that stands in the prompt is an embedding."""
+    from vllm.transformers_utils.processors import ovis2_5
+
+    theirs, vit = ovis2_5.Ovis2_5Processor, asked.config.vit_config
+    processor = SimpleNamespace(
+        patch_size=vit.patch_size, hidden_stride=vit.hidden_stride, temporal_patch_size=vit.temporal_patch_size
+    )
+    processor.get_token_value = lambda name: name
+    processor.construct_visual_indicators = lambda *given: theirs.construct_visual_indicators(processor, *given)
+    asked.processor = MagicMock()
+
+    def count(wide: int, high: int) -> int:
+        with redirect_stdout(StringIO()):
+            edges = theirs.smart_resize(
+                processor, high, wide, vit.patch_size * vit.hidden_stride, ovis2_5.MIN_PIXELS, ovis2_5.MAX_PIXELS
+            )
+        if 0 in edges:
+            raise ValueError(edges)
+        grid = [1, *(edge // vit.patch_size for edge in edges)]
+        return len(theirs.construct_visual_placeholders(processor, grid))
+
+    return count
+
+
+def _nemotron(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    module: Any = import_module("vllm.model_executor.models.nemotron_vl")
+    module.cached_image_processor_from_config = lambda *_, **__: SimpleNamespace(**settings)
+    return _own_processor(asked, settings)
+
+
+def _minicpm46(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+    from vllm.multimodal.parse import ImageSize
+
+    asked.processor = SimpleNamespace(image_processor=MiniCPMV4_6ImageProcessorPil(**settings))
+
+    def count(wide: int, high: int) -> int:
+        grid, whole, each = asked.info._compute_visual_tokens(ImageSize(width=wide, height=high))  # noqa: SLF001
+        return int(whole + grid[0] * grid[1] * each)
+
+    return count
+
+
+def _named_count(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    return lambda *_: int(asked.info.get_max_tokens_per_item(1, {"image": 1})["image"])
+
+
 def _of_config(field: str) -> Callable[..., Callable[[int, int], int]]:
     """Where vLLM takes the processor's number, which the processor takes of this field for any image."""
 
@@ -401,6 +555,31 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "Gemma4ForConditionalGeneration": ("gemma4", _gemma4, {}),
     "Phi4MMForCausalLM": ("phi", _phi, {}),
     "DeepseekVLV2ForCausalLM": ("vl2", _vl2, {}),
+    "H2OVLChatModel": ("h2o", _own_processor, {}),
+    "Llama_Nemotron_Nano_VL":
+        ("nemotron", _nemotron, {"image_size": 512, "max_num_tiles": 12, "use_thumbnail": True}),
+    "MolmoForCausalLM": (
+        "molmo", _molmo, {
+            "max_crops": 12, "overlap_margins": [4, 4], "base_image_input_size": [336, 336], "image_patch_size": 14,
+            "image_token_length_h": 12, "image_token_length_w": 12,
+        },
+    ),
+    "Molmo2ForConditionalGeneration": (
+        "molmo2", _molmo2, {
+            "max_crops": 8, "overlap_margins": [4, 4], "size": {"height": 378, "width": 378}, "patch_size": 14,
+            "pooling_size": [2, 2], "image_use_col_tokens": True,
+        },
+    ),
+    "Step3VLForConditionalGeneration": ("step", _step3, {}),
+    "StepVLForConditionalGeneration": ("step", _step3, {}),
+    "Step3p7ForConditionalGeneration": ("step", _step3, {}),
+    "Lfm2VlForConditionalGeneration": ("lfm", _lfm2, {}),
+    "MiniCPMV4_6ForConditionalGeneration": ("slices", _minicpm46, {}),
+    "MiniCPMV4_7ForConditionalGeneration": ("slices", _minicpm46, {}),
+    "Ovis2_5": ("", _ovis25, {}),
+    "Ovis2_6ForCausalLM": ("", _ovis25, {}),
+    "Ovis2_6_MoeForCausalLM": ("", _ovis25, {}),
+    "Gemma3nForConditionalGeneration": ("", _named_count, {}),
 }  # fmt: skip
 """Architecture -> kind of rule, how vLLM is asked, and what its processor's file has."""
 

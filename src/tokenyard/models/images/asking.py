@@ -9,11 +9,9 @@ from typing import Any
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
+from tokenyard.models.images.rules import MAX_EDGE
 from tokenyard.models.images.table import image_rule
 from tokenyard.models.named import config_of
-
-MAX_EDGE = 1 << 20
-"""Pixels along an edge of an image that is asked about."""
 
 
 def image_tokens(model: str, width: int, height: int) -> int:

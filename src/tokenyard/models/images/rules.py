@@ -15,6 +15,9 @@ from typing import Literal, Protocol
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 
+MAX_EDGE = 1 << 20
+"""Pixels along an edge of an image that is asked about."""
+
 
 class ImageRule(Protocol):
     """Embeddings of an image that is ``width`` by ``height`` pixels, which its placeholder has in the prompt."""
@@ -95,6 +98,7 @@ class BoundedArea:
     """How vLLM finds the image with the most: by a rectangle's squares, near a square's, or by a huge one."""
     shortens: bool = False
     """An image that is too elongated is cut short instead of refused, and no edge is ever 0 (ERNIE 4.5)."""
+    most_elongated: float = _MOST_ELONGATED
 
     def num_tokens(self, width: int, height: int) -> int:
         wide, high = self.grid(width, height)
@@ -104,7 +108,7 @@ class BoundedArea:
         """Embeddings along both edges."""
         side = self.side
         width, height = self._enlarged(width, height)
-        if max(width, height) / min(width, height) > _MOST_ELONGATED:
+        if max(width, height) / min(width, height) > self.most_elongated:
             if not self.shortens:
                 fix = f"one edge is more than {_MOST_ELONGATED} times the other, which the model's processor refuses"
                 raise ConfigError("image", f"{width}x{height}", fix)
@@ -244,7 +248,7 @@ class PlainPatches(LargestIsPlanned):
 # Images that are cut into tiles of one size, most often with the whole image, made small, beside them.
 
 
-def _nearest_shape(width: int, height: int, tile: int, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def nearest_shape(width: int, height: int, tile: int, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """The shape whose ratio of edges is nearest to the image's; the larger of two, if the image has half its area."""
     best, nearest = (1, 1), inf
     for wide, high in shapes:
@@ -255,7 +259,7 @@ def _nearest_shape(width: int, height: int, tile: int, shapes: Sequence[tuple[in
 
 
 @cache
-def _shapes(least: int, most: int, in_order: bool) -> tuple[tuple[int, int], ...]:
+def tile_shapes(least: int, most: int, in_order: bool) -> tuple[tuple[int, int], ...]:
     """Shapes of ``least`` to ``most`` tiles, the smaller ones first; of equal ones as a set has them, or in order."""
     found = [
         (wide, high)
@@ -283,13 +287,13 @@ class NearestTiles(LargestIsPlanned):
     """The narrower one of two shapes that are equally near and large wins; else the one that a set has first."""
 
     def num_tokens(self, width: int, height: int) -> int:
-        wide, high = _nearest_shape(width, height, self.tile, _shapes(self.least, self.most, self.in_order))
+        wide, high = nearest_shape(width, height, self.tile, tile_shapes(self.least, self.most, self.in_order))
         tiles = wide * high
         return self.tokens * (tiles + 1 if self.thumbnail and tiles != 1 else tiles)
 
     @property
     def planned(self) -> int:
-        shapes = _shapes(self.least, self.most, self.in_order)
+        shapes = tile_shapes(self.least, self.most, self.in_order)
         tiles = max(wide * high for wide, high in shapes)
         return self.tokens * (tiles + 1 if self.thumbnail and tiles != 1 else tiles)
 
@@ -313,7 +317,7 @@ class NearestPage:
         whole = self.page_grid * (self.page_grid + end) + 1
         if width <= self.tile and height <= self.tile:
             return whole
-        wide, high = _nearest_shape(width, height, self.tile, _shapes(self.least, self.most, False))
+        wide, high = nearest_shape(width, height, self.tile, tile_shapes(self.least, self.most, False))
         return whole + high * self.tile_grid * (wide * self.tile_grid + end) * (wide * high > 1)
 
     @property
@@ -323,7 +327,7 @@ class NearestPage:
     @property
     def bound(self) -> int:
         end = 1 if self.ends_rows else 0
-        shapes = _shapes(self.least, self.most, False)
+        shapes = tile_shapes(self.least, self.most, False)
         tiles = max(high * self.tile_grid * (wide * self.tile_grid + end) for wide, high in shapes)
         return self.page_grid * (self.page_grid + end) + 1 + tiles
 
@@ -478,7 +482,7 @@ class UnpaddedTiles:
     def num_tokens(self, width: int, height: int) -> int:
         wide, high = ceil(width / self.tile), ceil(height / self.tile)
         if wide * high > self.most:
-            wide, high = _nearest_shape(width, height, self.tile, _shapes(1, self.most, False))
+            wide, high = nearest_shape(width, height, self.tile, tile_shapes(1, self.most, False))
         full_width, full_height = wide * self.tile, high * self.tile
         to_width, to_height = full_width / width, full_height / height
         columns, rows = full_width // self.patch, full_height // self.patch
@@ -500,5 +504,5 @@ class UnpaddedTiles:
         return (
             whole * (whole + 1)
             + 1
-            + max(high * whole * (wide * whole + 1) for wide, high in _shapes(1, self.most, False))
+            + max(high * whole * (wide * whole + 1) for wide, high in tile_shapes(1, self.most, False))
         )

@@ -10,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from tokenyard.errors import ConfigError
+from tokenyard.models.images.crops import (
+    FittingTiles,
+    OverlappingCrops,
+    Slices,
+    StretchedArea,
+    TilesOfLarge,
+    TilesTwice,
+    Windows,
+)
 from tokenyard.models.images.rules import (
     BestResolution,
     BoundedArea,
@@ -267,6 +277,95 @@ def _aria(fields: ImageFields) -> ImageRule:
     return FixedCount(max(int(each) for each in queries.values()))
 
 
+def _molmo(fields: ImageFields) -> ImageRule:
+    size, patch = fields.given("base_image_input_size", [336, 336]), fields.limit("image_patch_size", 14)
+    left, right = fields.given("overlap_margins", [4, 4])
+    return OverlappingCrops(
+        patch=patch,
+        crop=(size if isinstance(size, int) else int(size[0])) // patch,
+        left=int(left),
+        right=int(right),
+        pool=(2, 2),
+        most=fields.limit("max_crops", 12),
+        whole=(fields.limit("image_token_length_h", 12), fields.limit("image_token_length_w", 12)),
+        padded=True,
+    )
+
+
+def _molmo2(fields: ImageFields) -> ImageRule:
+    """Rows of the whole image have an end where rows of the crops have one, unless the file says otherwise."""
+    patch = fields.limit("patch_size", 14)
+    left, right = fields.given("overlap_margins", [4, 4])
+    high, wide = fields.given("pooling_size", [2, 2])
+    ends_rows = bool(fields.given("image_use_col_tokens", True))
+    return OverlappingCrops(
+        patch=patch,
+        crop=fields.limit("size.height", 378) // patch,
+        left=int(left),
+        right=int(right),
+        pool=(int(high), int(wide)),
+        most=fields.limit("max_crops", 8),
+        ends=2,
+        ends_rows=ends_rows,
+        ends_whole_rows=bool(fields.given("use_single_crop_col_tokens", ends_rows)),
+    )
+
+
+def _step3(fields: ImageFields) -> ImageRule:
+    """vLLM has the sizes in its own processor; the configuration may say that nothing is cut."""
+    return Windows(tokens=81, whole=169, splits=bool(fields.value("vision_config.enable_patch", True)))
+
+
+def _lfm2(fields: ImageFields) -> ImageRule:
+    patch, factor = fields.limit("encoder_patch_size", 16), fields.limit("downsample_factor", 2)
+    side, tile = patch * factor, fields.limit("tile_size", 512)
+    least, most = fields.limit("min_image_tokens", 64), fields.limit("max_image_tokens", 256)
+    area = BoundedArea(side=side, least=least * side * side, most=most * side * side, shortens=True, most_elongated=inf)
+    return TilesOfLarge(
+        area=area,
+        tile=tile,
+        tokens=(-(-(tile // patch) // factor)) ** 2,
+        least=fields.limit("min_tiles", 2),
+        most=fields.limit("max_tiles", 10),
+        tolerance=float(fields.given("max_pixels_tolerance", 2.0)),
+        patch=patch,
+    )
+
+
+def _ovis25(fields: ImageFields) -> ImageRule:
+    """Bounds are those of vLLM's own processor, whatever a file says."""
+    side = fields.count("vit_config.patch_size", 16) * fields.count("vit_config.hidden_stride", 2)
+    return StretchedArea(side=side, least=448 * 448, most=1792 * 1792)
+
+
+def _h2o(fields: ImageFields) -> ImageRule:
+    once = _tiles(fields)
+    if not isinstance(once, NearestTiles) or not fields.value("use_msac", True):
+        return once
+    return TilesTwice(tile=once.tile, tokens=once.tokens, most=once.most)
+
+
+def _nemotron(fields: ImageFields) -> ImageRule:
+    tile, ratio = fields.limit("image_size", 512), float(fields.value("downsample_ratio", 0.5))
+    return FittingTiles(
+        tile=tile,
+        tokens=int((tile // fields.count("vision_config.patch_size", 16)) ** 2 * ratio**2),
+        most=fields.limit("max_num_tiles", 12),
+        thumbnail=bool(fields.given("use_thumbnail", True)),
+    )
+
+
+def _minicpm46(fields: ImageFields) -> ImageRule:
+    return Slices(
+        edge=fields.limit("scale_resolution", 448),
+        side=fields.limit("patch_size", 14) * 4,
+        tokens=4 if fields.given("downsample_mode", "16x") == "4x" else 1,
+        most=fields.limit("max_slice_nums", 9),
+        planned_edge=fields.count("image_size", 448),
+        planned_slices=fields.count("slice_config.max_slice_nums", fields.count("max_slice_nums", 9)),
+    )
+
+
 _QWEN2 = partial(_area)
 _QWEN3 = partial(_area, least=65_536, most=16_777_216, patch=16)
 
@@ -316,7 +415,11 @@ RULES: dict[str, Maker] = {
         least=fields.count("min_num_patches", 256),
         most=fields.count("max_num_patches", 3600),
     ),
+    "Ovis2_5": _ovis25,
+    "Ovis2_6ForCausalLM": _ovis25,
+    "Ovis2_6_MoeForCausalLM": _ovis25,
     # One size
+    "Gemma3nForConditionalGeneration": lambda _: FixedCount(256),
     "LlavaForConditionalGeneration": _llava,
     "PaliGemmaForConditionalGeneration": _square,
     "Blip2ForConditionalGeneration": lambda fields: FixedCount(fields.count("num_query_tokens", 32)),
@@ -344,6 +447,17 @@ RULES: dict[str, Maker] = {
         tile=448, patch=14, merge=2, most=fields.limit("dynamic_hd", 36)
     ),
     "DeepseekVLV2ForCausalLM": _deepseek_vl2,
+    "H2OVLChatModel": _h2o,
+    "Llama_Nemotron_Nano_VL": _nemotron,
+    # Crops, windows and slices
+    "MolmoForCausalLM": _molmo,
+    "Molmo2ForConditionalGeneration": _molmo2,
+    "Step3VLForConditionalGeneration": _step3,
+    "StepVLForConditionalGeneration": _step3,
+    "Step3p7ForConditionalGeneration": _step3,
+    "Lfm2VlForConditionalGeneration": _lfm2,
+    "MiniCPMV4_6ForConditionalGeneration": _minicpm46,
+    "MiniCPMV4_7ForConditionalGeneration": _minicpm46,
     "DeepseekOCRForCausalLM": lambda _: NearestPage(
         tile=640, tile_grid=10, page_grid=16, least=2, most=6, ends_rows=True
     ),

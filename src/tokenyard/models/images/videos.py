@@ -13,8 +13,8 @@ from typing import Any
 
 from tokenyard.core.config import require_int
 from tokenyard.errors import ConfigError
-from tokenyard.models.images.asking import MAX_EDGE, object_beside
-from tokenyard.models.images.rules import BoundedArea
+from tokenyard.models.images.asking import object_beside
+from tokenyard.models.images.rules import MAX_EDGE, BoundedArea
 from tokenyard.models.images.table import ImageFields
 from tokenyard.models.named import config_of
 from tokenyard.quick_dataclass import dataclass
