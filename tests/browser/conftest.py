@@ -146,7 +146,7 @@ def pressed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "request_id": f"late{at}",
             "prompt_len": 300,
             "max_tokens": 40,
-            "arrival_time": 2 + at / 100,
+            "arrival_time": 2 + at / 50,
             "priority": 9 - at,
         }
         for at in range(8)

@@ -253,7 +253,7 @@ def test_adapters_that_hold_the_slots(open_files: Open, tmp_path: Path) -> None:
     expect(said).to_contain_text(re.compile(r"sql \(\d\d\.\d %\), legal \(\d\d\.\d %\) had them"))
     expect(said).to_contain_text("Requests of one moment asked for up to 3 adapters.")
     expect(said).to_contain_text("raise max_loras to 3 (now 2)")
-    assert BEGIN <= min(begins(said)) < BEGIN + 0.5
+    assert BEGIN - 0.05 <= min(begins(said)) < BEGIN + 0.5, "from the step that ran then"
     page.get_by_role("region", name="Who held others back").get_by_role("button", name="sql").click()
     expect(page.get_by_label("Filter", exact=True)).to_have_value('lora:"sql"')
 
