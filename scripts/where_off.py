@@ -34,7 +34,7 @@ USERS = (8, 32, 128)
 
 
 def scale_and_shape(ratios: Floats) -> tuple[float, float]:
-    """Of predicted over measured: the median less 1, and the median error that is left when it is divided out."""
+    """Predicted over measured: the median less 1, and the median error that is left when it is divided out."""
     middle = float(np.median(ratios))
     return middle - 1, float(np.median(abs(ratios / middle - 1)))
 

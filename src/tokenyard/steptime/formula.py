@@ -114,7 +114,7 @@ class WorkCounts:
     """Layers whose MLP is a choice among experts."""
     all_reduces: int
     norm_reduces: int
-    """Of a few numbers per token: norms over heads that are shared out."""
+    """All-reduces of a few numbers per token: norms over heads that are shared out."""
     hidden_bytes: int
     """Bytes of one token's hidden state."""
 

@@ -21,7 +21,8 @@ function storeOf(given: readonly Given[]): TraceStore {
     steps: { ts: Float64Array.of(0, 100) },
     ...{ jobs: { ids: [] }, tenants: [], adapters },
     requests: {
-      ...{ count: given.length, ids: given.map((_, at) => `r${at}x`), job: none, tenant: none, promptTokens: none },
+      ...{ count: given.length, ids: given.map((_, at) => `r${at}x`), job: none, tenant: none },
+      ...{ promptTokens: none, outputTokens: none },
       arrivalTime: Float64Array.from(given, ({ arrived }) => arrived),
       firstScheduledTime: Float64Array.from(given, ({ scheduled }) => scheduled),
       finishedTime: new Float64Array(given.length).fill(Number.NaN),

@@ -135,7 +135,7 @@ class Windows:
 
     @property
     def bound(self) -> int:
-        """Of an image that is cut into as many windows as it has pixels along an edge."""
+        """Embeddings of an image that is cut into as many windows as it has pixels along an edge."""
         return max(self.planned, self.whole + (self.longest * self.tokens if self.splits else 0))
 
 
@@ -169,7 +169,7 @@ class TilesOfLarge:
 
     @property
     def bound(self) -> int:
-        """Of an image that is one row of embeddings, as long as an edge may be."""
+        """Embeddings of an image that is one row of them, as long as an edge may be."""
         return isqrt(MAX_EDGE * self.area.most) // self.area.side + 1 + self.most * self.tokens
 
 
