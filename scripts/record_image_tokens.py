@@ -145,6 +145,18 @@ CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
             "max_pixels_tolerance": random.choice((1.0, 1.5, 2.0, 3.0)),
         },
     ),
+    "gemma4 unified": lambda random, _: ({"vision_config.num_soft_tokens": random.choice((70, 140, 560, 1120))}, {}),
+    "nano": lambda random, _: (
+        {"use_thumbnail": random.random() < 0.5, "force_image_size": random.choice((384, 512, 768))},
+        {},
+    ),
+    "minimax": lambda random, _: (
+        {},
+        random.choice(
+            ({"max_pixels": random.choice((200_704, 1_003_520))}, {"max_long_side_pixel": random.choice((1008, 2016))})
+        ),
+    ),
+    "ovis": lambda random, _: ({}, {"size": {"shortest_edge": random.choice((384, 448, 512))}}),
     "h2o": lambda random, tile: ({**_tiles(random, tile)[0], "use_msac": random.random() < 0.7}, {}),
     "nemotron": lambda random, _: (
         {},
@@ -163,6 +175,8 @@ CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
 
 _PUBLISHED: dict[str, dict[str, Any]] = {
     "Gemma4ForConditionalGeneration": {"vision_config.default_output_length": 280},
+    "Gemma4UnifiedForConditionalGeneration": {"vision_config.num_soft_tokens": 280},
+    "DiffusionGemmaForBlockDiffusion": {"vision_config": {"model_type": "gemma4_vision", "default_output_length": 280}},
     "KimiK25ForConditionalGeneration": {"vision_config.patch_size": 14, "vision_config.merge_kernel_size": [2, 2]},
     "DeepseekVLV2ForCausalLM": {
         "candidate_resolutions": [[384 * high, 384 * wide] for high in range(1, 10) for wide in range(1, 9 // high + 1)]
@@ -174,6 +188,10 @@ _PUBLISHED: dict[str, dict[str, Any]] = {
 # How vLLM is asked.
 
 
+def _path(module: str) -> str:
+    return module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
+
+
 class _Asked:
     """A processing class of vLLM's beside a configuration, with what stands in for the processor's file."""
 
@@ -181,7 +199,7 @@ class _Asked:
         from vllm.model_executor.models.registry import _MULTIMODAL_MODELS
 
         module, class_name = _MULTIMODAL_MODELS[name]
-        model = getattr(import_module(f"vllm.model_executor.models.{module}"), class_name)
+        model = getattr(import_module(_path(module)), class_name)
         made_by = model._processor_factory.info  # noqa: SLF001
         context = SimpleNamespace(
             get_hf_config=lambda *_: config,
@@ -462,6 +480,75 @@ def _minicpm46(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int
     return count
 
 
+def _nano(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
+    from vllm.transformers_utils.processors.nano_nemotron_vl import BaseNanoNemotronVLProcessor as Theirs
+
+    made = type("Processor", (Theirs,), {name: None for name in Theirs.__abstractmethods__})
+    processor: Any = made(config=asked.config, tokenizer=MagicMock(), max_model_len=131_072)
+    asked.info.get_hf_processor = lambda **_: processor
+    asked.planned = lambda: int(asked.info.get_max_image_tokens())
+    most = processor.max_num_tiles
+    return lambda wide, high: int(
+        processor.get_num_image_tokens(image_width=wide, image_height=high, max_num_tiles=most)
+    )
+
+
+def _minimax(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    from vllm.transformers_utils.processors.minimax_m3 import MiniMaxM3VLImageProcessor as Theirs
+
+    names = (
+        "patch_size", "merge_size", "temporal_patch_size", "max_pixels", "max_long_side_pixel", "min_short_side_pixel",
+        "max_total_pixels",
+    )  # fmt: skip
+    fields = SimpleNamespace(**({name: getattr(Theirs, name) for name in names} | dict(settings)))
+    asked.processor = SimpleNamespace(image_processor=fields)
+
+    def count(wide: int, high: int) -> int:
+        patches = Theirs.get_number_of_image_patches(fields, high, wide)
+        size = {"image_width": wide, "image_height": high, "image_processor": fields, "mm_kwargs": {}}
+        tokens = int(asked.info.get_num_image_tokens(**size))
+        assert tokens == patches // fields.merge_size**2
+        return tokens
+
+    return count
+
+
+class _Picture:
+    """An image of a size, without pixels."""
+
+    def __init__(self, wide: int, high: int) -> None:
+        self.size = (wide, high)
+
+    def crop(self, box: tuple[int, int, int, int]) -> _Picture:
+        return _Picture(box[2] - box[0], box[3] - box[1])
+
+
+def _ovis(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int], int]:
+    """What its processor does to an image; all that stands in the prompt is an embedding."""
+    import torch
+    from vllm.transformers_utils.processors.ovis import OvisProcessor as Theirs
+
+    def scaled(_: Any, size: Mapping[str, int], **__: Any) -> dict[str, Any]:
+        if not size["height"] or not size["width"]:
+            raise ValueError(size)
+        return {"pixel_values": torch.zeros(1, 3, size["height"], size["width"])}
+
+    tokens = {
+        name: number for number, name in enumerate(("image_start", "image_atom", "image_prefix", "image_col_sep"))
+    }
+    processor = SimpleNamespace(
+        image_processor=SimpleNamespace(size=settings["size"], preprocess=scaled),
+        image_segment_len=asked.info.get_image_segment_len(),
+        get_token_value=lambda name: tokens.setdefault(name, len(tokens)),
+    )
+    processor.get_image_size = lambda: Theirs.get_image_size(processor)
+    processor.construct_image_indicators = lambda grid: Theirs.construct_image_indicators(processor, grid)
+    processor.construct_image_placeholders = lambda grid: Theirs.construct_image_placeholders(processor, grid)
+    asked.processor = processor
+    limits = {"max_partition": 9, "covering_threshold": 0.9, "do_convert_rgb": False, "return_tensors": "pt"}
+    return lambda wide, high: len(Theirs.preprocess_image(processor, _Picture(wide, high), **limits)[1])
+
+
 def _named_count(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     return lambda *_: int(asked.info.get_max_tokens_per_item(1, {"image": 1})["image"])
 
@@ -580,6 +667,20 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "Ovis2_6ForCausalLM": ("", _ovis25, {}),
     "Ovis2_6_MoeForCausalLM": ("", _ovis25, {}),
     "Gemma3nForConditionalGeneration": ("", _named_count, {}),
+    "Qwen4ExpForConditionalGeneration": _AREA3,
+    "MiniMaxM3SparseForConditionalGeneration": ("minimax", _minimax, {}),
+    "DiffusionGemmaForBlockDiffusion": ("gemma4", _gemma4, {}),
+    "Gemma4UnifiedForConditionalGeneration": ("gemma4 unified", _gemma4, {}),
+    "Moondream3ForCausalLM": _ONE,
+    "HfMoondream": _ONE,
+    **dict.fromkeys(
+        (
+            "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Omni_Reasoning_V3",
+            "NemotronH_Super_Omni_Reasoning_V3",
+        ), ("nano", _nano, {}),
+    ),
+    "UnlimitedOCRForCausalLM": _ONE,
+    "Ovis": ("ovis", _ovis, {"size": {"shortest_edge": 448}}),
 }  # fmt: skip
 """Architecture -> kind of rule, how vLLM is asked, and what its processor's file has."""
 

@@ -325,3 +325,86 @@ class StretchedArea:
     @property
     def bound(self) -> int:
         return self.most // (self.side * self.side) + self.ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedSides:
+    """The longer edge is scaled down to a bound, else the shorter one up to another (MiniMax M3, if its file says so)."""
+
+    side: int
+    longest: int
+    shortest: int
+    most: int
+    """Pixels of an image that is not refused."""
+
+    def num_tokens(self, width: int, height: int) -> int:
+        long, short = max(width, height), min(width, height)
+        if long / short > 200:
+            raise ConfigError("image", f"{width}x{height}", "one edge is more than 200 times the other: it is refused")
+        scale = self.longest / long if long > self.longest else max(self.shortest / short, 1.0)
+        wide, high = (max(1, round(edge * scale / self.side)) for edge in (width, height))
+        if wide * high * self.side * self.side > self.most:
+            raise ConfigError(
+                "image", f"{width}x{height}", f"it is scaled to more than {self.most} pixels: it is refused"
+            )
+        return wide * high
+
+    @property
+    def planned(self) -> int:
+        return max(min(self.longest, isqrt(self.most)) // self.side, 1) ** 2
+
+    @property
+    def bound(self) -> int:
+        return self.most // (self.side * self.side)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveringTiles:
+    """The fewest parts of an image that, made small, keep nine tenths of it, beside the whole (Ovis 2)."""
+
+    tile: int
+    tokens: int
+    """Embeddings of a part."""
+    most: int = 9
+    enough: float = 0.9
+    """Share of the image's area."""
+    planned_edge: int
+
+    def num_tokens(self, width: int, height: int) -> int:
+        return self._count(*self._shape(width, height))
+
+    def _count(self, rows: int, columns: int) -> int:
+        """Three embeddings are marks around the image; more stand between parts and rows."""
+        if rows * columns == 1:
+            return self.tokens + 3
+        return self.tokens * (rows * columns + 1) + 3 + rows * (columns - 1) + rows - 1
+
+    def _shape(self, width: int, height: int) -> tuple[int, int]:
+        if int(min(width, height) / max(width, height) * self.tile) == 0:
+            raise ConfigError("image", f"{width}x{height}", "an edge is scaled to nothing, which its processor refuses")
+        shapes = [(high, wide) for high in range(1, self.most + 1) for wide in range(1, self.most // high + 1)]
+        kept = {shape: self._kept(width, height, *shape) for shape in shapes}
+        good = [shape for shape in shapes if kept[shape] > self.enough]
+        if good:
+            return min(good, key=lambda each: (each[0] * each[1], -kept[each]))
+        return min(shapes, key=lambda each: (-kept[each], each[0] * each[1]))
+
+    def _kept(self, width: int, height: int, rows: int, columns: int) -> float:
+        """Share of the image's area that its parts have, made small; the last ones have what is left over."""
+        across, down = width // columns, height // rows
+        area: float = 0
+        for row in range(rows):
+            for column in range(columns):
+                wide = width - column * across if column == columns - 1 else across
+                high = height - row * down if row == rows - 1 else down
+                long, short = max(wide, high), min(wide, high)
+                area += self.tile * (short / long * self.tile) if long > self.tile else long * short
+        return area / (width * height)
+
+    @property
+    def planned(self) -> int:
+        return self.num_tokens(self.planned_edge, self.planned_edge)
+
+    @property
+    def bound(self) -> int:
+        return max(self._count(high, wide) for high, wide in tile_shapes(1, self.most, True))

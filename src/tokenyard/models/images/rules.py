@@ -94,10 +94,12 @@ class BoundedArea:
     """How an image with an edge below ``side`` is enlarged first, if it is: its other edge cut off, or rounded."""
     floors: bool = True
     """A scaled edge is at least ``side`` long."""
-    searched: Literal["factors", "square", "whole"] = "factors"
-    """How vLLM finds the image with the most: by a rectangle's squares, near a square's, or by a huge one."""
+    searched: Literal["factors", "square", "root", "whole"] = "factors"
+    """How vLLM finds the image with the most: by a rectangle's squares, near a square's, in one, or by a huge one."""
     shortens: bool = False
-    """An image that is too elongated is cut short instead of refused, and no edge is ever 0 (ERNIE 4.5)."""
+    """An image that is too elongated is cut short instead of refused (ERNIE 4.5)."""
+    one_at_least: bool = False
+    """An edge is rounded to one side where it would be none."""
     most_elongated: float = _MOST_ELONGATED
 
     def num_tokens(self, width: int, height: int) -> int:
@@ -114,7 +116,7 @@ class BoundedArea:
                 raise ConfigError("image", f"{width}x{height}", fix)
             width, height = self._shortened(width, height)
         wide, high = round(width / side), round(height / side)
-        if self.shortens:
+        if self.one_at_least:
             wide, high = max(wide, 1), max(high, 1)
         volume, frames = self.depth * wide * high * side * side, self.scaled or self.depth
         if volume > self.most:
@@ -147,6 +149,9 @@ class BoundedArea:
     def planned(self) -> int:
         if self.searched == "whole":
             return self.num_tokens(_HUGE, _HUGE)
+        if self.searched == "root":
+            edge = max(isqrt(self.most) // self.side, 1) * self.side
+            return self.num_tokens(edge, edge)
         most = self.most // (self.side * self.side)
         if self.searched == "square":
             return most - most % isqrt(most)
@@ -311,6 +316,8 @@ class NearestPage:
     most: int
     ends_rows: bool
     """A row of embeddings has one more at its end."""
+    planned_shape: tuple[int, int] = (2, 2)
+    """Tiles along the width and the height of the image that vLLM takes for the largest."""
 
     def num_tokens(self, width: int, height: int) -> int:
         end = 1 if self.ends_rows else 0
@@ -322,7 +329,7 @@ class NearestPage:
 
     @property
     def planned(self) -> int:
-        return self.num_tokens(2 * self.tile, 2 * self.tile)
+        return self.num_tokens(self.planned_shape[0] * self.tile, self.planned_shape[1] * self.tile)
 
     @property
     def bound(self) -> int:

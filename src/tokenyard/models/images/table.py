@@ -238,9 +238,9 @@ def _cohere(fields: ImageFields) -> ImageRule:
     )
 
 
-def _gemma4(fields: ImageFields) -> ImageRule:
+def _gemma4(fields: ImageFields, most: str = "default_output_length") -> ImageRule:
     side = fields.count("vision_config.patch_size", 16) * fields.count("vision_config.pooling_kernel_size", 3)
-    return FilledArea(side=side, most=fields.count("vision_config.default_output_length", 280))
+    return FilledArea(side=side, most=fields.count(f"vision_config.{most}", 280))
 
 
 def _kimi(fields: ImageFields) -> ImageRule:
@@ -320,7 +320,9 @@ def _lfm2(fields: ImageFields) -> ImageRule:
     patch, factor = fields.limit("encoder_patch_size", 16), fields.limit("downsample_factor", 2)
     side, tile = patch * factor, fields.limit("tile_size", 512)
     least, most = fields.limit("min_image_tokens", 64), fields.limit("max_image_tokens", 256)
-    area = BoundedArea(side=side, least=least * side * side, most=most * side * side, shortens=True, most_elongated=inf)
+    area = BoundedArea(
+        side=side, least=least * side * side, most=most * side * side, one_at_least=True, most_elongated=inf
+    )
     return TilesOfLarge(
         area=area,
         tile=tile,
@@ -355,6 +357,36 @@ def _nemotron(fields: ImageFields) -> ImageRule:
     )
 
 
+def _nano(fields: ImageFields) -> ImageRule:
+    """Tiles; other files have bounds of patches, and then vLLM takes the length of a prompt for the largest image."""
+    if "min_num_patches" in fields.value("vision_config.args", {}):
+        problem = "tokens of an image follow from the length of a prompt where it is given: give the tokens instead"
+        raise ConfigError("vision_config.args.min_num_patches", fields.value("vision_config.args"), problem)
+    tile, ratio = fields.count("force_image_size", 512), float(fields.value("downsample_ratio", 0.5))
+    return NearestTiles(
+        tile=tile,
+        tokens=int((tile // fields.count("patch_size", 16)) ** 2 * ratio**2),
+        thumbnail=bool(fields.value("use_thumbnail", True)),
+    )
+
+
+def _minimax(fields: ImageFields) -> ImageRule:
+    side = fields.limit("patch_size", 14) * fields.limit("merge_size", 2)
+    if fields.given("max_long_side_pixel", None) is not None:
+        longest, most = fields.limit("max_long_side_pixel", 0), fields.limit("max_total_pixels", 3584 * 3584)
+        return BoundedSides(side=side, longest=longest, shortest=fields.limit("min_short_side_pixel", 112), most=most)
+    most = fields.limit("max_pixels", 672 * 672)
+    return BoundedArea(side=side, least=4 * 28 * 28, most=most, one_at_least=True, floors=False, searched="root")
+
+
+def _ovis(fields: ImageFields) -> ImageRule:
+    tower = "visual_tokenizer_config.backbone_config"
+    stride = fields.count("visual_tokenizer_config.hidden_stride", 2)
+    grid = -(-fields.count(f"{tower}.image_size") // fields.count(f"{tower}.patch_size")) // stride
+    tile = fields.limit("size.shortest_edge", fields.limit("size.height", 448))
+    return CoveringTiles(tile=tile, tokens=grid * grid, planned_edge=tile * stride * 9)
+
+
 def _minicpm46(fields: ImageFields) -> ImageRule:
     return Slices(
         edge=fields.limit("scale_resolution", 448),
@@ -385,6 +417,8 @@ RULES: dict[str, Maker] = {
     "InternS1ProForConditionalGeneration": _QWEN3,
     "InternS2PreviewForConditionalGeneration": _QWEN3,
     "InternS2MobiusForConditionalGeneration": _QWEN3,
+    "Qwen4ExpForConditionalGeneration": _QWEN3,
+    "MiniMaxM3SparseForConditionalGeneration": _minimax,
     "Cosmos3ForConditionalGeneration": _QWEN3,
     "Exaone4_5_ForConditionalGeneration": _QWEN2,
     "OpenCUAForConditionalGeneration": _QWEN2,
@@ -394,7 +428,7 @@ RULES: dict[str, Maker] = {
     "CohereCompassForConditionalGeneration": _QWEN3,
     "LlavaOnevision2ForConditionalGeneration": _QWEN2,
     "Ernie4_5_VLMoeForConditionalGeneration": partial(
-        _area, merge="spatial_conv_size", most=28 * 28 * 6177, floors=False, shortens=True, searched="whole"
+        _area, merge="spatial_conv_size", most=28 * 28 * 6177, floors=False, shortens=True, one_at_least=True, searched="whole"
     ),
     "PaddleOCRVLForConditionalGeneration": partial(
         _area, least=384 * 384, most=1536 * 1536, small="rounded", searched="square"
@@ -410,6 +444,8 @@ RULES: dict[str, Maker] = {
     "KimiVLForConditionalGeneration": _kimi,
     "KimiK25ForConditionalGeneration": _kimi_k25,
     "Gemma4ForConditionalGeneration": _gemma4,
+    "DiffusionGemmaForBlockDiffusion": _gemma4,
+    "Gemma4UnifiedForConditionalGeneration": partial(_gemma4, most="num_soft_tokens"),
     "Phi4ForCausalLMV": lambda fields: PlainPatches(
         patch=fields.count("vision_config.patch_size", 16),
         least=fields.count("min_num_patches", 256),
@@ -420,6 +456,8 @@ RULES: dict[str, Maker] = {
     "Ovis2_6_MoeForCausalLM": _ovis25,
     # One size
     "Gemma3nForConditionalGeneration": lambda _: FixedCount(256),
+    "Moondream3ForCausalLM": lambda _: FixedCount(730),
+    "HfMoondream": lambda _: FixedCount(730),
     "LlavaForConditionalGeneration": _llava,
     "PaliGemmaForConditionalGeneration": _square,
     "Blip2ForConditionalGeneration": lambda fields: FixedCount(fields.count("num_query_tokens", 32)),
@@ -449,6 +487,14 @@ RULES: dict[str, Maker] = {
     "DeepseekVLV2ForCausalLM": _deepseek_vl2,
     "H2OVLChatModel": _h2o,
     "Llama_Nemotron_Nano_VL": _nemotron,
+    "NemotronH_Nano_VL_V2": _nano,
+    "NemotronH_Nano_Omni_Reasoning_V3": _nano,
+    "NemotronH_Omni_Reasoning_V3": _nano,
+    "NemotronH_Super_Omni_Reasoning_V3": _nano,
+    "UnlimitedOCRForCausalLM": lambda _: NearestPage(
+        tile=640, tile_grid=10, page_grid=16, least=2, most=32, ends_rows=True, planned_shape=(1, 32)
+    ),
+    "Ovis": _ovis,
     # Crops, windows and slices
     "MolmoForCausalLM": _molmo,
     "Molmo2ForConditionalGeneration": _molmo2,
