@@ -176,7 +176,6 @@ CHANGES: dict[str, Callable[[Random, int], _Drawn]] = {
 _PUBLISHED: dict[str, dict[str, Any]] = {
     "Gemma4ForConditionalGeneration": {"vision_config.default_output_length": 280},
     "Gemma4UnifiedForConditionalGeneration": {"vision_config.num_soft_tokens": 280},
-    "DiffusionGemmaForBlockDiffusion": {"vision_config": {"model_type": "gemma4_vision", "default_output_length": 280}},
     "KimiK25ForConditionalGeneration": {"vision_config.patch_size": 14, "vision_config.merge_kernel_size": [2, 2]},
     "DeepseekVLV2ForCausalLM": {
         "candidate_resolutions": [[384 * high, 384 * wide] for high in range(1, 10) for wide in range(1, 9 // high + 1)]
@@ -483,7 +482,7 @@ def _minicpm46(asked: _Asked, settings: Mapping[str, Any]) -> Callable[[int, int
 def _nano(asked: _Asked, _: Mapping[str, Any]) -> Callable[[int, int], int]:
     from vllm.transformers_utils.processors.nano_nemotron_vl import BaseNanoNemotronVLProcessor as Theirs
 
-    made = type("Processor", (Theirs,), {name: None for name in Theirs.__abstractmethods__})
+    made = type("Processor", (Theirs,), dict.fromkeys(Theirs.__abstractmethods__))
     processor: Any = made(config=asked.config, tokenizer=MagicMock(), max_model_len=131_072)
     asked.info.get_hf_processor = lambda **_: processor
     asked.planned = lambda: int(asked.info.get_max_image_tokens())
@@ -669,7 +668,6 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "Gemma3nForConditionalGeneration": ("", _named_count, {}),
     "Qwen4ExpForConditionalGeneration": _AREA3,
     "MiniMaxM3SparseForConditionalGeneration": ("minimax", _minimax, {}),
-    "DiffusionGemmaForBlockDiffusion": ("gemma4", _gemma4, {}),
     "Gemma4UnifiedForConditionalGeneration": ("gemma4 unified", _gemma4, {}),
     "Moondream3ForCausalLM": _ONE,
     "HfMoondream": _ONE,

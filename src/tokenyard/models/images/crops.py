@@ -329,7 +329,7 @@ class StretchedArea:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedSides:
-    """The longer edge is scaled down to a bound, else the shorter one up to another (MiniMax M3, if its file says so)."""
+    """The longer edge is scaled down to a bound, else the shorter one up to another (MiniMax M3, if so written)."""
 
     side: int
     longest: int

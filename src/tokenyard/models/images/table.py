@@ -15,6 +15,8 @@ from typing import Any
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.images.crops import (
+    BoundedSides,
+    CoveringTiles,
     FittingTiles,
     OverlappingCrops,
     Slices,
@@ -428,7 +430,13 @@ RULES: dict[str, Maker] = {
     "CohereCompassForConditionalGeneration": _QWEN3,
     "LlavaOnevision2ForConditionalGeneration": _QWEN2,
     "Ernie4_5_VLMoeForConditionalGeneration": partial(
-        _area, merge="spatial_conv_size", most=28 * 28 * 6177, floors=False, shortens=True, one_at_least=True, searched="whole"
+        _area,
+        merge="spatial_conv_size",
+        most=28 * 28 * 6177,
+        floors=False,
+        shortens=True,
+        one_at_least=True,
+        searched="whole",
     ),
     "PaddleOCRVLForConditionalGeneration": partial(
         _area, least=384 * 384, most=1536 * 1536, small="rounded", searched="square"
@@ -444,7 +452,6 @@ RULES: dict[str, Maker] = {
     "KimiVLForConditionalGeneration": _kimi,
     "KimiK25ForConditionalGeneration": _kimi_k25,
     "Gemma4ForConditionalGeneration": _gemma4,
-    "DiffusionGemmaForBlockDiffusion": _gemma4,
     "Gemma4UnifiedForConditionalGeneration": partial(_gemma4, most="num_soft_tokens"),
     "Phi4ForCausalLMV": lambda fields: PlainPatches(
         patch=fields.count("vision_config.patch_size", 16),
