@@ -258,6 +258,32 @@ def test_adapters_that_hold_the_slots(open_files: Open, tmp_path: Path) -> None:
     expect(page.get_by_label("Filter", exact=True)).to_have_value('lora:"sql"')
 
 
+def test_adapters_that_came_for_a_while_beside_those_that_are_always_asked_for(
+    open_files: Open, tmp_path: Path
+) -> None:
+    """Who has a slot changes every moment: of four adapters for two slots the two that were new are named."""
+    asked = ("de", "fr", "ja", "ko")
+    lines = [
+        {
+            "request_id": f"r{i}-{name}",
+            "arrival_time": (BEGIN if name in asked[2:] else 0.0) + i / 4,
+            "prompt_len": 200,
+            "max_tokens": 20,
+            "lora_name": name,
+        }
+        for name in asked
+        for i in range(8 if name in asked[2:] else 40)
+    ]
+    lines.sort(key=lambda line: line["arrival_time"])
+    said, page = verdict(open_files, tmp_path, lines, "--enable-lora", "--max-loras=2")
+    expect(said).to_contain_text(
+        re.compile(r"adapters ja and ko \(16 requests\) were asked for from 2\.00 s to 3\.75 s alone, beside others that")
+    )
+    expect(said).to_contain_text("raise max_loras to 4 (now 2)")
+    said.get_by_role("button", name=re.compile("adapters ja and ko")).click()
+    expect(page.get_by_label("Filter", exact=True)).to_have_value('lora:"ja" lora:"ko"')
+
+
 def test_memory_is_to_be_raised_to_so_many_blocks(open_files: Open, tmp_path: Path) -> None:
     """A share of the GPU's memory is no number that a trace gives: the blocks that all needed at the worst are."""
     lines = chats(200, prompt_len=3_000, max_tokens=400)

@@ -203,6 +203,10 @@ function Trouble({ store, found, guilty }: Blamed) {
   const span = found.run ? spanOf(store, found.run, worst) : { begun: worst.begin, over: worst.end };
   const [begun, over] = [clock(span.begun), clock(span.over)];
   const all = begun === begin && over === end;
+  const alike = found.stretches.filter(
+    ({ shown, begin, end }) => shown === worst.shown && begin >= span.begun && end <= span.over,
+  );
+  const most = Math.max(worst.mostByIt, ...alike.map(({ mostByIt }) => mostByIt));
   const rest = found.blame && guilty ? unnamedWords(store, worst, found.blame) : null;
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
   const ahead = found.blame && guilty && priorities(store, found.blame.victims, guilty.group);
@@ -218,8 +222,7 @@ function Trouble({ store, found, guilty }: Blamed) {
           {begin} to {end}
         </Link>
         {all ? " " : ", "}
-        {reasonWords(store, store.shown[worst.shown].name)} held back up to{" "}
-        {plural(Math.round(worst.mostByIt), "request")}
+        {reasonWords(store, store.shown[worst.shown].name)} held back up to {plural(Math.round(most), "request")}
       </strong>{" "}
       (<Loss store={store} worst={worst} all={all} />)
       {guilty && (

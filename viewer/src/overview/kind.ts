@@ -29,11 +29,21 @@ export function kindWords({ prompts, promptTokens, answers, outputTokens, items,
 }
 
 /** `; all 37 were sent from 2:41 to 3:50`: the cause comes before those who wait. "" for those who always come. */
-export function sentWords(store: TraceStore, { all, from, to }: Pick<BlamedGroup, "all" | "from" | "to">): string {
+export function sentWords(store: TraceStore, sent: Pick<BlamedGroup, "all" | "from" | "to">): string {
+  if (!cameForAWhile(store, sent)) return "";
+  const when = whenWords(store, sent.from, sent.to);
+  return sent.all === 1 ? `; it was sent ${when}` : `; all ${count(sent.all)} were sent ${when}`;
+}
+
+/** They did not come all through the run. */
+export function cameForAWhile(store: TraceStore, { from, to }: Pick<BlamedGroup, "from" | "to">): boolean {
   const { rows, steps } = store;
   const run = rows > 0 ? endOfRow(store, rows - 1) - steps.ts[0] : 0;
-  if (!(to - from <= FOR_A_WHILE * run)) return "";
+  return to - from <= FOR_A_WHILE * run;
+}
+
+/** `from 3:32 to 5:10`. */
+export function whenWords(store: TraceStore, from: number, to: number): string {
   const [begin, end] = [momentText(store, from), momentText(store, to)];
-  const when = begin === end ? `at ${begin}` : `from ${begin} to ${end}`;
-  return all === 1 ? `; it was sent ${when}` : `; all ${count(all)} were sent ${when}`;
+  return begin === end ? `at ${begin}` : `from ${begin} to ${end}`;
 }

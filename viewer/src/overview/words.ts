@@ -12,7 +12,7 @@ import type { StoreInside } from "../data/store";
 import { isOfSeats, traits } from "../data/takers";
 import { familyOf, refusedWith } from "../data/wording";
 import { count, milliseconds, percent, plural } from "../format";
-import { kindWords, sentWords } from "./kind";
+import { cameForAWhile, kindWords, sentWords, whenWords } from "./kind";
 
 export { rowsOf } from "../data/pressure";
 
@@ -116,7 +116,7 @@ export function culpritOf(store: TraceStore, stretch: Stretch, found: Blame): Gu
   if (!had) return null;
   const all = found.culprits.filter((culprit) => culprit.had === had);
   const groups = found.groups.filter((group) => group.had === had);
-  if (had === "slot") return adaptersOf(groups.filter(({ share }) => share >= HELD));
+  if (had === "slot") return comersOf(store, groups) ?? adaptersOf(groups.filter(({ share }) => share >= HELD));
   const [request] = all;
   const first = request ? store.requests.ids[request.request] : "";
   const couldWait = (share: number, requests: number, of?: Trait) =>
@@ -231,6 +231,28 @@ export function priorities(
   }
   const [own] = [...counts].sort((a, b) => b[1] - a[1])[0] ?? [MISSING];
   return own !== MISSING && own < victims.priority ? [own, victims.priority] : null;
+}
+
+/**
+ * Slots change hands all the time, so who had them says little where some adapters came for a while and others are always asked
+ * for: `adapters ja, ko and pl (69 requests)`, `were asked for from 3:32 to 5:10 alone, beside others that always are`.
+ */
+function comersOf(store: TraceStore, groups: readonly BlamedGroup[]): Guilty | null {
+  const comers = groups.filter((group) => cameForAWhile(store, group));
+  if (comers.length === 0 || comers.length === groups.length || comers.length > MOST_ADAPTERS) return null;
+  const names = comers.map(({ name }) => shortId(name, 24)).sort();
+  const last = names.pop() ?? "";
+  const several = names.length > 0;
+  const requests = comers.reduce((sum, { all }) => sum + all, 0);
+  const from = Math.min(...comers.map((comer) => comer.from));
+  const to = Math.max(...comers.map((comer) => comer.to));
+  const who = `${several ? `adapters ${names.join(", ")} and ${last}` : `adapter ${last}`} (${plural(requests, "request")})`;
+  return {
+    who: { words: who, short: "", request: -1, filter: comers.map(({ name }) => `lora:"${name}"`).join(" ") },
+    group: null,
+    had: `${several ? "were" : "was"} asked for ${whenWords(store, from, to)} alone, beside others that always are`,
+    ...{ sent: "", couldWait: false },
+  };
 }
 
 /** `support-v3 (50.0 %), sql-a (37.7 %)`: of the time for which others waited for a slot. */
