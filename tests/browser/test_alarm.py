@@ -277,7 +277,7 @@ def test_adapters_that_came_for_a_while_beside_those_that_are_always_asked_for(
     lines.sort(key=lambda line: line["arrival_time"])
     said, page = verdict(open_files, tmp_path, lines, "--enable-lora", "--max-loras=2")
     expect(said).to_contain_text(
-        re.compile(r"adapters ja and ko \(16 requests\) were asked for from 2\.00 s to 3\.75 s alone, beside others that")
+        re.compile(r"adapters ja and ko \(16 requests\) were asked for from 2\.00 s to 3\.75 s alone, beside others")
     )
     expect(said).to_contain_text("raise max_loras to 4 (now 2)")
     said.get_by_role("button", name=re.compile("adapters ja and ko")).click()
