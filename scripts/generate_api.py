@@ -72,8 +72,8 @@ def public_names(namespace: str) -> tuple[str, ...]:
     module = import_module(namespace)
     if hasattr(module, "OFFERED"):
         return tuple(name for group in module.OFFERED.values() for names in group.values() for name in names)
-    classes = [name for name in module.__all__ if inspect.isclass(getattr(module, name))]
-    return tuple(name for name in classes if name not in tokenyard.__all__)
+    classes = [name for name, each in inspect.getmembers(module, inspect.isclass) if each.__module__ == namespace]
+    return tuple(name for name in classes if name not in tokenyard.__all__ and not name.startswith("_"))
 
 
 def _sections() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -30,36 +30,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = [
-    "LOADED_FROM_FILE",
-    "MISSING",
-    "OUT_OF_VOCABULARY",
-    "TOO_LONG",
-    "CannotDescribeError",
-    "ConfigError",
-    "ConnectorError",
-    "EngineDeadError",
-    "FileError",
-    "GrammarError",
-    "LatencyError",
-    "MissingExtraError",
-    "NestedCallError",
-    "NoStartError",
-    "NotModelledError",
-    "ParityError",
-    "PolicyError",
-    "QueueFullError",
-    "RequestError",
-    "StuckError",
-    "TokenyardError",
-    "TraceError",
-    "WorkloadError",
-    "near_names",
-    "shown",
-    "text_of",
-    "worded",
-]
-
 MISSING = "missing_field"
 """Code: a field of a file is not there."""
 TOO_LONG = "too_long"

@@ -14,7 +14,7 @@ from tokenyard.explain.recorded import compare_recordings
 from tokenyard.explain.render.comparison import print_comparison
 from tokenyard.questions.compare import Comparison, ask, draw
 from tokenyard.questions.printing.policies import print_policies
-from tokenyard.sim.replay import Progress
+from tokenyard.sim.traffic import Progress
 
 _MOST_SEEDS = 1000
 

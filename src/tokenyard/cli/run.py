@@ -17,7 +17,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.questions.by_class import require_column
 from tokenyard.questions.replaying import Watching
 from tokenyard.questions.run import STEPS_TRIED, ask
-from tokenyard.sim.replay import RefusedRequest
+from tokenyard.sim.traffic import RefusedRequest
 from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:  # rich is loaded where it prints

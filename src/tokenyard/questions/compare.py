@@ -37,9 +37,10 @@ from tokenyard.questions.variant_sources import WorkloadVariants
 from tokenyard.questions.variants import is_load
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.choices import PolicyChoice, policy_choices
-from tokenyard.sim.replay import Progress, replay_engines
+from tokenyard.sim.replay import replay_engines
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import ReplaySettings
+from tokenyard.sim.traffic import Progress
 from tokenyard.trace.start import DeploymentHeader as Header
 from tokenyard.workload.record import Workload
 

@@ -16,7 +16,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.questions.recorded.answer import recorded_ways
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.workload.load import LoadShape, load_workload, pauses_in
-from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, TimeUnit, columns_from
+from tokenyard.workload.logs.logged import LogOptions, Prefixes, Stamp, columns_from
+from tokenyard.workload.logs.moments import TimeUnit
 from tokenyard.workload.record import Clients, Workload
 
 # ---------------------------------------------------------------------------------------------------------------------

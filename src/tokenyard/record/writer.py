@@ -32,9 +32,6 @@ from tokenyard.trace.schema import (
     TraceStart,
 )
 
-__all__ = ["Deferred", "LineFile", "Lines", "TraceConfig", "TraceWriter", "WriterThread", "claim", "encodable"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A file of JSON lines that survives a crash, and that one process writes.
 #

@@ -4,10 +4,9 @@
 from tokenyard.sim.replay import (
     ReplayResult as ReplayResult,
     EngineUse as EngineUse,
-    RefusedRequest as RefusedRequest,
-    Progress as Progress,
     replay_parallel as replay_parallel,
 )
+from tokenyard.sim.traffic import RefusedRequest as RefusedRequest, Progress as Progress
 from tokenyard.sim.extent import EndedBy as EndedBy
 from tokenyard.sim.choices import MakesConnector as MakesConnector
 from tokenyard.sim.rows.rows import ReplayRows as ReplayRows
@@ -49,12 +48,8 @@ from tokenyard.workload.tokens import (
     JoinedTokens as JoinedTokens,
 )
 from tokenyard.workload.generators import RandomOptions as RandomOptions
-from tokenyard.workload.logs.logged import (
-    Stamp as Stamp,
-    TimeUnit as TimeUnit,
-    LogOptions as LogOptions,
-    Prefixes as Prefixes,
-)
+from tokenyard.workload.logs.logged import Stamp as Stamp, LogOptions as LogOptions, Prefixes as Prefixes
+from tokenyard.workload.logs.moments import TimeUnit as TimeUnit
 from tokenyard.workload.load import LoadShape as LoadShape
 from tokenyard.explain.report.figures import LatencyFigures as LatencyFigures
 from tokenyard.explain.report.slo import SLO as SLO

@@ -42,7 +42,6 @@ from tokenyard.sim.settings import MOST_ENGINES, DecodeSide, KVLink, ReplaySetti
 from tokenyard.sim.traffic import (
     ClientSessions,
     OnProgress,
-    Progress,
     RefusedRequest,
     require_patience,
     require_settled,
@@ -51,19 +50,6 @@ from tokenyard.sim.transfers import DecodeTransfers, Link, PrefillTransfers
 from tokenyard.steptime.model import LatencyModel, StepShape, step_seconds
 from tokenyard.steptime.pace import MachineSpeed, VirtualClock, paced
 from tokenyard.workload.record import Workload
-
-__all__ = [
-    "EngineUse",
-    "Progress",
-    "RefusedRequest",
-    "ReplayResult",
-    "prefill_seconds",
-    "replay",
-    "replay_engines",
-    "replay_parallel",
-    "replay_split",
-]
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What came of it.

@@ -15,19 +15,6 @@ from tokenyard.trace.schema import RequestArrived, RequestRecord, StepSnapshot, 
 from tokenyard.trace.start import settings_of
 from tokenyard.trace.steps import ReadNotes, RequestDecoder, Step, StepDecoder, StepJoiner
 
-__all__ = [
-    "Ingress",
-    "RankTrace",
-    "ReadNotes",
-    "Step",
-    "TraceFiles",
-    "TraceReader",
-    "find_ranks",
-    "ingress_of",
-    "taken_in_at_once",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # A request's way to the scheduler, as far as a trace tells: the one rule for `why` and for what-if.
 #

@@ -22,8 +22,9 @@ from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError, StuckError
 from tokenyard.models.gpus import named_gpu
 from tokenyard.models.named import named_model
-from tokenyard.sim.replay import Progress, ReplayResult, replay, replay_parallel
+from tokenyard.sim.replay import ReplayResult, replay, replay_parallel
 from tokenyard.sim.routers import RoundRobin
+from tokenyard.sim.traffic import Progress
 from tokenyard.steptime.load import load_tables
 from tokenyard.steptime.model import ConstantLatency, LatencyModel
 from tokenyard.steptime.roofline import RooflineLatency

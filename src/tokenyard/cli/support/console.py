@@ -15,7 +15,7 @@ import msgspec
 from tokenyard.cli.support.streams import say
 from tokenyard.errors import ConfigError
 from tokenyard.redaction import with_valid_text
-from tokenyard.sim.replay import Progress as Replayed
+from tokenyard.sim.traffic import Progress as Replayed
 from tokenyard.workload.record import Workload
 
 if TYPE_CHECKING:  # rich is loaded where it prints

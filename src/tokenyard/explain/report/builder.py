@@ -16,8 +16,8 @@ from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, Specul
 from tokenyard.explain.report.slo import SLO, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
-from tokenyard.trace.reader import ReadNotes
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.steps import ReadNotes
 from tokenyard.vocabulary import Bucket, StepReason
 
 

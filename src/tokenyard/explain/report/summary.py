@@ -15,8 +15,8 @@ from tokenyard.explain.report.slo import SLO
 from tokenyard.explain.why.timeline import StepReader
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.files import Partial
-from tokenyard.trace.reader import RankTrace, Step, find_ranks
-from tokenyard.trace.steps import facts_of
+from tokenyard.trace.reader import RankTrace, find_ranks
+from tokenyard.trace.steps import Step, facts_of
 
 # ---------------------------------------------------------------------------------------------------------------------
 # One report of several engines, and what each of them had of the run.

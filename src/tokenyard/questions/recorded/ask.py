@@ -46,8 +46,9 @@ from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.recorded.variants import Variant, as_it_was
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.sim.executor import SimulatedModel
-from tokenyard.sim.replay import Progress, ReplayResult, replay
+from tokenyard.sim.replay import ReplayResult, replay
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
+from tokenyard.sim.traffic import Progress
 from tokenyard.steptime.carried import Reach
 from tokenyard.steptime.model import MappedLatency
 from tokenyard.trace.reader import TraceReader

@@ -27,10 +27,10 @@ from tokenyard.questions.sweeping.rows import Row, Settings, figures_of, key_of,
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.record.recorder import TraceRecorder
 from tokenyard.record.writer import TraceWriter
-from tokenyard.sim.replay import Progress, ReplayResult, replay_engines
+from tokenyard.sim.replay import ReplayResult, replay_engines
 from tokenyard.sim.rows.rows import ReplayRows, RowsOfEngine
 from tokenyard.sim.settings import DecodeSide, ReplaySettings
-from tokenyard.sim.traffic import STOP, OnProgress
+from tokenyard.sim.traffic import STOP, OnProgress, Progress
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.workload.load import turn_orders

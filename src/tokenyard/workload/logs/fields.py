@@ -14,13 +14,12 @@ from tokenyard.workload.logs.logged import (
     LoggedRequest,
     LogReading,
     RecordView,
-    TimeUnit,
     is_absent,
     normal,
     normals,
     path_of,
 )
-from tokenyard.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
+from tokenyard.workload.logs.moments import RoundedTimeError, TimeUnit, seconds_of, unit_in_name
 
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _EITHER = re.compile(r"\d{1,3}\.\d{3}")

@@ -22,26 +22,6 @@ from tokenyard.redaction import hidden_users
 from tokenyard.workload.logs.moments import Clock, TimeUnit, without_unit
 from tokenyard.workload.record import Remark
 
-__all__ = [
-    "KNOWN_NAMES",
-    "FieldPath",
-    "FoundValue",
-    "LogOptions",
-    "LogReading",
-    "LoggedRequest",
-    "Prefixes",
-    "RecordView",
-    "Stamp",
-    "TimeUnit",
-    "columns_from",
-    "is_absent",
-    "normal",
-    "normals",
-    "path_of",
-    "payload_of",
-]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # What services call the fields of a request: the names that are known without being told.
 #

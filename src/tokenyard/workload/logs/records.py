@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.fields import request_from
-from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, TimeUnit, normal, payload_of
+from tokenyard.workload.logs.logged import LoggedRequest, LogReading, RecordView, normal, payload_of
+from tokenyard.workload.logs.moments import TimeUnit
 from tokenyard.workload.logs.source import Source, lists_in
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import pytest
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.questions.traffic import facts_of
 from tokenyard.workload.load import LoadShape, load_workload, pauses_in
-from tokenyard.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
-from tokenyard.workload.logs.moments import Clock
+from tokenyard.workload.logs.logged import LogOptions, Stamp, columns_from
+from tokenyard.workload.logs.moments import Clock, TimeUnit
 from tokenyard.workload.readers.plain import plain_lines, write_plain
 from tokenyard.workload.record import Workload
 

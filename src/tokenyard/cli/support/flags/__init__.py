@@ -8,160 +8,35 @@ making the classes of all takes longer than many a command.
 from __future__ import annotations
 
 from functools import reduce
-from importlib import import_module
 from operator import or_
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-if TYPE_CHECKING:
-    from tokenyard.cli.support.flags.known import (
-        AccuracyCommand,
-        DescribeCommand,
-        ImportCommand,
-        ParityCommand,
-        WorkloadsCommand,
-    )
-    from tokenyard.cli.support.flags.planning import PlanCommand, SweepCommand
-    from tokenyard.cli.support.flags.replays import (
-        CompareCommand,
-        DemoCommand,
-        ReplayFlags,
-        RunCommand,
-        SplitCommand,
-        UpgradeCommand,
-    )
-    from tokenyard.cli.support.flags.serving import (
-        EmulateCommand,
-        EngineFlags,
-        FrontFlags,
-        HeadroomCommand,
-        ServeCommand,
-    )
-    from tokenyard.cli.support.flags.traces import (
-        ConvertCommand,
-        ExportCommand,
-        QueryCommand,
-        ReportCommand,
-        ViewCommand,
-        WatchCommand,
-        WhyCommand,
-    )
-    from tokenyard.cli.support.flags.whatif import WhatIfCommand
+from tokenyard.lazy import lazy_names
 
-    Command = (
-        RunCommand
-        | ReportCommand
-        | WhyCommand
-        | ExportCommand
-        | CompareCommand
-        | WhatIfCommand
-        | UpgradeCommand
-        | PlanCommand
-        | SweepCommand
-        | SplitCommand
-        | HeadroomCommand
-        | DescribeCommand
-        | ParityCommand
-        | AccuracyCommand
-        | DemoCommand
-        | WorkloadsCommand
-        | ConvertCommand
-        | QueryCommand
-        | ViewCommand
-        | WatchCommand
-        | ImportCommand
-        | ServeCommand
-        | EmulateCommand
-    )
+_, __all__, _load, __dir__ = lazy_names(__name__)
 
-    COMMANDS: dict[type[Command], str]
-    """Every sub-command and its name, which is also the module with its ``execute``."""
-
-__all__ = [
-    "COMMANDS",
-    "AccuracyCommand",
-    "Command",
-    "CompareCommand",
-    "ConvertCommand",
-    "DemoCommand",
-    "DescribeCommand",
-    "EmulateCommand",
-    "EngineFlags",
-    "ExportCommand",
-    "FrontFlags",
-    "HeadroomCommand",
-    "ImportCommand",
-    "ParityCommand",
-    "PlanCommand",
-    "QueryCommand",
-    "ReplayFlags",
-    "ReportCommand",
-    "RunCommand",
-    "ServeCommand",
-    "SplitCommand",
-    "SweepCommand",
-    "UpgradeCommand",
-    "ViewCommand",
-    "WatchCommand",
-    "WhatIfCommand",
-    "WhyCommand",
-    "WorkloadsCommand",
-    "command_of",
-    "name_of",
-]
-
-_HOMES = {
-    "run": "replays.RunCommand",
-    "report": "traces.ReportCommand",
-    "view": "traces.ViewCommand",
-    "watch": "traces.WatchCommand",
-    "why": "traces.WhyCommand",
-    "export": "traces.ExportCommand",
-    "compare": "replays.CompareCommand",
-    "whatif": "whatif.WhatIfCommand",
-    "upgrade": "replays.UpgradeCommand",
-    "plan": "planning.PlanCommand",
-    "headroom": "serving.HeadroomCommand",
-    "sweep": "planning.SweepCommand",
-    "split": "replays.SplitCommand",
-    "query": "traces.QueryCommand",
-    "convert": "traces.ConvertCommand",
-    "describe": "known.DescribeCommand",
-    "parity": "known.ParityCommand",
-    "accuracy": "known.AccuracyCommand",
-    "demo": "replays.DemoCommand",
-    "workloads": "known.WorkloadsCommand",
-    "import": "known.ImportCommand",
-    "serve": "serving.ServeCommand",
-    "emulate": "serving.EmulateCommand",
-}
-"""Sub-command -> the class of its flags, and the module of this package that it stands in, in the order of the help."""
-_SHARED = {"EngineFlags": "serving", "FrontFlags": "serving", "ReplayFlags": "replays"}
+_IN_HELP = (
+    *("run", "report", "view", "watch", "why", "export", "compare", "whatif", "upgrade", "plan", "headroom", "sweep"),
+    *("split", "query", "convert", "describe", "parity", "accuracy", "demo", "workloads", "import", "serve", "emulate"),
+)
+"""Sub-commands in the order of the help."""
+_CLASSES = {each.removesuffix("Command").lower(): each for each in __all__ if each.endswith("Command")}
 
 
-def command_of(name: str) -> type[Command] | None:
+def command_of(name: str) -> Any:
     """The flags of a sub-command; None if there is none of this name."""
-    return None if name not in _HOMES else cast("type[Command]", _loaded(*_HOMES[name].split(".")))
+    return _load(_CLASSES[name]) if name in _CLASSES else None
 
 
-def name_of(command: type[Command]) -> str:
+def name_of(command: type) -> str:
     """What a sub-command is called."""
-    return next(name for name, home in _HOMES.items() if home.endswith(f".{command.__name__}"))
-
-
-def _loaded(module: str, name: str) -> Any:
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return command.__name__.removesuffix("Command").lower()
 
 
 def __getattr__(name: str) -> Any:
     """A class of flags, or what takes all of them: ``COMMANDS`` and ``Command``."""
-    if name == "COMMANDS":
-        value: Any = {command_of(each): each for each in _HOMES}
-    elif name == "Command":
-        value = reduce(or_, [command_of(each) for each in _HOMES])
-    else:
-        homes = _SHARED | {cls: module for module, cls in (each.split(".") for each in _HOMES.values())}
-        if name not in homes:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = _loaded(homes[name], name)
-    globals()[name] = value
+    if name not in ("COMMANDS", "Command"):
+        return _load(name)
+    commands = {command_of(each): each for each in _IN_HELP}
+    value = globals()[name] = commands if name == "COMMANDS" else reduce(or_, commands)
     return value

@@ -6,7 +6,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, optional
+from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, optional
+from tokenyard.deploy.settings import Switch
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION
 from tokenyard.questions.settings import TrafficSettings
 from tokenyard.quick_dataclass import dataclass

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-from tokenyard.deploy.settings import Help, Marker, Switch
+from tokenyard.deploy.settings import Help, Marker
 from tokenyard.quick_dataclass import dataclass
-
-__all__ = [
-    "GROUPED",
-    "POSITIONAL",
-    "REPEATED",
-    "SLO_FLAG",
-    "Arg",
-    "Grouped",
-    "Positional",
-    "Repeated",
-    "Switch",
-    "optional",
-]
 
 _T = TypeVar("_T")
 

@@ -6,9 +6,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, optional
 from tokenyard.cli.support.flags.replays import ReplayFlags
-from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
+from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, Switch, TransferSettings
 from tokenyard.quick_dataclass import dataclass
 
 

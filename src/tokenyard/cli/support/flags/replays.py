@@ -6,7 +6,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, Switch, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Grouped, Positional, Repeated, optional
 from tokenyard.deploy.settings import (
     AdapterSettings,
     HardwareSettings,
@@ -15,6 +15,7 @@ from tokenyard.deploy.settings import (
     SchedulerSettings,
     SpeculationSettings,
     SplitSettings,
+    Switch,
     TraceSettings,
     TransferSettings,
 )

@@ -6,9 +6,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, Switch, optional
+from tokenyard.cli.support.flags.marks import Arg, Grouped, Positional, optional
 from tokenyard.core.config import CacheConfig, SchedulerConfig
-from tokenyard.deploy.settings import Help, Settings, TraceSettings, setting, with_settings
+from tokenyard.deploy.settings import Help, Settings, Switch, TraceSettings, setting, with_settings
 from tokenyard.deploy.vllm_serve.defaults import DEFAULT_VERSION
 from tokenyard.quick_dataclass import dataclass
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Positional, Repeated, Switch, optional
+from tokenyard.cli.support.flags.marks import SLO_FLAG, Arg, Positional, Repeated, optional
+from tokenyard.deploy.settings import Switch
 from tokenyard.quick_dataclass import dataclass
 
 
