@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.workload.logs.engine_logs import SAYS_REQUESTS, SAYS_SGLANG, SIGN, read_sglang_log, read_vllm_log
-from tokenyard.workload.logs.logged import LoggedRequest, LogOptions, LogReading, RecordView, normal, payload_of
+from tokenyard.workload.logs.logged import KNOWN, LoggedRequest, LogOptions, LogReading, RecordView, normal, payload_of
 from tokenyard.workload.logs.records import (
     best_list,
     first_row,
@@ -98,49 +98,24 @@ def what_it_lacks(lines: Sequence[bytes]) -> str | None:
 
 LogReader = Callable[[Source, LogReading], Iterator[LoggedRequest]]
 
-LOGS: dict[str, NamedSource[LogReader]] = {
-    "burstgpt": NamedSource(
-        read_csv_log, "BurstGPT's public trace of ChatGPT and GPT-4 requests: CSV, times in whole seconds"
-    ),
-    "csv": NamedSource(
-        read_csv_log, "Any CSV with a header that names times and token counts, whatever stands between cells"
-    ),
-    "envoy": NamedSource(read_envoy, "Envoy's access log in JSON, with token counts as Envoy AI Gateway adds them"),
-    "guidellm": NamedSource(
-        read_guidellm, "GuideLLM's report: the requests of its first benchmark, without failed ones"
-    ),
-    "jaeger": NamedSource(
-        read_jaeger, "Traces as Jaeger's interface exports them: times in microseconds, attributes as tags"
-    ),
-    "jsonl": NamedSource(
-        read_json_log, "Any JSON, an object a line or a list, with times and token counts under known names"
-    ),
-    "langfuse": NamedSource(
-        read_langfuse, "Langfuse's observations, exported or as its interface answers; usage is added up"
-    ),
-    "litellm": NamedSource(
-        read_json_log, "LiteLLM's log or table of spend: startTime, endTime, prompt and completion tokens"
-    ),
-    "ollama": NamedSource(
-        read_ollama, "Ollama's answers, whose durations are nanoseconds and whose time is that of the end"
-    ),
-    "openai": NamedSource(
-        read_json_log, "Answers of the OpenAI API or one like it, each with its usage, in whatever envelope"
-    ),
-    "otel": NamedSource(
-        read_otel, "OpenTelemetry's spans or log records in OTLP's JSON, with token counts as attributes"
-    ),
-    "sglang": NamedSource(read_sglang_log, "SGLang's log with --log-requests: the requests that ended, in that order"),
-    "sharegpt": NamedSource(
-        read_sharegpt, "ShareGPT's conversations, the first question and answer of each; lengths are estimated"
-    ),
-    "vllm-bench": NamedSource(
-        read_vllm_bench, "Results of vllm bench serve with --save-detailed: lengths, and when each was sent"
-    ),
-    "vllm-log": NamedSource(
-        read_vllm_log, "vLLM's own log with --enable-log-requests: the requests in order of arrival"
-    ),
+_READERS: dict[str, LogReader] = {
+    "burstgpt": read_csv_log,
+    "csv": read_csv_log,
+    "envoy": read_envoy,
+    "guidellm": read_guidellm,
+    "jaeger": read_jaeger,
+    "jsonl": read_json_log,
+    "langfuse": read_langfuse,
+    "litellm": read_json_log,
+    "ollama": read_ollama,
+    "openai": read_json_log,
+    "otel": read_otel,
+    "sglang": read_sglang_log,
+    "sharegpt": read_sharegpt,
+    "vllm-bench": read_vllm_bench,
+    "vllm-log": read_vllm_log,
 }
+LOGS = {name: NamedSource(read, KNOWN["about"][name]) for name, read in _READERS.items()}
 """By name, as ``--format`` takes it."""
 
 _ENOUGH = 0.6
@@ -151,7 +126,7 @@ _OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, 
 
 class _Kind(NamedTuple):
     name: str
-    needs: tuple[tuple[str, ...], ...]
+    needs: Sequence[Sequence[str]]
     """Fields, of each any of several names; a name in angle brackets is one of ours, under whatever name is known."""
     weight: int = 0
     """The heavier of two equals is taken; without weights the one that needs more fields."""
@@ -162,49 +137,7 @@ class _Kind(NamedTuple):
         return share + max(self.weight, len(self.needs)) / 100 if share >= _ENOUGH else 0.0
 
 
-_LENGTHS = (("<prompt_len>",), ("<max_tokens>",), ("<arrival_time>",))
-_JSON = (
-    _Kind("plain", (("request_id",), ("max_tokens",), ("prompt_len", "prompt_token_ids", "streams"))),
-    _Kind("weka", (("id",), ("requests",), ("hash_id_scope",), ("block_size",))),
-    _Kind(
-        "lmcache",
-        (("suite",), ("session",), ("timestamp",), ("input_length",), ("output_length",), ("hash_ids",)),
-    ),
-    _Kind("mooncake", (("timestamp",), ("input_length",), ("output_length",), ("hash_ids",))),
-    _Kind("otel", (("resourceSpans", "resourceLogs"),), 9),
-    _Kind("guidellm", (("benchmarks",),), 9),
-    _Kind("sharegpt", (("conversations",),)),
-    _Kind("vllm-bench", (("input_lens", "total_input_tokens"), ("request_throughput", "output_lens")), 9),
-    _Kind("jaeger", (("data",), ("data.spans",), ("data.processes",), ("data.traceID",))),
-    _Kind(
-        "langfuse",
-        (
-            ("traceId", "trace_id"),
-            ("startTime", "start_time"),
-            ("type",),
-            ("promptTokens", "usageDetails", "usage_details", "usage.input"),
-        ),
-    ),
-    _Kind("litellm", (("startTime",), ("endTime",), ("call_type",), ("prompt_tokens",), ("completion_tokens",))),
-    _Kind("envoy", (("start_time",), ("response_flags",), ("bytes_sent", "upstream_host"), ("<prompt_len>",))),
-    _Kind("ollama", (("prompt_eval_count",), ("eval_count",), ("total_duration",), ("created_at",))),
-    _Kind("openai", (("usage", "response"), *_LENGTHS)),
-    _Kind("jsonl", _LENGTHS),
-)
-_CSV = (
-    _Kind("azure", (("timestamp",), ("contexttokens",), ("generatedtokens",))),
-    _Kind(
-        "servegen",
-        (
-            ("t_s",),
-            ("client",),
-            ("output_tokens",),
-            ("input_tokens", "text_tokens", "image_tokens", "audio_tokens", "video_tokens"),
-        ),
-    ),
-    _Kind("burstgpt", (("timestamp",), ("request tokens",), ("response tokens",), ("log type",))),
-    _Kind("csv", _LENGTHS),
-)
+_JSON, _CSV = (tuple(_Kind(**each) for each in KNOWN[form]) for form in ("json", "csv"))
 
 
 def kind_of(source: Source, options: LogOptions) -> str:
@@ -257,7 +190,7 @@ def _opened(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, "data": data[0]} if isinstance(data, list) and data and isinstance(data[0], Mapping) else record
 
 
-def _has(view: RecordView, names: tuple[str, ...]) -> bool:
+def _has(view: RecordView, names: Sequence[str]) -> bool:
     return any(view.find(name[1:-1]).value is not None if name.startswith("<") else view.has(name) for name in names)
 
 
