@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field
+from functools import partial
 from itertools import product
 from math import isnan
 from os import PathLike
@@ -209,12 +210,7 @@ def study(
     that cannot be is a row with its ``problem``. Raises ConfigError for what no replay could take.
     """
     require_int("jobs", jobs, 1, MOST_PROCESSES)
-    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
-    for name, several in (("loads", loads), ("seeds", seeds)):
-        if not several or len(set(several)) < len(several):
-            raise ConfigError(name, ",".join(map(str, several)), "name at least one, and none twice")
-    if isinstance(deployments, Mapping) and not deployments:
-        raise ConfigError("deployments", deployments, "name at least one")
+    _require_several(loads, seeds, deployments)
     policy_choices(policies)
     traffic_by_name(arrivals)
     Extent.of(warmup, until)
@@ -229,21 +225,13 @@ def study(
         until=until,
         arrivals=arrivals,
     )
-    tasks: list[Settings] = [
-        {"deployment": deployment, "policy": policy, "load": float(load), "seed": seed}
-        for load, deployment, policy, seed in product(loads, replayer.deployments, replayer.policies, seeds)
-    ]
+    tasks = replayer.tasks(loads, seeds)
     if jobs > 1 or ray is not None:
         replayer.require_pickled()
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-study-")) if output is None else output
         journal = stack.enter_context(Journal(Path(folder), replayer.identity(seeds[0])))
-        left = [task for task in tasks if task not in journal]
-        if left:
-            advance = stack.enter_context(counting_of(progress, "replays")(len(tasks), len(tasks) - len(left)))
-            for row in _replayed(replayer, left, jobs, ray):
-                journal.add(row)
-                advance()
+        _complete(journal, tasks, partial(_replayed, replayer, jobs=jobs, ray=ray), progress)
         rows = [row for row in map(journal.get, tasks) if row is not None]
     return Study(
         workload=replayer.workload_name(seeds[0]),
@@ -254,6 +242,33 @@ def study(
         measures=tuple(replayer.measures),
         rows=rows,
     )
+
+
+def _require_several(
+    loads: Sequence[float], seeds: Sequence[int], deployments: Deployment | Mapping[str, Deployment]
+) -> None:
+    require_int("seeds", len(seeds), 1, _MOST_SEEDS)
+    for name, several in (("loads", loads), ("seeds", seeds)):
+        if not several or len(set(several)) < len(several):
+            raise ConfigError(name, ",".join(map(str, several)), "name at least one, and none twice")
+    if isinstance(deployments, Mapping) and not deployments:
+        raise ConfigError("deployments", deployments, "name at least one")
+
+
+def _complete(
+    journal: Journal,
+    tasks: Sequence[Settings],
+    replayed: Callable[[Sequence[Settings]], Iterator[Row]],
+    progress: OnCount | bool | None,
+) -> None:
+    """Replay what the journal lacks, and keep it there."""
+    left = [task for task in tasks if task not in journal]
+    if not left:
+        return
+    with counting_of(progress, "replays")(len(tasks), len(tasks) - len(left)) as advance:
+        for row in replayed(left):
+            journal.add(row)
+            advance()
 
 
 def _replayed(replayer: _Replayer, left: Sequence[Settings], jobs: int, ray: str | None) -> Iterator[Row]:
@@ -276,6 +291,13 @@ class _Replayer:
     warmup: float
     until: float | None
     arrivals: Mapping[str, Any] = field(default_factory=dict)
+
+    def tasks(self, loads: Sequence[float], seeds: Sequence[int]) -> list[Settings]:
+        """A task for every replay."""
+        return [
+            {"deployment": deployment, "policy": policy, "load": float(load), "seed": seed}
+            for load, deployment, policy, seed in product(loads, self.deployments, self.policies, seeds)
+        ]
 
     def __call__(self, settings: Settings) -> Row:
         load, seed = float(settings["load"] or 0.0), int(settings["seed"] or 0)

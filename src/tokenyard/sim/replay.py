@@ -181,7 +181,6 @@ def replay(
 
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
-
     A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it. ConfigError for
     arguments that are something else, or in another order.

@@ -12,7 +12,15 @@ from tokenyard.explain.advice.rules import SymptomCounter, Symptoms, advise
 from tokenyard.explain.held_back import Agreement, classify
 from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter
-from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, SpeculationCounter, Throughput, header_of
+from tokenyard.explain.report.report import (
+    Header,
+    HitRate,
+    ReadingGaps,
+    Report,
+    SpeculationCounter,
+    Throughput,
+    header_of,
+)
 from tokenyard.explain.report.slo import SLO, LatencyCounter
 from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
@@ -301,22 +309,7 @@ class ReportBuilder:
         finished = latencies.finished if known else None
         timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
         report = Report(
-            header=header_of(
-                self.start,
-                self._first,
-                self._last,
-                steps=self._steps,
-                jobs=len(self.jobs),
-                max_running=self._running.max,
-                request_records=notes.request_records if notes is not None else 0,
-                source=source,
-                partial=partial_of(
-                    cut_off=notes is not None and notes.cut_off,
-                    at_step_limit=notes is not None and self._is_at_step_limit,
-                    requests=self._arrivals.arrived if known else 0,
-                    finished=latencies.finished,
-                ),
-            ),
+            header=self._header(source, notes, requests=self._arrivals.arrived if known else 0),
             steps=self._steps,
             requests=self._arrivals.arrived if known else None,
             requests_finished=finished,
@@ -353,6 +346,24 @@ class ReportBuilder:
             reading=self._reading_gaps(notes),
         )
         return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
+
+    def _header(self, source: str | None, notes: ReadNotes | None, *, requests: int) -> Header:
+        return header_of(
+            self.start,
+            self._first,
+            self._last,
+            steps=self._steps,
+            jobs=len(self.jobs),
+            max_running=self._running.max,
+            request_records=notes.request_records if notes is not None else 0,
+            source=source,
+            partial=partial_of(
+                cut_off=notes is not None and notes.cut_off,
+                at_step_limit=notes is not None and self._is_at_step_limit,
+                requests=requests,
+                finished=self._latencies.finished,
+            ),
+        )
 
     @property
     def busy_seconds(self) -> float | None:

@@ -26,6 +26,7 @@ from tokenyard.core.config import (
     GroupKind,
     HashAlgo,
     SchedulerConfig,
+    SpeculativeConfig,
     async_scheduling_by_default,
 )
 from tokenyard.core.profiles import NEWEST, DecisionProfile
@@ -33,6 +34,7 @@ from tokenyard.core.sched.connector import KVConnector
 from tokenyard.core.sched.observer import StepObserver
 from tokenyard.core.sched.policy import Policy
 from tokenyard.core.sched.scheduler import Scheduler
+from tokenyard.core.table import RequestTable
 from tokenyard.errors import ConfigError
 from tokenyard.memory.kv_plan import KVCachePlan, LayerGroup, plan_kv_cache
 from tokenyard.memory.layer_caches import kv_element_bytes
@@ -104,10 +106,10 @@ def _machine_bytes() -> int:
 
 
 class ConnectorHalves(NamedTuple):
-    """A connector."""
+    """A connector; None and None without one."""
 
-    scheduler: KVConnector
-    worker: ConnectorWorker
+    scheduler: KVConnector | None
+    worker: ConnectorWorker | None
 
 
 def make_transfers(
@@ -258,14 +260,19 @@ class ModelParts:
 
     # ---- around the model
 
-    def transfers(
-        self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None
-    ) -> ConnectorHalves:
+    def transfers(self, clock: Callable[[], float], exchange: OfferExchange | None) -> ConnectorHalves:
         """The connector that was asked for."""
-        assert self._settings.kv_transfer is not None
-        return make_transfers(self._settings.kv_transfer, cache, self.tensors, self._bytes_per_block, clock, exchange)
+        asked = self._settings.kv_transfer
+        if asked is None:
+            return ConnectorHalves(None, None)
+        return make_transfers(asked, self.cache_config, self.tensors, self._bytes_per_block, clock, exchange)
 
-    def runner(self) -> ModelRunner:
+    def executor(self, table: RequestTable, worker: ConnectorWorker | None) -> TorchExecutor:
+        """What computes the steps of the requests in ``table``."""
+        drafts = self._settings.speculation is not None
+        return TorchExecutor(self.loaded, self._runner(), table, self.tensors, drafts=drafts, connector=worker)
+
+    def _runner(self) -> ModelRunner:
         """The runner, with its drafter."""
         speculation = self._settings.speculation
         num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
@@ -348,48 +355,49 @@ def load_engine(
         ),
     )
     speculation = settings.speculation.config if settings.speculation is not None else None
-    if async_scheduling and speculation is not None and not speculation.supports_async_scheduling:
-        fix = "drafts from the text need the tokens of the step before: turn it off, or take a draft model"
-        raise ConfigError("async_scheduling", async_scheduling, fix)
+    is_async = _is_async(async_scheduling, speculation)
     parts = ModelParts(Path(model), settings)
-    given: dict[str, Any] = {
-        "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens,
-        "max_model_len": parts.max_model_len,
-        "max_loras": settings.adapters.most_in_a_step,
-        "async_scheduling": async_scheduling_by_default(speculation) if async_scheduling is None else async_scheduling,
-        "policy": policy if isinstance(policy, str) else "fcfs",
+    config = _scheduler_config(
+        scheduler,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=parts.max_model_len,
+        max_loras=settings.adapters.most_in_a_step,
+        async_scheduling=is_async,
+        policy=policy if isinstance(policy, str) else "fcfs",
         # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
-        "profile": replace(profile, windows_free_processed_only=True),
+        profile=replace(profile, windows_free_processed_only=True),
         # vLLM 0.22 keeps blocks findable that were never written: tokens would be wrong.
-        "rolled_back_work_stays_cached": False,
-    }
-    for name, value in scheduler.items():
-        if name in given or name not in _SCHEDULER_FIELDS:
-            raise ConfigError(name, value, "is no setting of the engine")
-    config = SchedulerConfig(**given, **scheduler)
-    cache = parts.cache_config
-    transfers = parts.transfers(cache, clock, exchange) if settings.kv_transfer is not None else None
+        rolled_back_work_stays_cached=False,
+    )
+    connector = parts.transfers(clock, exchange)
     made = Scheduler(
         config,
-        cache,
+        parts.cache_config,
         speculative_config=speculation,
         clock=clock,
         observer=observer,
         policy=None if isinstance(policy, str) else policy,
-        kv_connector=transfers.scheduler if transfers is not None else None,
+        kv_connector=connector.scheduler,
         log_stats=log_stats,
         debug=debug,
     )
-    executor = TorchExecutor(
-        parts.loaded,
-        parts.runner(),
-        made.kv.table,
-        parts.tensors,
-        drafts=speculation is not None,
-        connector=transfers.worker if transfers is not None else None,
-    )
-    return TorchEngineCore(made, executor)
+    return TorchEngineCore(made, parts.executor(made.kv.table, connector.worker))
+
+
+def _is_async(asked: bool | None, speculation: SpeculativeConfig | None) -> bool:
+    if asked and speculation is not None and not speculation.supports_async_scheduling:
+        fix = "drafts from the text need the tokens of the step before: turn it off, or take a draft model"
+        raise ConfigError("async_scheduling", asked, fix)
+    return async_scheduling_by_default(speculation) if asked is None else asked
+
+
+def _scheduler_config(further: Mapping[str, Any], **given: Any) -> SchedulerConfig:
+    """What is ``given``, and ``further`` fields; ConfigError for those that are none, or given."""
+    for name, value in further.items():
+        if name in given or name not in _SCHEDULER_FIELDS:
+            raise ConfigError(name, value, "is no setting of the engine")
+    return SchedulerConfig(**given, **further)
 
 
 _SCHEDULER_FIELDS = tuple(field.name for field in fields(SchedulerConfig) if field.name != "pipeline_parallel_size")
