@@ -263,7 +263,7 @@ def test_adapters_that_came_for_a_while_beside_those_that_are_always_asked_for(
 ) -> None:
     """Who has a slot changes every moment: of four adapters for two slots the two that were new are named."""
     asked = ("de", "fr", "ja", "ko")
-    lines = [
+    lines: list[dict[str, Any]] = [
         {
             "request_id": f"r{i}-{name}",
             "arrival_time": (BEGIN if name in asked[2:] else 0.0) + i / 4,
