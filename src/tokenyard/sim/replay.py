@@ -172,15 +172,14 @@ def replay(
     line on standard error.
 
     With ``config.pipeline_parallel_size`` above 1 several steps are in flight, each in another stage; a step's time is
-    that of all stages together.
-
-    ``pace``: the machine is slower than ``latency`` at some moments and faster at others.
+    that of all stages together. ``pace``: the machine is slower than ``latency`` at some moments, faster at others.
 
     ``make_scheduler`` is called with what ``Scheduler`` takes, and returns one: a subclass, or one with ``limits`` and
     ``hooks`` of your own.
 
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
+
     A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it. ConfigError for
     arguments that are something else, or in another order.
