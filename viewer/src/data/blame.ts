@@ -4,9 +4,9 @@
  * which needs more; for max_num_seqs all who ran, alike; for LoRA slots the adapters that ran, alike.
  */
 
-import { secondsOf } from "./lives";
+import { endOfRow, secondsOf } from "./lives";
 import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
-import { type Asked, type Blame, type BlamedGroup, type Culprit, HAD, type Had } from "./model/pressure";
+import { type Asked, type Blame, type BlamedGroup, type Burst, type Culprit, HAD, type Had } from "./model/pressure";
 import type { TraceStore } from "./model/trace";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
@@ -60,7 +60,50 @@ export async function blame(store: TraceStore, range: Range, signal?: AbortSigna
     signal,
   );
   const victims = victimsOf(store, range);
-  return { range, totals, unnamed, culprits, victims, groups: groupsOf(store, culprits, everywhere) };
+  const groups = groupsOf(store, culprits, everywhere);
+  await findBursts(store, groups, signal);
+  return { range, totals, unnamed, culprits, victims, groups };
+}
+
+/** Of a group's part: one with less is not named. */
+const NAMED = 0.5;
+
+async function findBursts(store: TraceStore, groups: readonly BlamedGroup[], signal?: AbortSignal): Promise<void> {
+  const { requests, rows, steps } = store;
+  const [begin, end] = [steps.ts[0], endOfRow(store, rows - 1)];
+  const times = new Map<string, number[]>();
+  for (const { key, name, share } of groups) if (share >= NAMED) times.set(`${[key, name]}`, []);
+  const look = (request: RequestIndex) => {
+    const at = requests.arrivalTime[request];
+    if (Number.isNaN(at)) return;
+    for (const trait of traits(store, request)) times.get(`${trait}`)?.push(at);
+  };
+  if (times.size > 0) await inSlices(0, requests.count - 1, look, signal);
+  for (const group of groups) {
+    const came = times.get(`${[group.key, group.name]}`);
+    if (came) group.burst = burstOf(Float64Array.from(came).sort(), end - begin);
+  }
+}
+
+/** Of those who came, and how much more than of the time: less is no burst. */
+const MOST = 0.5;
+const EXCESS = 0.4;
+
+/** The while in which most came beyond what its part of the time is; null if there is none. `times` in order. */
+export function burstOf(times: Float64Array, seconds: number): Burst | null {
+  const { length } = times;
+  // How far those who came are ahead of an even stream: a burst is from the lowest point to the highest one after it.
+  const ahead = (at: number) => at / length - times[at] / seconds;
+  let [low, from, to, most] = [0, 0, 0, 0];
+  for (let at = 0; at < length; at++) {
+    if (ahead(at) < ahead(low)) low = at;
+    const excess = ahead(at) - ahead(low) + 1 / length;
+    if (excess > most) [from, to, most] = [low, at, excess];
+  }
+  const requests = to - from + 1;
+  return most >= EXCESS && requests > 1 && requests >= MOST * length
+    ? { requests, from: times[from], to: times[to] }
+    : null;
 }
 
 /** What those had for whom a reason was missing; null: none in this engine. */
@@ -181,6 +224,7 @@ function groupsOf(
         seconds: 0,
         share: 0,
         requests: 0,
+        burst: null,
         asked: NOTHING,
       };
       found.set(id, {

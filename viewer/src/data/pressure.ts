@@ -32,6 +32,7 @@ export async function pressure(
   const sums = { running: column(), waiting: column(), kv: column(), tokens: column(), known: column() };
   const most = column();
   const mostRunning = column();
+  const mostKv = column();
   await inSlices(
     range.first,
     range.last,
@@ -60,7 +61,11 @@ export async function pressure(
         sums.known[slice] += seconds;
         sums.running[slice] += Math.max(steps.numRunning[row], 0) * seconds;
         sums.waiting[slice] += Math.max(steps.numWaiting[row], 0) * seconds;
-        if (use) sums.kv[slice] += (1 - steps.freeBlocks[row] / steps.totalBlocks[row]) * seconds;
+        if (use) {
+          const share = 1 - steps.freeBlocks[row] / steps.totalBlocks[row];
+          sums.kv[slice] += share * seconds;
+          raise(mostKv, slice, share);
+        }
         sums.tokens[slice] += (Math.max(steps.tokenSum[row], 0) * seconds) / (end - begin);
       }
     },
@@ -77,7 +82,7 @@ export async function pressure(
   return {
     ...{ from, width, slices, origin: rowsAsClock ? 0 : originOf(store) },
     reasons: reasons.filter(({ lost }) => lost > 0).sort((a, b) => b.lost - a.lost),
-    ...{ most, mostRunning },
+    ...{ most, mostRunning, mostKv },
     running: mean(sums.running, known),
     waiting: mean(sums.waiting, known),
     kv: mean(sums.kv, known),
@@ -146,6 +151,15 @@ export function heldBack(store: TraceStore, row: Row): [number, number][] {
   const { blocked, recorded } = store.shown[shown[row]];
   if (found.length === 0 && blocked && !recorded && unadmitted[row] > 0) found.push([shown[row], unadmitted[row]]);
   return found;
+}
+
+/** Most requests that `shown` held back at once in some rows. */
+export function mostHeld(store: TraceStore, { first, last }: Range, shown: number): number {
+  let most = 0;
+  for (let row = first; row <= last; row++) {
+    for (const [one, requests] of heldBack(store, row)) if (one === shown && requests > most) most = requests;
+  }
+  return most;
 }
 
 /** Stretches whose slices hold back at least this share of what the worst does belong together. */

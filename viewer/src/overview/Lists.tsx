@@ -58,12 +58,12 @@ function Reasons({ store, found: { scoped } }: { store: TraceStore; found: Found
   );
 }
 
-function Stretches({ store, found: { stretches } }: { store: TraceStore; found: Found }) {
+function Stretches({ store, found: { stretches, late } }: { store: TraceStore; found: Found }) {
   if (stretches.length === 0) return null;
   return (
     <section aria-labelledby="overview-stretches">
       <h2 id="overview-stretches">
-        Worst stretches <small>for all reasons</small>
+        Worst stretches <small>{late ? "slowest first tokens, then most waiting" : "most waiting first"}</small>
       </h2>
       <ol class="overview-list">
         {stretches.map((stretch) => (

@@ -7,13 +7,11 @@ import { overTime, requestFigures, statistics as statisticsOf } from "../data";
 import { blame as blameOf } from "../data/blame";
 import type { Range } from "../data/model/columns";
 import type { OverTime } from "../data/model/overTime";
-import type { Blame, Pressure, Stretch } from "../data/model/pressure";
+import type { Blame, Pressure } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { ofRows, stretches as stretchesOf } from "../data/pressure";
 import { pressureOfRange, pressureOfRun, SLICES } from "../data/since";
-import { codeOf } from "../data/wording";
 import { useLaneKeys } from "../requests/RequestsView";
 import { panLanes, windowOf, ZOOM_KEY, zoomLanes } from "../requests/window";
 import { Guarded } from "../shell/Guarded";
@@ -32,9 +30,9 @@ import {
   type View,
   wholeRange,
 } from "../state/store";
-import { added, useComputed, useStatistics } from "../statistics/useStatistics";
-import { causesIn, ranked, WORST, withCauses } from "./causes";
-import { blamedIncidents, type Incident, type OtherIncident, otherIncidents } from "./incidents";
+import { useComputed, useStatistics } from "../statistics/useStatistics";
+import { ideasIn } from "./causes";
+import { blamedIncidents, type Incident, type OtherIncident, otherIncidents, type Worst, worstIn } from "./incidents";
 import { Lists } from "./Lists";
 import { usePicture } from "./picture";
 import { Sentence } from "./Sentence";
@@ -63,9 +61,10 @@ export interface Found {
   pressure: Pressure | null;
   /** Of the selection, or of the whole run without one. */
   scoped: Pressure | null;
-  /** Of the whole run, whatever is selected or in view. */
-  run: Pressure | null;
-  stretches: Stretch[];
+  /** In which an incident's beginning and end are looked for: the selection, else the whole run. */
+  around: Pressure | null;
+  stretches: Worst["stretches"];
+  late: boolean;
   blame: Blame | null;
   /** At other times. */
   others: OtherIncident[];
@@ -83,7 +82,8 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const pressed = useOf(store, changed, range, () => pressureOfRange(store, range));
   const whole = pressed.found;
   const ofRun = useOf(store, changed, range, () => pressureOfRun(store, range));
-  const stretches = useMemo(
+  const around = selection.value ? whole : ofRun.found;
+  const { stretches, late } = useMemo(
     () => worstIn(store, range, whole, ofRun.found),
     [store, changed, range, whole, ofRun.found],
   );
@@ -97,27 +97,16 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     whole === null,
   );
   const blame = accused.found;
-  // What costs little of the whole run may be all that a bad minute suffered from.
-  const main = codeOf(store.shown[worst?.shown]?.name ?? "");
-  const about = (finding: Finding) => finding.reasons.includes(main);
-  const unanswered = value && !isQuiet(stretches, value.found) && !value.advice.some(about);
-  const ofWorst = useComputed<Finding[]>(
-    async (signal) => (unanswered ? (await added(store, blamed, signal)).advice.filter(about) : []),
-    [store, changed, unanswered, blamed.first, blamed.last],
-    120,
-  ).value;
-  const rules = value && ranked([...(ofWorst ?? []), ...value.advice], main);
-  const quiet = isQuiet(stretches, value?.found ?? null);
-  const causes = useOf<Finding[]>(
+  const ideas = useOf<Finding[] | null>(
     store,
     changed,
     blamed,
-    (signal) => (worst && !quiet ? causesIn(store, range, worst, signal) : Promise.resolve([])),
-    quiet,
+    (signal) => (value ? ideasIn(store, range, value, stretches, signal) : Promise.resolve(null)),
+    value,
   );
   const besides =
-    worst && whole && ofRun.found && !quiet
-      ? otherIncidents(store, whole, ofRun.found, worst, value?.found ?? null)
+    worst && whole && around && !isQuiet(stretches, value?.found ?? null)
+      ? otherIncidents(store, whole, around, worst, value?.found ?? null)
       : NO_INCIDENTS;
   const others = useOf<OtherIncident[]>(
     store,
@@ -126,7 +115,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     (signal) => blamedIncidents(store, besides, signal),
     besides.map(({ stretch }) => `${stretch.begin} ${stretch.end}`).join(),
   );
-  const ideas = rules && causes.found && withCauses(causes.found, rules);
   const { ttft, tpot, e2e } = bounds.value;
   const sparks = useComputed<OverTime | null>(
     (signal) => overTime(store, range, Math.min(SPARKS, range.last - range.first + 1), { ttft, tpot, e2e }, signal),
@@ -149,8 +137,8 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     whole: () => setExtra(ZOOM_KEY, ""),
   };
   const found: Found = {
-    ...{ statistics: value?.found ?? null, advice: unanswered && !ofWorst ? null : ideas },
-    ...{ pressure: picture, scoped: whole, run: ofRun.found, stretches, sparks, requests },
+    ...{ statistics: value?.found ?? null, advice: ideas.found },
+    ...{ pressure: picture, scoped: whole, around, stretches, late, sparks, requests },
     // Of another stretch, as while a trace is read, it would name the wrong ones.
     blame: accused.fresh ? blame : null,
     others: others.fresh ? (others.found ?? []) : [],
@@ -163,7 +151,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     pressed.fresh &&
     ofRun.fresh &&
     accused.fresh &&
-    causes.fresh &&
+    ideas.fresh &&
     others.fresh;
   const reading = loading.value?.target === "trace" ? loading.value : null;
   const provisional = reading !== null || !(settled || following);
@@ -200,14 +188,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
       </div>
     </div>
   );
-}
-
-/** In whole rows; one of the run that is selected stays as it is. */
-function worstIn(store: TraceStore, range: Range, found: Pressure | null, run: Pressure | null): Stretch[] {
-  const exact = (some: Pressure) => stretchesOf(some, WORST).map((stretch) => ofRows(store, some, stretch));
-  const isRange = ({ first, last }: Range) => first === range.first && last === range.last;
-  const chosen = run && run !== found ? exact(run).find((stretch) => isRange(rowsOf(store, stretch))) : undefined;
-  return chosen ? [chosen] : found ? exact(found) : [];
 }
 
 /** Something computed of a range; `fresh`: of the trace as it is, and of this range. */

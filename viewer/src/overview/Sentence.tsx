@@ -7,6 +7,7 @@ import type { Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { partial } from "../data/partial";
+import { mostHeld } from "../data/pressure";
 import { spanOf } from "../data/since";
 import type { StoreInside } from "../data/store";
 import { TENANT_MEANING } from "../data/wording";
@@ -15,7 +16,7 @@ import { Link } from "../shell/Link";
 import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
 import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, setExtra } from "../state/store";
-import { capital, change, showAdvice } from "../statistics/AdviceSection";
+import { change, showAdvice } from "../statistics/AdviceSection";
 import { reason } from "../statistics/filters";
 import { isCause } from "./causes";
 import { type OtherIncident, worthSaying } from "./incidents";
@@ -83,15 +84,13 @@ export function Sentence({ store, range, found, settled, reading, provisional }:
           </>
         )}
       </p>
-      <p class="verdict-next">
-        {provisional ? (
-          <span class="quiet">What to change is said when all of it is read.</span>
-        ) : (
-          <Ideas found={found} />
-        )}
-        {namesTenant(found, guilty) && <span class="quiet"> · {TENANT_MEANING}.</span>}
-        <Whole store={store} range={range} />
-      </p>
+      <div class="verdict-next">
+        {provisional ? <p class="quiet">What to change is said when all of it is read.</p> : <Ideas found={found} />}
+        <p class="quiet">
+          {namesTenant(found, guilty) && `${TENANT_MEANING}. `}
+          <Whole store={store} range={range} />
+        </p>
+      </div>
     </div>
   );
 }
@@ -143,7 +142,6 @@ function Whole({ store, range }: { store: TraceStore; range: Range }) {
   const why = isAtStepLimit(store) ? "the trace ends at its step limit" : "the trace is not whole";
   return (
     <span class="wrong" title={ends ?? ""}>
-      {" "}
       Figures are of {steps} steps: {why}.
     </span>
   );
@@ -163,36 +161,35 @@ interface Blamed extends Pick<SentenceProps, "store" | "found"> {
 function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
   if (!advice) return null;
   const [first] = advice;
-  if (!first) return <span class="quiet">Nothing stands out that another setting would help.</span>;
+  if (!first) return <p class="quiet">Nothing stands out that another setting would help.</p>;
   // Where some could be limited, or admitted later, a setting that gives all more room is as good.
   const said = advice.slice(0, isCause(first) ? 2 : 1);
   const others = advice.length - said.length;
   return (
     <>
       <span class="quiet">What to change: </span>
-      {said.map((finding, at) => (
-        <>
-          {at > 0 && "; or "}
-          <Link onClick={showAdvice}>{change(finding)}</Link>
-        </>
-      ))}
-      <span class="quiet">. Why: {whyWords(said)}</span>
-      {others > 0 && (
-        <>
-          <span class="quiet"> · </span>
-          <Link onClick={showAdvice}>{plural(others, "other idea")}</Link>
-        </>
-      )}
+      <ol class="ideas">
+        {said.map((finding, at) => (
+          <li key={finding.rule}>
+            {at > 0 && <span class="quiet">or </span>}
+            <Link onClick={showAdvice}>{change(finding)}</Link>
+            <span class="quiet">{whyWords(finding, at > 0 ? first : null)}</span>
+          </li>
+        ))}
+        {others > 0 && (
+          <li>
+            <Link onClick={showAdvice}>{plural(others, "other idea")}</Link>
+          </li>
+        )}
+      </ol>
     </>
   );
 }
 
-/** `requests wait while memory is free. At the worst 24 ran and ...`: what is wrong, and how the value follows that is to be set. */
-function whyWords(said: readonly Finding[]): string {
-  const wrong = new Map<string, string>();
-  for (const { symptom, basis } of said) wrong.set(symptom, wrong.get(symptom) || basis);
-  const words = [...wrong].map(([symptom, basis], at) => `${at > 0 ? capital(symptom) : symptom}. ${basis}`.trim());
-  return words.join(" ");
+/** `. Why: requests wait while memory is free. At the worst 24 ran and ...`; of a further idea only what is wrong, if it is another. */
+function whyWords({ symptom, basis }: Finding, first: Finding | null): string {
+  if (first) return symptom === first.symptom ? "" : `: ${symptom}`;
+  return `. Why: ${symptom}. ${basis}`.trim();
 }
 
 /** When it began and ended, when it was worst, which check, whom it held back, who had what was missing, and who waited. */
@@ -200,13 +197,13 @@ function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
   const clock = (ts: number) => momentText(store, ts);
   const [begin, end] = [clock(worst.begin), clock(worst.end)];
-  const span = found.run ? spanOf(store, found.run, worst) : { begun: worst.begin, over: worst.end };
+  const span = found.around ? spanOf(store, found.around, worst) : { begun: worst.begin, over: worst.end };
   const [begun, over] = [clock(span.begun), clock(span.over)];
   const all = begun === begin && over === end;
-  const alike = found.stretches.filter(
-    ({ shown, begin, end }) => shown === worst.shown && begin >= span.begun && end <= span.over,
+  const most = useMemo(
+    () => mostHeld(store, rowsOf(store, { begin: span.begun, end: span.over }), worst.shown),
+    [store, store.version, span.begun, span.over, worst.shown],
   );
-  const most = Math.max(worst.mostByIt, ...alike.map(({ mostByIt }) => mostByIt));
   const rest = found.blame && guilty ? unnamedWords(store, worst, found.blame) : null;
   const shared = found.blame && !guilty && sharedBy(store, worst, found.blame);
   const ahead = found.blame && guilty && priorities(store, found.blame.victims, guilty.group);
@@ -222,9 +219,10 @@ function Trouble({ store, found, guilty }: Blamed) {
           {begin} to {end}
         </Link>
         {all ? " " : ", "}
-        {reasonWords(store, store.shown[worst.shown].name)} held back up to {plural(Math.round(most), "request")}
+        {reasonWords(store, store.shown[worst.shown].name)} held back up to {plural(most, "request")}
       </strong>{" "}
-      (<Loss store={store} worst={worst} all={all} />)
+      (<Loss store={store} worst={worst} all={all} />
+      {found.late && "; the slowest 1 % of first tokens were waited for here"})
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who, worst)}>{guilty.who.words}</Link> {guilty.had}
@@ -249,7 +247,7 @@ function Trouble({ store, found, guilty }: Blamed) {
 
 /** ` Also from 2:04 to 3:28 the token budget held back up to 37 requests: 24 requests of tenant x took 71 % of its tokens.` */
 function Also({ store, other, clock }: { store: TraceStore; other: OtherIncident; clock(ts: number): string }) {
-  const { stretch, begun, over, guilty, blame } = other;
+  const { stretch, begun, over, most, guilty, blame } = other;
   const shared = guilty ? null : sharedBy(store, stretch, blame);
   return (
     <>
@@ -264,8 +262,7 @@ function Also({ store, other, clock }: { store: TraceStore; other: OtherIncident
         >
           {clock(begun)} to {clock(over)}
         </Link>{" "}
-        {reasonWords(store, store.shown[stretch.shown].name)} held back up to{" "}
-        {plural(Math.round(stretch.mostByIt), "request")}
+        {reasonWords(store, store.shown[stretch.shown].name)} held back up to {plural(most, "request")}
       </strong>
       {guilty && (
         <>

@@ -7,13 +7,12 @@ import { shortId } from "../data/labels";
 import { MISSING, type Range, type RequestIndex } from "../data/model/columns";
 import type { Blame, BlamedGroup, Pressure, Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
-import { incidentOf, pressureOfRun } from "../data/since";
+import { incidentOf, pressureOfRange, pressureOfRun } from "../data/since";
 import { traits } from "../data/takers";
+import { codeOf } from "../data/wording";
 import { count, plural } from "../format";
-import { culpritOf, type Guilty, priorities, rowsOf } from "./words";
-
-/** Stretches that are looked at. */
-export const WORST = 3;
+import { type Added, added } from "../statistics/useStatistics";
+import { culpritOf, type Guilty, isQuiet, priorities, rowsOf } from "./words";
 
 /** Of a step's tokens one long prompt may get: so many of them at once leave nothing to others. */
 const PIECES = 8;
@@ -24,25 +23,43 @@ const USUAL = 0.1;
 /** Of a group's requests: it comes with the trouble, and is not there otherwise. */
 const MOSTLY = 0.9;
 
-/**
- * Of the whole incident about a stretch, so that they are the same wherever in it one looks. First what costs least; nothing if
- * none stands out, or if those that do are not few.
- */
-export async function causesIn(
+/** What to change, of a range alone: the same ideas in the same order wherever they stand. */
+export async function ideasIn(
   store: TraceStore,
   range: Range,
-  worst: Stretch,
+  { found, advice }: Added,
+  stretches: readonly Stretch[],
   signal: AbortSignal,
 ): Promise<Finding[]> {
-  const run = await pressureOfRun(store, range);
-  const incident = run && incidentOf(run, worst.shown, worst);
-  if (!run || !incident) return [];
-  const [begin, end] = [run.from + incident.first * run.width, run.from + (incident.last + 1) * run.width];
-  const blamed = await blame(store, rowsOf(store, { begin, end }), signal);
-  return causesOf(store, run, { ...worst, ...incident, begin, end }, blamed);
+  const [worst] = stretches;
+  const quiet = isQuiet(stretches, found);
+  const main = codeOf(store.shown[worst?.shown]?.name ?? "");
+  // What costs little of the whole run may be all that a bad minute suffered from.
+  const about = (finding: Finding) => finding.reasons.includes(main);
+  const unanswered = worst && !quiet && !advice.some(about);
+  const ofWorst = unanswered ? (await added(store, rowsOf(store, worst), signal)).advice.filter(about) : [];
+  const causes = worst && !quiet ? await causesIn(store, range, worst, signal) : [];
+  return withCauses(causes, ranked([...ofWorst, ...advice], main));
 }
 
-function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blame): Finding[] {
+/** Of what of an incident lies in the range. First what costs least; nothing if none stands out, or if those that do are not few. */
+async function causesIn(store: TraceStore, range: Range, worst: Stretch, signal: AbortSignal): Promise<Finding[]> {
+  const found = await pressureOfRange(store, range);
+  const run = await pressureOfRun(store, range);
+  const incident = found && incidentOf(found, worst.shown, worst);
+  if (!run || !incident) return [];
+  const [begin, end] = [found.from + incident.first * found.width, found.from + (incident.last + 1) * found.width];
+  const blamed = await blame(store, rowsOf(store, { begin, end }), signal);
+  return causesOf(store, { found, run }, { ...worst, ...incident, begin, end }, blamed);
+}
+
+/** Of what is looked at, and of the whole run, which tells what is usual. */
+interface Looked {
+  found: Pressure;
+  run: Pressure;
+}
+
+function causesOf(store: TraceStore, looked: Looked, worst: Stretch, blamed: Blame): Finding[] {
   const guilty = culpritOf(store, worst, blamed);
   if (!guilty) return [];
   const { group, who } = guilty;
@@ -63,7 +80,7 @@ function causesOf(store: TraceStore, run: Pressure, worst: Stretch, blamed: Blam
   if (ahead && group) return [sameTurn(group, ahead, common)];
   const findings: Finding[] = [];
   if (group) {
-    const { to, now, evidence } = ratesOf(store, run, worst, group);
+    const { to, now, evidence } = ratesOf(store, looked, worst, group);
     const basis = to === null ? "" : evidence;
     findings.push({
       ...{ ...common, rule: "limit-them", setting: groupName(group), direction: "limit", to, now, evidence },
@@ -105,7 +122,7 @@ export function ranked(findings: readonly Finding[], reason: string): Finding[] 
 }
 
 /** These before the rules, and each setting once: at least half of what the rules look at is theirs. */
-export function withCauses(causes: readonly Finding[], rules: readonly Finding[]): Finding[] {
+function withCauses(causes: readonly Finding[], rules: readonly Finding[]): Finding[] {
   return [...causes, ...rules.filter(({ setting }) => !causes.some((cause) => cause.setting === setting))];
 }
 
@@ -142,7 +159,7 @@ function groupName({ key, name }: BlamedGroup): string {
 /** What they brought, and what the engine had left beside what else comes. */
 function ratesOf(
   store: TraceStore,
-  run: Pressure,
+  { found, run }: Looked,
   worst: Stretch,
   group: BlamedGroup,
 ): Pick<Finding, "to" | "now" | "evidence"> {
@@ -155,24 +172,28 @@ function ratesOf(
       members.push(request);
     }
   }
-  const arrivals = members.map((request) => requests.arrivalTime[request]).sort((a, b) => a - b);
-  const within = arrivals.filter((at) => at >= begin - run.width && at <= end).length;
+  const came = (from: number, to: number) =>
+    members.filter((request) => requests.arrivalTime[request] >= from && requests.arrivalTime[request] <= to);
+  const here = came(found.from, found.from + found.slices * found.width);
+  const arrivals = here.map((request) => requests.arrivalTime[request]).sort((a, b) => a - b);
   const seconds = arrivals[arrivals.length - 1] - arrivals[0];
-  const brought = members.reduce((sum, request) => sum + requests.promptTokens[request], 0) / seconds;
-  const rates = [...run.tokensPerSecond];
+  const brought = here.reduce((sum, request) => sum + requests.promptTokens[request], 0) / seconds;
   const mean = (some: number[]) => some.reduce((sum, rate) => sum + rate, 0) / some.length;
-  const could = mean(rates.slice(first, last + 1));
-  const outside = rates.filter((_, slice) => slice < first || slice > last);
+  const could = mean([...found.tokensPerSecond].slice(first, last + 1));
+  // What is usual is told by the run outside of the whole incident.
+  const whole = incidentOf(run, worst.shown, { begin: (begin + end) / 2 }) ?? { first: 0, last: run.slices };
+  const outside = [...run.tokensPerSecond].filter((_, slice) => slice < whole.first || slice > whole.last);
+  const within = came(run.from + (whole.first - 1) * run.width, run.from + (whole.last + 1) * run.width);
   const usual =
-    outside.length >= USUAL * rates.length && within >= MOSTLY * arrivals.length ? mean(outside) : Number.NaN;
+    outside.length >= USUAL * run.slices && within.length >= MOSTLY * members.length ? mean(outside) : Number.NaN;
   const left = rounded(SPENT * (could - usual));
   const evidence = [
-    members.length > 1 && Number.isFinite(brought)
-      ? `${plural(members.length, "request")} of theirs brought ${count(rounded(brought))} prompt tokens a second`
+    here.length > 1 && Number.isFinite(brought)
+      ? `${plural(here.length, "request")} of theirs brought ${count(rounded(brought))} prompt tokens a second`
       : `${plural(group.requests, "request")} of theirs took part`,
     ...(left > 0
       ? [
-          `the engine computed ${count(rounded(could))} tokens a second then, and the others need ${count(rounded(usual))}; ${count(100 * SPENT)} % of what is left are for them`,
+          `the engine computed ${count(rounded(could))} tokens a second then, and outside of it the others need ${count(rounded(usual))}; ${count(100 * SPENT)} % of what is left are for them`,
         ]
       : []),
   ];

@@ -1,9 +1,11 @@
 /** What else went wrong at another time: the verdict tells the worst, and names these. */
 
 import { blame as blameOf } from "../data/blame";
+import type { Range } from "../data/model/columns";
 import type { Blame, Pressure, Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
+import { mostHeld, ofRows, stretches as stretchesOf } from "../data/pressure";
 import { spanOf, stretchBeside } from "../data/since";
 import { culpritOf, type Guilty, isQuiet, rowsOf } from "./words";
 
@@ -12,6 +14,68 @@ const MOST = 2;
 /** Of the worst one's loss, and of the requests that it held back at once: less is not worth a sentence on the first screen. */
 const LOSS = 0.02;
 const HELD = 0.1;
+
+/** Stretches that are looked at. */
+const WORST = 3;
+
+/** The worst stretches, the worst first. `late`: that one is the worst for its first tokens, though more was waited elsewhere. */
+export interface Worst {
+  stretches: Stretch[];
+  late: boolean;
+}
+
+/** In whole rows, of a range and, where that is a stretch of the run itself, as the run has it. */
+export function worstIn(store: TraceStore, range: Range, found: Pressure | null, run: Pressure | null): Worst {
+  const exact = (some: Pressure): Stretch[] => stretchesOf(some, WORST).map((stretch) => ofRows(store, some, stretch));
+  const isRange = ({ first, last }: Range) => first === range.first && last === range.last;
+  const late = run && latest(store, run, exact(run));
+  const ofRun = run && run !== found ? [...(late ? [late] : []), ...exact(run)] : [];
+  const chosen = ofRun.find((stretch) => isRange(rowsOf(store, stretch)));
+  if (chosen || !found) return { stretches: chosen ? [chosen] : [], late: false };
+  const all = exact(found);
+  const own = run === found ? late : latest(store, found, all);
+  const others = own ? all.filter(({ begin, end }) => end <= own.begin || begin >= own.end) : all;
+  return { stretches: own ? [own, ...others].slice(0, WORST) : all, late: own !== null };
+}
+
+/** Of the requests: the slowest first tokens, which a p99 tells of. */
+const SLOWEST = 0.01;
+/** Of their waiting: where it was, the trouble was. */
+const MOSTLY = 0.5;
+/** Times what any request waited for its first token where most was lost. */
+const LATER = 1.5;
+
+/** The stretch in which the slowest waited for their first tokens, if that is not the one in which most was lost. */
+function latest(store: TraceStore, found: Pressure, [most]: readonly Stretch[]): Stretch | null {
+  const { arrivalTime, firstTokenTime, count } = store.requests;
+  const slow: { begin: number; end: number }[] = [];
+  const until = found.from + found.slices * found.width;
+  for (let request = 0; request < count; request++) {
+    const [begin, end] = [arrivalTime[request], firstTokenTime[request]];
+    if (end > begin && begin < until && end >= found.from) slow.push({ begin, end });
+  }
+  if (!most || slow.length === 0) return null;
+  const took = (one: { begin: number; end: number }) => one.end - one.begin;
+  slow.sort((a, b) => took(b) - took(a));
+  const tail = slow.slice(0, Math.ceil(SLOWEST * slow.length));
+  const within = ({ begun, over }: { begun: number; over: number }) => {
+    const shared = (one: { begin: number; end: number }) => Math.min(one.end, over) - Math.max(one.begin, begun);
+    return tail.reduce((sum, one) => sum + Math.max(shared(one), 0), 0);
+  };
+  const least = MOSTLY * tail.reduce((sum, one) => sum + took(one), 0);
+  const taken = [spanOf(store, found, most)];
+  if (within(taken[0]) >= least) return null;
+  const there = slow.find(({ begin, end }) => begin < taken[0].over && end > taken[0].begun);
+  if (there && took(tail[tail.length >> 1]) < LATER * took(there)) return null;
+  while (taken.length <= MOST) {
+    const stretch = stretchBeside(found, taken);
+    if (!stretch) return null;
+    const span = spanOf(store, found, stretch);
+    if (within(span) >= least) return ofRows(store, found, stretch);
+    taken.push(span);
+  }
+  return null;
+}
 
 export interface Incident {
   stretch: Stretch;
@@ -38,6 +102,8 @@ export function otherIncidents(
 }
 
 export interface OtherIncident extends Incident {
+  /** Most requests that it held back at once. */
+  most: number;
   blame: Blame;
   guilty: Guilty | null;
 }
@@ -51,7 +117,9 @@ export async function blamedIncidents(
   const found: OtherIncident[] = [];
   for (const incident of incidents) {
     const blame = await blameOf(store, rowsOf(store, incident.stretch), signal);
-    found.push({ ...incident, blame, guilty: culpritOf(store, incident.stretch, blame) });
+    const { stretch, begun, over } = incident;
+    const most = mostHeld(store, rowsOf(store, { begin: begun, end: over }), stretch.shown);
+    found.push({ ...incident, most, blame, guilty: culpritOf(store, stretch, blame) });
   }
   return found;
 }

@@ -2,9 +2,10 @@
 
 import { momentText } from "../data/clock";
 import { endOfRow } from "../data/lives";
-import type { Asked, BlamedGroup } from "../data/model/pressure";
+import type { Asked, BlamedGroup, Burst } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
 import { count, fixed, percent, shortCount } from "../format";
+import { selection } from "../state/store";
 
 /** Of the tokens of the prompts: fewer images are not worth a word. */
 const WORTH_SAYING = 0.1;
@@ -28,11 +29,26 @@ export function kindWords({ prompts, promptTokens, answers, outputTokens, items,
   return ` (${prompt} ${shortCount(promptTokens / prompts)} tokens${images}${more})`;
 }
 
-/** `; all 37 were sent from 2:41 to 3:50`: the cause comes before those who wait. "" for those who always come. */
-export function sentWords(store: TraceStore, sent: Pick<BlamedGroup, "all" | "from" | "to">): string {
-  if (!cameForAWhile(store, sent)) return "";
-  const when = whenWords(store, sent.from, sent.to);
-  return sent.all === 1 ? `; it was sent ${when}` : `; all ${count(sent.all)} were sent ${when}`;
+/** Beside figures of a selection, what is of the run says so. */
+export function ofTheRun(): string {
+  return selection.value ? " of the run" : "";
+}
+
+/**
+ * `; all 37 were sent from 2:41 to 3:50`: the cause comes before those who wait. Of those who always come, when most of them did;
+ * "" if they come evenly.
+ */
+export function sentWords(
+  store: TraceStore,
+  sent: Pick<BlamedGroup, "all" | "from" | "to"> & { burst?: Burst | null },
+): string {
+  const all = count(sent.all) + ofTheRun();
+  if (cameForAWhile(store, sent)) {
+    const when = whenWords(store, sent.from, sent.to);
+    return sent.all === 1 ? `; it was sent ${when}` : `; all ${all} were sent ${when}`;
+  }
+  const { burst } = sent;
+  return burst ? `; ${count(burst.requests)} of the ${all} were sent ${whenWords(store, burst.from, burst.to)}` : "";
 }
 
 /** They did not come all through the run. */

@@ -102,11 +102,11 @@ export function drawTracks(canvas: HTMLCanvasElement, scene: TracksScene): void 
   const bottom = axisTop(scene);
   shade(ink, scene, scene.worst, 0.1, ink.surface.hot, bottom);
   stack(ink, scene);
-  const { running, mostRunning, kv, tokensPerSecond } = scene.pressure;
+  const { running, mostRunning, kv, mostKv, tokensPerSecond } = scene.pressure;
   let top = TOP + scene.area + TRACK_GAP;
   track(ink, scene, top, TRACK, "running", running, shortCount, mostRunning);
   top += TRACK + TRACK_GAP;
-  track(ink, scene, top, TRACK, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, kv, 1);
+  track(ink, scene, top, TRACK, "KV blocks in use", kv, (value) => `${Math.round(100 * value)} %`, mostKv, 1);
   top += TRACK + TRACK_GAP;
   const tall = scene.takers.length > 0 ? TALL : TRACK;
   const high = track(ink, scene, top, tall, scene.timed ? "tokens / s" : "tokens / step", tokensPerSecond, shortCount);

@@ -12,7 +12,7 @@ import type { StoreInside } from "../data/store";
 import { isOfSeats, traits } from "../data/takers";
 import { familyOf, refusedWith } from "../data/wording";
 import { count, milliseconds, percent, plural } from "../format";
-import { cameForAWhile, kindWords, sentWords, whenWords } from "./kind";
+import { cameForAWhile, kindWords, ofTheRun, sentWords, whenWords } from "./kind";
 
 export { rowsOf } from "../data/pressure";
 
@@ -246,7 +246,7 @@ function comersOf(store: TraceStore, groups: readonly BlamedGroup[]): Guilty | n
   const requests = comers.reduce((sum, { all }) => sum + all, 0);
   const from = Math.min(...comers.map((comer) => comer.from));
   const to = Math.max(...comers.map((comer) => comer.to));
-  const who = `${several ? `adapters ${names.join(", ")} and ${last}` : `adapter ${last}`} (${plural(requests, "request")})`;
+  const who = `${several ? `adapters ${names.join(", ")} and ${last}` : `adapter ${last}`} (${plural(requests, "request")}${ofTheRun()})`;
   return {
     who: { words: who, short: "", request: -1, filter: comers.map(({ name }) => `lora:"${name}"`).join(" ") },
     group: null,

@@ -6,6 +6,7 @@ import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { count, duration, plural } from "../format";
 import { showTab } from "../state/moves";
+import { selection } from "../state/store";
 import { takeWish, wishFocus } from "../state/wish";
 import { within } from "./filters";
 
@@ -71,7 +72,7 @@ export function AdviceSection({ store, range, advice, settled, onFilter }: Advic
   return (
     <section class="advice" aria-labelledby="advice-title">
       <h3 id="advice-title" ref={head} tabIndex={-1}>
-        What to change{" "}
+        What to change {selection.value && <small class="quiet">in the selection</small>}{" "}
         {advice.length > 0 && (
           <CopyButton text={() => advice.map(adviceText).join("\n")} label="Copy the advice" words="copy" />
         )}

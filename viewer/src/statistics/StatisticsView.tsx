@@ -1,13 +1,11 @@
 import type { Finding } from "../advice/rules";
 import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
-import type { Stretch } from "../data/model/pressure";
 import type { TraceStore } from "../data/model/trace";
-import { stretches } from "../data/pressure";
-import { pressureOfRange } from "../data/since";
+import { pressureOfRange, pressureOfRun } from "../data/since";
 import { count, duration } from "../format";
-import { causesIn, WORST, withCauses } from "../overview/causes";
-import { isQuiet } from "../overview/words";
+import { ideasIn } from "../overview/causes";
+import { worstIn } from "../overview/incidents";
 import { Guarded } from "../shell/Guarded";
 import { clearSelection, focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
@@ -34,18 +32,15 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy, failure } = useStatistics(store, revision.value, range);
   const found = value?.found;
   const settled = !busy && value?.version === store.version && store.stage !== "requests" && store.stage !== "reading";
-  const trouble = useComputed<{ stretches: Stretch[]; causes: Finding[] }>(
+  const advice = useComputed<Finding[] | null>(
     async (signal) => {
-      const pressure = await pressureOfRange(store, range);
-      const found = pressure ? stretches(pressure, WORST) : [];
-      const [worst] = found;
-      return { stretches: found, causes: worst ? await causesIn(store, range, worst, signal) : [] };
+      if (!value) return null;
+      const [found, run] = [await pressureOfRange(store, range), await pressureOfRun(store, range)];
+      return ideasIn(store, range, value, worstIn(store, range, found, run).stretches, signal);
     },
-    [store, revision.value, range.first, range.last],
+    [store, value, range.first, range.last],
     120,
   ).value;
-  const quiet = !value || !trouble || isQuiet(trouble.stretches, value.found);
-  const advice = value && trouble && withCauses(quiet ? [] : trouble.causes, value.advice);
   const levels = useLevels(store, revision.value);
   const chart = {
     store,

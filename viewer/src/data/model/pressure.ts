@@ -13,8 +13,9 @@ export interface Pressure {
   reasons: { shown: number; lost: number; held: Float64Array; most: Float64Array }[];
   /** Most requests held back at once, per slice. */
   most: Float64Array;
-  /** Most requests that ran at once, per slice. */
+  /** Most requests that ran at once, and the largest share of the blocks in use, per slice. */
   mostRunning: Float64Array;
+  mostKv: Float64Array;
   /** Means by time; `kv` as a share of the blocks. */
   running: Float64Array;
   waiting: Float64Array;
@@ -108,6 +109,13 @@ export interface Asked {
   itemTokens: number;
 }
 
+/** A while in which many came. */
+export interface Burst {
+  requests: number;
+  from: number;
+  to: number;
+}
+
 /** Requests that have something in common; `key:"name"` is the filter that means them. */
 export interface BlamedGroup {
   /** `req`: what their ids have before a number, `crawl_` of `crawl_093`. `prompt`: as long or longer. */
@@ -123,6 +131,8 @@ export interface BlamedGroup {
   /** When the first and the last of `all` came; NaN: not known. */
   from: number;
   to: number;
+  /** Where they always come, but most of them in a while; null: not, or the group has too little to be named. */
+  burst: Burst | null;
   /** Of all requests of the trace. */
   part: number;
   had: Had;
