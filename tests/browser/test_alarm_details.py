@@ -174,20 +174,24 @@ def test_one_since_in_every_view(open_files: Open, flood: Path) -> None:
     page.keyboard.press("n")
     expect(panel).to_contain_text(f"Requests are held back for it since {since[1]}")
     inside = open_files(flood, state=f"tab=overview&from={BEGIN + 5}&to={BEGIN + 7}")
-    expect(inside.get_by_role("status", name="Verdict")).to_contain_text(f"From {since[1]} to")
+    expect(inside.get_by_role("status", name="Verdict")).to_contain_text(f"in the run it was so from {since[1]} to")
 
 
-def test_advice_is_the_same_in_a_selection(open_files: Open, flood: Path) -> None:
+def test_advice_is_alike_in_a_selection(open_files: Open, flood: Path) -> None:
     tenant = crawler(flood)
     said, _ = opened(open_files, flood)
     advised = said.locator(".verdict-next").inner_text()
     limited = re.search(rf"limit tenant {tenant} to about ([\d,]+) prompt tokens a second \(now ([\d,]+)\)", advised)
     assert limited
     assert int(limited[1].replace(",", "")) < int(limited[2].replace(",", ""))
-    for begin, end in ((BEGIN + 1, BEGIN + 4), (BEGIN + 3, BEGIN + 3.5), (BEGIN + 5, BEGIN + 6)):
+    same = re.compile(rf"limit tenant {tenant} to about ([\d,]+) prompt tokens a second")
+    for begin, end in ((BEGIN + 1, BEGIN + 4), (BEGIN + 2, BEGIN + 4), (BEGIN + 4, BEGIN + 7)):
         inside, _ = opened(open_files, flood, f"&from={begin}&to={end}")
         expect(inside).to_contain_text("Of the selection")
-        expect(inside).to_contain_text(limited[0])
+        expect(inside).to_contain_text(same)
+        value = same.search(inside.inner_text())
+        assert value
+        assert abs(int(value[1].replace(",", "")) / int(limited[1].replace(",", "")) - 1) < 0.2
         expect(inside).not_to_contain_text("raise max_num_batched_tokens")
     before, _ = opened(open_files, flood, "&from=2&to=8")
     expect(before).not_to_contain_text("limit tenant")

@@ -100,15 +100,20 @@ def test_when_the_cause_came_and_of_what_kind_it_was(open_files: Open, pictures:
 def test_a_stretch_has_the_same_figures_wherever_they_stand(open_files: Open, pictures: Path) -> None:
     said, page = opened(open_files, pictures)
     stretch = page.get_by_role("region", name="Worst stretches").get_by_role("listitem").first
-    before = (said.locator("p").first.inner_text().partition(" TTFT")[0], stretch.inner_text())
-    lost = re.search(r"\(([\d\w. ]+) of waiting", before[0])
+    before = stretch.inner_text()
+    figures = re.compile(r"\(([\d\w. ]+) of waiting.*? took (\d\d\.\d %) of its tokens", re.DOTALL)
+    lost = figures.search(said.inner_text())
     assert lost
-    assert lost[1] in before[1]
+    assert lost[1] in before
     stretch.get_by_role("button").click()
     expect(said).to_contain_text("Of the selection")
     page.locator(".overview[aria-busy=false]").wait_for(timeout=ARRIVED_MS)
-    inside = said.locator("p").first.inner_text().removeprefix("Of the selection: ").partition(" TTFT")[0]
-    assert (inside, stretch.inner_text()) == before
+    inside = figures.search(said.inner_text())
+    assert inside
+    assert (inside.groups(), stretch.inner_text()) == (lost.groups(), before)
+    held = re.search(r"up to (\d+) held", before)
+    assert held
+    expect(said).to_contain_text(f"held back up to {held[1]} requests")
     reasons = page.get_by_role("region", name="What requests waited for")
     expect(reasons.get_by_role("listitem").first).to_contain_text(lost[1])
 
@@ -234,7 +239,7 @@ def test_sums_and_peaks_say_of_what_they_are(open_files: Open, pictures: Path) -
     reasons = page.get_by_role("region", name="What requests waited for")
     expect(reasons.get_by_role("heading")).to_have_text("What requests waited for whole run")
     stretches = page.get_by_role("region", name="Worst stretches")
-    expect(stretches.get_by_role("heading")).to_have_text("Worst stretches for all reasons")
+    expect(stretches.get_by_role("heading")).to_have_text("Worst stretches most waiting first, for all reasons")
     expect(stretches.get_by_role("listitem").first).to_contain_text(re.compile(r"up to \d+ held"))
     culprits = page.get_by_role("region", name="Who held others back")
     expect(culprits.get_by_role("heading")).to_have_text("Who held others back in the worst their part")

@@ -63,7 +63,7 @@ function Stretches({ store, found: { stretches, late } }: { store: TraceStore; f
   return (
     <section aria-labelledby="overview-stretches">
       <h2 id="overview-stretches">
-        Worst stretches <small>{late ? "slowest first tokens, then most waiting" : "most waiting first"}</small>
+        Worst stretches <small>{late ? "slowest first tokens" : "most waiting"} first, for all reasons</small>
       </h2>
       <ol class="overview-list">
         {stretches.map((stretch) => (

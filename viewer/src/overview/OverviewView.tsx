@@ -61,8 +61,8 @@ export interface Found {
   pressure: Pressure | null;
   /** Of the selection, or of the whole run without one. */
   scoped: Pressure | null;
-  /** In which an incident's beginning and end are looked for: the selection, else the whole run. */
-  around: Pressure | null;
+  /** Of the whole run, whatever is selected or in view. */
+  run: Pressure | null;
   stretches: Worst["stretches"];
   late: boolean;
   blame: Blame | null;
@@ -82,7 +82,6 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const pressed = useOf(store, changed, range, () => pressureOfRange(store, range));
   const whole = pressed.found;
   const ofRun = useOf(store, changed, range, () => pressureOfRun(store, range));
-  const around = selection.value ? whole : ofRun.found;
   const { stretches, late } = useMemo(
     () => worstIn(store, range, whole, ofRun.found),
     [store, changed, range, whole, ofRun.found],
@@ -97,16 +96,17 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     whole === null,
   );
   const blame = accused.found;
+  const looked = useMemo(() => ({ value, stretches }), [value, stretches]);
   const ideas = useOf<Finding[] | null>(
     store,
     changed,
-    blamed,
-    (signal) => (value ? ideasIn(store, range, value, stretches, signal) : Promise.resolve(null)),
-    value,
+    range,
+    (signal) => (value && pressed.known ? ideasIn(store, range, value, stretches, signal) : Promise.resolve(null)),
+    looked,
   );
   const besides =
-    worst && whole && around && !isQuiet(stretches, value?.found ?? null)
-      ? otherIncidents(store, whole, around, worst, value?.found ?? null)
+    worst && whole && ofRun.found && !isQuiet(stretches, value?.found ?? null)
+      ? otherIncidents(store, { found: whole, run: ofRun.found }, worst, value?.found ?? null)
       : NO_INCIDENTS;
   const others = useOf<OtherIncident[]>(
     store,
@@ -138,7 +138,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   };
   const found: Found = {
     ...{ statistics: value?.found ?? null, advice: ideas.found },
-    ...{ pressure: picture, scoped: whole, around, stretches, late, sparks, requests },
+    ...{ pressure: picture, scoped: whole, run: ofRun.found, stretches, late, sparks, requests },
     // Of another stretch, as while a trace is read, it would name the wrong ones.
     blame: accused.fresh ? blame : null,
     others: others.fresh ? (others.found ?? []) : [],

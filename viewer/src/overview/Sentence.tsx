@@ -19,7 +19,7 @@ import { extra, filterText, focusRequest, LAST_KEY, type LoadState, selection, s
 import { change, showAdvice } from "../statistics/AdviceSection";
 import { reason } from "../statistics/filters";
 import { isCause } from "./causes";
-import { type OtherIncident, worthSaying } from "./incidents";
+import { type OtherIncident, spanWithin, worthSaying } from "./incidents";
 import type { Found } from "./OverviewView";
 import {
   culpritOf,
@@ -197,7 +197,11 @@ function Trouble({ store, found, guilty }: Blamed) {
   const [worst] = found.stretches;
   const clock = (ts: number) => momentText(store, ts);
   const [begin, end] = [clock(worst.begin), clock(worst.end)];
-  const span = found.around ? spanOf(store, found.around, worst) : { begun: worst.begin, over: worst.end };
+  const { run } = found;
+  const own = { begun: worst.begin, over: worst.end };
+  const span = run ? spanWithin(store, run, worst) : own;
+  const ofRun = run && selection.value ? spanOf(store, run, worst) : span;
+  const inRun = [clock(ofRun.begun), clock(ofRun.over)].join(" to ");
   const [begun, over] = [clock(span.begun), clock(span.over)];
   const all = begun === begin && over === end;
   const most = useMemo(
@@ -222,7 +226,8 @@ function Trouble({ store, found, guilty }: Blamed) {
         {reasonWords(store, store.shown[worst.shown].name)} held back up to {plural(most, "request")}
       </strong>{" "}
       (<Loss store={store} worst={worst} all={all} />
-      {found.late && "; the slowest 1 % of first tokens were waited for here"})
+      {found.late && "; the slowest 1 % of first tokens were waited for here"}
+      {inRun !== [begun, over].join(" to ") && `; in the run it was so from ${inRun}`})
       {guilty && (
         <>
           : <Link onClick={() => showCulprit(store, guilty.who, worst)}>{guilty.who.words}</Link> {guilty.had}

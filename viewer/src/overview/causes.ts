@@ -54,7 +54,7 @@ async function causesIn(store: TraceStore, range: Range, worst: Stretch, signal:
 }
 
 /** Of what is looked at, and of the whole run, which tells what is usual. */
-interface Looked {
+export interface Looked {
   found: Pressure;
   run: Pressure;
 }

@@ -1,12 +1,15 @@
 /** What else went wrong at another time: the verdict tells the worst, and names these. */
 
 import { blame as blameOf } from "../data/blame";
+import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
 import type { Blame, Pressure, Stretch } from "../data/model/pressure";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { mostHeld, ofRows, stretches as stretchesOf } from "../data/pressure";
 import { spanOf, stretchBeside } from "../data/since";
+import { selection } from "../state/store";
+import type { Looked } from "./causes";
 import { culpritOf, type Guilty, isQuiet, rowsOf } from "./words";
 
 /** Beside the worst. */
@@ -83,20 +86,27 @@ export interface Incident {
   over: number;
 }
 
-/** Other times at which much was lost, the worst first. `run`: of the whole, `found`: of what is looked at. */
+/** From when to when it was, of an incident of the run what lies in the selection. */
+export function spanWithin(store: TraceStore, run: Pressure, stretch: Stretch) {
+  const { begun, over } = spanOf(store, run, stretch);
+  const chosen = selection.value;
+  if (!chosen) return { begun, over };
+  return { begun: Math.max(begun, store.steps.ts[chosen.first]), over: Math.min(over, endOfRow(store, chosen.last)) };
+}
+
+/** Other times at which much was lost, the worst first. */
 export function otherIncidents(
   store: TraceStore,
-  found: Pressure,
-  run: Pressure,
+  { found, run }: Looked,
   worst: Stretch,
   statistics: Statistics | null,
 ): Incident[] {
-  const taken = [{ stretch: worst, ...spanOf(store, run, worst) }];
+  const taken = [{ stretch: worst, ...spanWithin(store, run, worst) }];
   while (taken.length <= MOST) {
     const stretch = stretchBeside(found, taken);
     const little = !stretch || stretch.lost < LOSS * worst.lost || stretch.most < HELD * worst.most;
     if (little || isQuiet([stretch], statistics)) break;
-    taken.push({ stretch, ...spanOf(store, run, stretch) });
+    taken.push({ stretch, ...spanWithin(store, run, stretch) });
   }
   return taken.slice(1);
 }
