@@ -44,7 +44,7 @@ class SeatsByLatency(Policy):
         self.seats = 8.0
         self.last: float | None = None
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
         if self.last is not None:
             slow = now - self.last > self.wanted_s
             self.seats = max(2.0, self.seats * 0.98) if slow else min(64.0, self.seats + 0.05)
@@ -58,7 +58,7 @@ class PrefillShare(Policy):
     reads_tokens = False
     share = 0.25
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         assert self.context is not None
         state = self.context.state
         if state is None or not any(each.num_output_tokens for each in state.running):
@@ -71,7 +71,7 @@ class ChunkByStep(Policy):
 
     reads_tokens = False
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
         assert self.context is not None
         assert self.context.state is not None
         decoding = sum(1 for each in self.context.state.running if each.num_output_tokens)
@@ -105,7 +105,7 @@ class LongPromptsApart:
         self.tokens = tokens
         self.begun: Request | None = None
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Refused | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Refused | None:
         if candidate.request.num_tokens - candidate.num_computed_tokens <= self.tokens:
             return None
         if self._other_goes_on(candidate.request):

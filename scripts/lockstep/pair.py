@@ -82,12 +82,12 @@ class Pair:
 
     def schedule(self) -> Any:
         """A step."""
-        is_stalemate = self._is_stalemate()
+        is_deadlocked = self._is_deadlocked()
         theirs, ours = self._theirs.schedule(), self._ours.schedule()
         try:
             compare_plans(theirs, ours)
         except DiffersError:
-            if is_stalemate:
+            if is_deadlocked:
                 raise WaitsForEverError from None
             raise
         self._flights.append((theirs, ours))
@@ -95,7 +95,7 @@ class Pair:
         self._compare_counts("schedule")
         return theirs
 
-    def _is_stalemate(self) -> bool:
+    def _is_deadlocked(self) -> bool:
         """Nothing runs, and sessions that wait hold blocks."""
         scheduler = self._theirs
         if scheduler.running or self._flights:

@@ -78,7 +78,7 @@ class _Asks(Policy):
         self._seen, self._said = seen, said
         self._last = 0.0
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         assert self.context is not None
         assert self.context.state is not None
         self._seen.put(_seen(self.context.state, now, self._last))

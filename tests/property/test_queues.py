@@ -152,7 +152,7 @@ class NeedsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = WaitingQueues(lambda *_: FCFSQueue(), block_size=4)
+        self.queues = WaitingQueues(lambda *_: FCFSQueue(), block_size=4)
         self.inside: dict[str, Request] = {}
         self.aside: list[Request] = []
 
@@ -160,7 +160,7 @@ class NeedsMachine(RuleBasedStateMachine):
     def add(self, name: str, length: int) -> None:
         if name not in self.inside and name not in [request.request_id for request in self.aside]:
             self.inside[name] = _request(name, (0, 0.0), length)
-            self.room.add(self.inside[name])
+            self.queues.add(self.inside[name])
 
     @precondition(lambda self: self.inside)
     @rule(pick=st.integers(0, 7), tokens=st.integers(1, 6))
@@ -174,18 +174,18 @@ class NeedsMachine(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 7), returns=st.booleans())
     def leave(self, pick: int, returns: bool) -> None:
         request = self._pick(pick)
-        self.room.discard_all([request])
-        assert self.room.get(request.request_id) is None
+        self.queues.discard_all([request])
+        assert self.queues.get(request.request_id) is None
         del self.inside[request.request_id]
         if returns:
-            self.room.put_back(request)
+            self.queues.put_back(request)
             self.inside[request.request_id] = request
 
     @precondition(lambda self: self.inside)
     @rule(pick=st.integers(0, 7))
     def set_aside(self, pick: int) -> None:
         request = self._pick(pick)
-        self.room.discard_all([request])
+        self.queues.discard_all([request])
         self.aside.append(self.inside.pop(request.request_id))
 
     @rule()
@@ -195,7 +195,7 @@ class NeedsMachine(RuleBasedStateMachine):
             queue.prepend(request)
             self.inside[request.request_id] = request
         self.aside.clear()
-        self.room.pass_over(queue)
+        self.queues.pass_over(queue)
 
     def _pick(self, pick: int) -> Request:
         return list(self.inside.values())[pick % len(self.inside)]
@@ -203,8 +203,8 @@ class NeedsMachine(RuleBasedStateMachine):
     @invariant()
     def the_smallest_is_the_smallest(self) -> None:
         needs: list[Any] = [-(-request.num_tokens // 4) for request in self.inside.values()]
-        assert self.room.smallest_need() == min(needs, default=None)
-        assert len(self.room) == len(self.inside)
+        assert self.queues.smallest_need() == min(needs, default=None)
+        assert len(self.queues) == len(self.inside)
 
 
 TestFCFS = FCFSMachine.TestCase

@@ -222,22 +222,22 @@ def test_a_hash_that_looks_ahead_waits_for_the_next_token_and_covers_it() -> Non
 
 
 def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places() -> None:
-    room = HoldersFirstQueues(lambda *_: FCFSQueue(), 4)
+    queues = HoldersFirstQueues(lambda *_: FCFSQueue(), 4)
     first, second, loading = (Request(name, [1, 2, 3]) for name in ("first", "second", "loading"))
-    room.add(first)
-    room.add(second)
+    queues.add(first)
+    queues.add(second)
     aside = FCFSQueue()
-    room.take(room.waiting, into=aside)
-    room.pass_over(aside)
-    assert [r.request_id for r in room.waiting] == ["first", "second"]
-    assert room.counts == (1, 1)
+    queues.take(queues.waiting, into=aside)
+    queues.pass_over(aside)
+    assert [r.request_id for r in queues.waiting] == ["first", "second"]
+    assert queues.counts == (1, 1)
     loading.status = RequestStatus.WAITING_FOR_REMOTE_KVS
-    room.add(loading)
-    assert room.next_queue(ToyEngine().scheduler.policy) is room.skipped
-    assert room.num_going_on == 1
+    queues.add(loading)
+    assert queues.next_queue(ToyEngine().scheduler.policy) is queues.skipped
+    assert queues.num_going_on == 1
     assert HoldersFirstQueues(lambda *_: FCFSQueue(), 4, go_on=False).num_going_on == 0
-    room.discard_all([first])
-    assert room.counts == (1, 1)
+    queues.discard_all([first])
+    assert queues.counts == (1, 1)
 
 
 # ---- budget

@@ -11,7 +11,7 @@ from tokenyard.cli.support.parsing import names_of
 from tokenyard.errors import TraceError
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.printing.whatif import off_by, print_check, print_whatif
-from tokenyard.questions.recorded.ask import Asked, Baseline, answer, replay_as_it_was
+from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun
 from tokenyard.questions.whatif import answered, read_recorded, variants_of
@@ -32,7 +32,7 @@ def execute(flags: WhatIfCommand) -> int:
     )
     bounds = read_bounds(flags.slo, flags.by)
     with replay_bar(len(run.workload), "as it was") as on_progress:
-        baseline = replay_as_it_was(run, on_progress, Asked(flags.by, bounds))
+        baseline = replay_as_it_was(run, on_progress, WhatIfOptions(flags.by, bounds))
     if asked and not baseline.check.holds and not flags.yes:
         _ask_on(run, baseline, is_json=flags.json)
     told = answered(run, baseline, asked, replay_bar)

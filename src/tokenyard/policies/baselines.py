@@ -76,13 +76,13 @@ class PrefillFirst(Policy):
         self._begun: dict[str, int] = {}
         """Prompts computed since a request decoded, and how often each had been preempted when it was begun."""
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         state = _state_of(self)
         decoding = frozenset(each.request_id for each in state.running if _decodes(each))
         if not decoding:
             return None
         prompts = {each.request_id: each.num_preemptions for each in state.running if not _decodes(each)}
-        head = self._head(room, state, len(decoding))
+        head = self._head(queues, state, len(decoding))
         # No prompt is left, or what was expected of the head did not come true, or a prompt lacked memory that only
         # those who decode can let go: time for them.
         is_over = not prompts and (head is None or head == self._held_for)
@@ -96,9 +96,9 @@ class PrefillFirst(Policy):
         return StepLimits(holds=decoding, detail="prefill_first")
 
     @staticmethod
-    def _head(room: WaitingQueues, state: SchedulerState, num_decoding: int) -> str | None:
+    def _head(queues: WaitingQueues, state: SchedulerState, num_decoding: int) -> str | None:
         """The request that would be admitted next, if it looks as if it could be."""
-        head = next(iter(room), None)
+        head = next(iter(queues), None)
         if head is None or head.status.is_blocked or len(state.running) >= state.max_num_running_reqs:
             return None
         fits = state.num_free_blocks > -(-head.num_tokens // state.block_size) + num_decoding
@@ -118,7 +118,7 @@ class Sarathi(Policy):
         require_int("chunk", chunk, 1)
         self._chunk = chunk
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits:
         state = _state_of(self)
         decoding = sum(map(_decodes, state.running))
         rest = max(self._chunk - decoding, 0 if decoding else 1)
@@ -157,7 +157,7 @@ class FastServe(Policy):
             had, quantum, level = had - quantum, 2 * quantum, level + 1
         return level
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         running = _state_of(self).running
         self._served = {each.request_id: self._served.get(each.request_id, (now, 0)) for each in running}
         for each in running:

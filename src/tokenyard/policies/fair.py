@@ -122,12 +122,12 @@ class FairShare(Policy):
         self._queues.add(queue)
         return queue
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue:
-        if not len(room.skipped) or (
-            len(room.waiting) and self._counter_of_head(room.waiting) < self._counter_of_head(room.skipped)
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue:
+        if not len(queues.skipped) or (
+            len(queues.waiting) and self._counter_of_head(queues.waiting) < self._counter_of_head(queues.skipped)
         ):
-            return room.waiting
-        return room.skipped
+            return queues.waiting
+        return queues.skipped
 
     def request_arrived(self, now: float, request: Request) -> None:
         user = user_of(request)
@@ -142,9 +142,9 @@ class FairShare(Policy):
                 u: counter for u, counter in self.given.items() if counter > least or u in others or u == user
             }
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> None:
         self._taken.clear()
-        if len(room) or len(self._meter) > _MANY_USERS:
+        if len(queues) or len(self._meter) > _MANY_USERS:
             self._meter.charge_output()
 
     def request_admitted(self, now: float, request: Request) -> None:
@@ -196,7 +196,7 @@ class AttainedService(KeyedPolicy):
         given = self._given.get(request.job_id, 0) if request.job_id is not None else 0
         return given + self._ageing * request.arrival_time, request.arrival_time
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> None:
         self._meter.charge_output()
 
     def request_admitted(self, now: float, request: Request) -> None:

@@ -14,7 +14,7 @@ from tokenyard.core.sched.queues import PriorityQueue, RequestQueue, WaitingQueu
 from tokenyard.errors import ConfigError, PolicyError, shown
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Policies that order both queues of the waiting room by a key of the request.
+# Policies that order both waiting queues by a key of the request.
 
 Key = tuple[float, ...]
 
@@ -38,8 +38,8 @@ class KeyedPolicy(Policy):
 
         return PriorityQueue(key=checked)
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue:
-        waiting, skipped = room.waiting, room.skipped
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue:
+        waiting, skipped = queues.waiting, queues.skipped
         if not len(skipped) or (len(waiting) and self.key(waiting.peek()) < self.key(skipped.peek())):
             return waiting
         return skipped
@@ -126,11 +126,11 @@ class Bypass(Policy):
         self._admitted = 0
         self.blocked: dict[str, _Blocked] = {}
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> None:
         self._now, self._looked = now, 0
         if len(self.blocked) > 4 * self._looks:
             # Aborted while they were blocked: the policy is not told.
-            self.blocked = {rid: each for rid, each in self.blocked.items() if room.get(rid) is not None}
+            self.blocked = {rid: each for rid, each in self.blocked.items() if queues.get(rid) is not None}
 
     def request_admitted(self, now: float, request: Request) -> None:
         self._admitted += 1

@@ -13,7 +13,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import SLOs, slo_texts
 from tokenyard.questions.by_class import read_bounds
 from tokenyard.questions.recorded.answer import WhatIf
-from tokenyard.questions.recorded.ask import Asked, Baseline, answer, replay_as_it_was
+from tokenyard.questions.recorded.ask import Baseline, WhatIfOptions, answer, replay_as_it_was
 from tokenyard.questions.recorded.deployment import RecordedDeployment, Told
 from tokenyard.questions.recorded.recorded_run import RecordedRun, read_run
 from tokenyard.questions.recorded.variants import Variant, each_of
@@ -58,7 +58,7 @@ def whatif(
     run, deployment = read_recorded(trace, None if recorded is None else Told(settings=recorded.settings))
     several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
     variants = [variant for change in several for variant in _named(run, deployment, change)]
-    asked = Asked(by, read_bounds(slo_texts(slo), by))
+    asked = WhatIfOptions(by, read_bounds(slo_texts(slo), by))
     bars = bars_of(progress)
     with bars(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress, asked)

@@ -78,9 +78,9 @@ class TheirPolicy(Policy):
     def __init__(self, site: Site) -> None:
         self._site = site
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue:
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue:
         self._site.called("next_queue")
-        return super().next_queue(room)
+        return super().next_queue(queues)
 
     def request_arrived(self, now: float, request: Any) -> None:
         self._site.called("request_arrived")
@@ -257,9 +257,9 @@ def test_a_policy_that_lets_the_error_through_closes_the_engine() -> None:
     class Careless(Policy):
         core: EngineCore
 
-        def next_queue(self, room: WaitingQueues) -> RequestQueue:
+        def next_queue(self, queues: WaitingQueues) -> RequestQueue:
             self.core.abort_requests("a")
-            return super().next_queue(room)
+            return super().next_queue(queues)
 
     policy = Careless()
     scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10), policy=policy)

@@ -24,7 +24,7 @@ class Bounded(ty.Policy):
     def __init__(self, limits: Any = None) -> None:
         self.bounds = limits
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         answer: StepLimits | None = self.bounds
         return answer
 
@@ -106,7 +106,7 @@ def test_a_policy_sees_who_runs_and_what_is_free() -> None:
     seen = []
 
     class Looks(ty.Policy):
-        def step_begins(self, now: float, room: WaitingQueues) -> None:
+        def step_begins(self, now: float, queues: WaitingQueues) -> None:
             assert self.context is not None
             assert self.context.state is not None
             seen.append((len(self.context.state.running), self.context.state.num_free_blocks))
@@ -123,7 +123,7 @@ class Limit:
     def __init__(self, does: Callable[[Candidate], Any]) -> None:
         self.does = does
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Any:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Any:
         return self.does(candidate)
 
 

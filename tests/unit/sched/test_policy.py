@@ -184,21 +184,21 @@ def test_priority_preempts_the_worst(orders: list[tuple[int, float]], victim: in
 
 
 def _waiting_queues(policy: Any, waiting: list[Request], skipped: list[Request]) -> WaitingQueues:
-    room = WaitingQueues(PolicyGate(policy).new_queue, 4)
+    queues = WaitingQueues(PolicyGate(policy).new_queue, 4)
     for each in waiting:
-        room.waiting.add(each)
+        queues.waiting.add(each)
     for each in skipped:
-        room.skipped.add(each)
-    return room
+        queues.skipped.add(each)
+    return queues
 
 
 def test_fcfs_tries_skipped_requests_first() -> None:
     a, b = make_request("a"), make_request("b")
     policy = FCFS()
-    room = _waiting_queues(policy, [a], [b])
-    assert policy.next_queue(room) is room.skipped
-    room.skipped.pop()
-    assert policy.next_queue(room) is room.waiting
+    queues = _waiting_queues(policy, [a], [b])
+    assert policy.next_queue(queues) is queues.skipped
+    queues.skipped.pop()
+    assert policy.next_queue(queues) is queues.waiting
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_fcfs_tries_skipped_requests_first() -> None:
 )
 def test_priority_tries_the_better_head(waiting: int | None, skipped: int | None, first: str) -> None:
     policy = Priority()
-    room = _waiting_queues(
+    queues = _waiting_queues(
         policy,
         [] if waiting is None else [make_request("w", priority=waiting)],
         [] if skipped is None else [make_request("s", priority=skipped)],
     )
-    assert policy.next_queue(room) is getattr(room, first)
+    assert policy.next_queue(queues) is getattr(queues, first)

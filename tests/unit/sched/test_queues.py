@@ -181,112 +181,112 @@ def test_what_is_removed_makes_way_for_a_head_whose_key_changes() -> None:
 
 
 def test_removing_from_one_queue_puts_both_in_order() -> None:
-    room = WaitingQueues(lambda *_: PriorityQueue(), block_size=4)
+    queues = WaitingQueues(lambda *_: PriorityQueue(), block_size=4)
     sessions = [request("session", arrival=1.0), request("other", arrival=2.0)]
     for each in sessions:
         each.status = RequestStatus.WAITING_FOR_STREAMING_REQ
-        room.add(each)
+        queues.add(each)
     waits = request("waits")
-    room.add(waits)
+    queues.add(waits)
     sessions[0].arrival_time = 9.0
-    room.arrived_anew(sessions[0])
-    assert ids(room.skipped) == ["session", "other"]
-    room.discard_all([waits])
-    assert ids(room.skipped) == ["other", "session"]
+    queues.arrived_anew(sessions[0])
+    assert ids(queues.skipped) == ["session", "other"]
+    queues.discard_all([waits])
+    assert ids(queues.skipped) == ["other", "session"]
 
 
-# ---- the waiting room
+# ---- the waiting queues
 
 
 @pytest.fixture
-def room() -> WaitingQueues:
+def queues() -> WaitingQueues:
     return WaitingQueues(lambda *_: FCFSQueue(), block_size=4)
 
 
-def test_blocked_requests_wait_apart(room: WaitingQueues) -> None:
+def test_blocked_requests_wait_apart(queues: WaitingQueues) -> None:
     blocked = request("blocked")
     blocked.status = RequestStatus.WAITING_FOR_REMOTE_KVS
-    room.add(request("a"))
-    room.add(blocked)
-    assert (ids(room.waiting), ids(room.skipped)) == (["a"], ["blocked"])
-    assert [each.request_id for each in room] == ["a", "blocked"]
-    assert (len(room), room.get("blocked"), room.get("none")) == (2, blocked, None)
+    queues.add(request("a"))
+    queues.add(blocked)
+    assert (ids(queues.waiting), ids(queues.skipped)) == (["a"], ["blocked"])
+    assert [each.request_id for each in queues] == ["a", "blocked"]
+    assert (len(queues), queues.get("blocked"), queues.get("none")) == (2, blocked, None)
 
 
-def test_the_room_finds_whom_to_discard(room: WaitingQueues) -> None:
+def test_the_room_finds_whom_to_discard(queues: WaitingQueues) -> None:
     a, b = request("a"), request("b")
     b.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-    room.add(a)
-    room.add(b)
-    room.discard_all([a, b])
-    assert (len(room), room.get("a"), room.get("b")) == (0, None, None)
-    room.discard_all([b])
-    assert len(room) == 0
+    queues.add(a)
+    queues.add(b)
+    queues.discard_all([a, b])
+    assert (len(queues), queues.get("a"), queues.get("b")) == (0, None, None)
+    queues.discard_all([b])
+    assert len(queues) == 0
 
 
-def test_a_preempted_request_returns_to_the_front(room: WaitingQueues) -> None:
-    room.add(request("a"))
-    room.put_back(request("x"))
-    assert ids(room.waiting) == ["x", "a"]
+def test_a_preempted_request_returns_to_the_front(queues: WaitingQueues) -> None:
+    queues.add(request("a"))
+    queues.put_back(request("x"))
+    assert ids(queues.waiting) == ["x", "a"]
 
 
-def test_the_smallest_need_is_in_blocks_of_known_tokens(room: WaitingQueues) -> None:
-    assert room.smallest_need() is None
-    room.add(request("a", prompt=17))
-    assert room.smallest_need() == 5
-    room.add(request("b", prompt=8))
-    assert room.smallest_need() == 2
-    room.add(request("c", prompt=9))
-    assert room.smallest_need() == 2
+def test_the_smallest_need_is_in_blocks_of_known_tokens(queues: WaitingQueues) -> None:
+    assert queues.smallest_need() is None
+    queues.add(request("a", prompt=17))
+    assert queues.smallest_need() == 5
+    queues.add(request("b", prompt=8))
+    assert queues.smallest_need() == 2
+    queues.add(request("c", prompt=9))
+    assert queues.smallest_need() == 2
 
 
-def test_the_smallest_need_follows_who_leaves(room: WaitingQueues) -> None:
+def test_the_smallest_need_follows_who_leaves(queues: WaitingQueues) -> None:
     requests = [request(name, prompt=size) for name, size in (("a", 4), ("b", 12), ("c", 8))]
     for each in requests:
-        room.add(each)
-    room.discard_all(requests[:1])
-    assert room.smallest_need() == 2
-    room.discard_all(requests[2:])
-    assert room.smallest_need() == 3
-    room.waiting.pop()
-    assert room.smallest_need() is None
+        queues.add(each)
+    queues.discard_all(requests[:1])
+    assert queues.smallest_need() == 2
+    queues.discard_all(requests[2:])
+    assert queues.smallest_need() == 3
+    queues.waiting.pop()
+    assert queues.smallest_need() is None
 
 
-def test_the_smallest_need_counts_skipped_requests(room: WaitingQueues) -> None:
+def test_the_smallest_need_counts_skipped_requests(queues: WaitingQueues) -> None:
     blocked = request("blocked", prompt=4)
     blocked.status = RequestStatus.WAITING_FOR_REMOTE_KVS
-    room.add(blocked)
-    room.add(request("a", prompt=12))
-    assert room.smallest_need() == 1
+    queues.add(blocked)
+    queues.add(request("a", prompt=12))
+    assert queues.smallest_need() == 1
 
 
-def test_a_returning_request_needs_what_it_has_grown_to(room: WaitingQueues) -> None:
+def test_a_returning_request_needs_what_it_has_grown_to(queues: WaitingQueues) -> None:
     x = request("x", prompt=4)
-    room.add(x)
-    room.waiting.pop()
+    queues.add(x)
+    queues.waiting.pop()
     x.append_token(7)
-    room.put_back(x)
-    assert room.smallest_need() == 2
+    queues.put_back(x)
+    assert queues.smallest_need() == 2
 
 
-def test_the_smallest_need_survives_growth_while_waiting(room: WaitingQueues) -> None:
+def test_the_smallest_need_survives_growth_while_waiting(queues: WaitingQueues) -> None:
     """A request preempted by a reset gets its sampled token while it waits."""
     x = request("x", prompt=4)
-    room.add(x)
-    room.add(request("long", prompt=40))
+    queues.add(x)
+    queues.add(request("long", prompt=40))
     x.append_token(7)
-    assert room.smallest_need() == 2
+    assert queues.smallest_need() == 2
 
 
-def test_the_smallest_need_survives_a_look_while_someone_is_out(room: WaitingQueues) -> None:
+def test_the_smallest_need_survives_a_look_while_someone_is_out(queues: WaitingQueues) -> None:
     """The admission pass holds passed-over requests in its hand until it ends."""
     x = request("x", prompt=4)
-    room.add(x)
-    room.add(request("long", prompt=40))
-    room.waiting.discard(x)
-    assert room.smallest_need() == 10
+    queues.add(x)
+    queues.add(request("long", prompt=40))
+    queues.waiting.discard(x)
+    assert queues.smallest_need() == 10
     aside = FCFSQueue()
     aside.prepend(x)
-    room.pass_over(aside)
-    assert ids(room.skipped) == ["x"]
-    assert room.smallest_need() == 1
+    queues.pass_over(aside)
+    assert ids(queues.skipped) == ["x"]
+    assert queues.smallest_need() == 1

@@ -55,10 +55,10 @@ def test_a_policy_without_mistakes_gets_through() -> None:
         ({"victim": lambda self, running: -1}, r"Mine\.victim returned -1: "),
         ({"victim": lambda self, running: running[0]}, r"Mine\.victim returned .*Request.*: "),
         (
-            {"next_queue": lambda self, room: None},
-            r"Mine\.next_queue returned None: return room\.waiting or",
+            {"next_queue": lambda self, queues: None},
+            r"Mine\.next_queue returned None: return queues\.waiting or",
         ),
-        ({"next_queue": lambda self, room: room.skipped}, r"Mine\.next_queue returned .*: this one is empty"),
+        ({"next_queue": lambda self, queues: queues.skipped}, r"Mine\.next_queue returned .*: this one is empty"),
         ({"new_queue": lambda self: []}, r"Mine\.new_queue returned \[\]: .* lacks add, prepend, prepend_all, peek,"),
         (
             {"keeps_blocks": lambda self, now, request: "yes"},
@@ -68,7 +68,10 @@ def test_a_policy_without_mistakes_gets_through() -> None:
         ({"free_for_running": lambda self, shortage, n: True}, r"free_for_running returned True: .* a pin was dropped"),
         ({"free_for_waiting": lambda self, refusal, n: True}, r"free_for_waiting returned True: .* a pin was dropped"),
         ({"next_moment": lambda self, now: now}, r"Mine\.next_moment returned .*: return a moment after now"),
-        ({"step_begins": lambda self, now, room: 1 / 0}, r"step_begins raised ZeroDivisionError: .*mistakes\.py:\d+\)"),
+        (
+            {"step_begins": lambda self, now, queues: 1 / 0},
+            r"step_begins raised ZeroDivisionError: .*mistakes\.py:\d+\)",
+        ),
         ({"bind": lambda self, context: None}, r"Mine\.bind keeps its context .* call super\(\)\.bind\(context\)"),
     ],
 )
@@ -91,7 +94,7 @@ def test_what_a_key_raises_is_said_in_the_policys_name() -> None:
 
 def test_only_a_policy_that_overrides_it_is_asked_in_every_step() -> None:
     assert not PolicyGate(wrong()).acts_each_step
-    assert PolicyGate(wrong(step_begins=lambda self, now, room: None)).acts_each_step
+    assert PolicyGate(wrong(step_begins=lambda self, now, queues: None)).acts_each_step
 
 
 def test_what_is_no_policy_is_refused() -> None:

@@ -188,7 +188,7 @@ class Stubborn(FCFS):
         self.until[request.job_id] = now + 50.0
         return not request.is_last_step
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> None:
         for pinned in self.pins:
             if pinned.job_id is not None and now >= self.until[pinned.job_id]:
                 self.pins.unpin(pinned.job_id)

@@ -25,7 +25,7 @@ class _Next(Enum):
 
 
 class AdmissionPass:
-    """Takes candidates from the waiting room in the policy's order and asks every limit about each."""
+    """Takes candidates from the waiting queues in the policy's order and asks every limit about each."""
 
     def __init__(self, context: SchedulerContext, lifecycle: Lifecycle, deadlock: AdmissionDeadlock) -> None:
         self._sessions = lifecycle.sessions if context.config.profile.paused_sessions_hold_slots else None
@@ -55,19 +55,19 @@ class AdmissionPass:
         return admitted
 
     def _pass(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool) -> list[Candidate]:
-        room = self._waiting_queues
+        queues = self._waiting_queues
         admitted: list[Candidate] = []
         passed_over: RequestQueue | None = None
         while (ended := self._why_ended(budget)) is None:
-            if only_holders and not len(room.skipped):
-                ended = Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, len(room))
+            if only_holders and not len(queues.skipped):
+                ended = Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, len(queues))
                 break
-            queue = room.next_queue(self._policy)
+            queue = queues.next_queue(self._policy)
             candidate = Candidate(queue.peek())
             candidate.must_fit = self._deadlock.must_fit(candidate.request)
             refusal = self._ask(candidate, budget)
             if refusal is None:
-                room.take(queue)
+                queues.take(queue)
                 self._running.append(candidate.request)
                 budget.spend(candidate.num_new_tokens)
                 if candidate.request.lora_name:
@@ -80,12 +80,12 @@ class AdmissionPass:
                 ended = refusal
                 break
             if passed_over is None:
-                passed_over = room.holding_queue()
-            room.take(queue, into=passed_over)
+                passed_over = queues.holding_queue()
+            queues.take(queue, into=passed_over)
             outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
         outcomes.admission = ended
         if passed_over is not None:
-            room.pass_over(passed_over)
+            queues.pass_over(passed_over)
         return admitted
 
     def _goes_on(self, refusal: Outcome, candidate: Candidate) -> _Next:
@@ -106,8 +106,8 @@ class AdmissionPass:
 
     def _why_ended(self, budget: StepBudget) -> Outcome | None:
         """Why no further request is looked at, or None."""
-        room = self._waiting_queues
-        waiting = len(room) if room.occupied else 0
+        queues = self._waiting_queues
+        waiting = len(queues) if queues.occupied else 0
         if not waiting:
             if self._empty.budget_left != budget.tokens:
                 self._empty = self._empty._replace(budget_left=budget.tokens)

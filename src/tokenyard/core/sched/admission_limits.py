@@ -35,7 +35,7 @@ class ReadyLimit:
         self._transfers = transfers
         self._grammars = grammars
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request = candidate.request
         if not request.status.is_blocked:
             return None
@@ -61,7 +61,7 @@ class LateOutputLimit:
     def __init__(self, outputs: LateOutputs) -> None:
         self._outputs = outputs
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request = candidate.request
         if not self._outputs.expects(request):
             return None
@@ -74,7 +74,7 @@ class LoraLimit:
     def __init__(self, max_loras: int) -> None:
         self._max_loras = max_loras
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         lora = candidate.request.lora_name
         if not lora or lora in budget.loras or len(budget.loras) < self._max_loras:
             return None
@@ -89,7 +89,7 @@ class PrefixLookup:
         self._kv = kv
         self._counts = counts
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> None:
         if candidate.request.num_computed_tokens == 0:
             candidate.computed = self._kv.get_computed_blocks(candidate.request)
             candidate.num_computed_tokens = candidate.num_local_hit_tokens
@@ -103,7 +103,7 @@ class ConnectorLookup:
     def __init__(self, transfers: Transfers) -> None:
         self._transfers = transfers
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request = candidate.request
         if candidate.computed is None:
             return None
@@ -128,14 +128,14 @@ class PrefillLimit:
         self._chunked = config.enable_chunked_prefill
         self._skips = config.skip_oversized_prefill
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         if candidate.loads_async:
             return None
         wanted = candidate.request.num_tokens - candidate.num_computed_tokens
         if 0 < budget.longest_prefill < wanted:
             wanted = budget.longest_prefill
         if not self._chunked and wanted > budget.tokens:
-            ended = candidate.stopped(Reason.PREFILL_EXCEEDS_BUDGET, budget.tokens, room, wanted)
+            ended = candidate.stopped(Reason.PREFILL_EXCEEDS_BUDGET, budget.tokens, queues, wanted)
             return ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1) if self._skips else ended
         candidate.num_new_tokens = min(wanted, budget.tokens)
         return None
@@ -155,11 +155,11 @@ class PaddedPrefillLimit(PrefillLimit):
         self._last_start = config.max_model_len - self._padded - self._leaves_room
         """A request that has come further has no room for the padding, or also the token sampled after it."""
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         if candidate.loads_async or not self._pads(candidate, budget):
-            return super().ask(candidate, budget, room)
+            return super().ask(candidate, budget, queues)
         if self._padded > budget.tokens or candidate.num_computed_tokens > self._last_start:
-            return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, room, self._padded)
+            return candidate.stopped(Reason.TOKEN_BUDGET, budget.tokens, queues, self._padded)
         candidate.num_new_tokens, candidate.is_padded = self._padded, True
         return None
 
@@ -178,7 +178,7 @@ class EncoderLimit:
         self._encoder = encoder
         self._ends_pass = ends_pass
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
         if not request.mm_features or candidate.loads_async:
             return None
@@ -187,7 +187,7 @@ class EncoderLimit:
         candidate.num_encoder_tokens = self._encoder.num_cross_tokens(request, grant.items)
         if grant.num_new_tokens:
             return None
-        ended = candidate.stopped(Reason.ENCODER_BUDGET, budget.encoder, room, wanted)
+        ended = candidate.stopped(Reason.ENCODER_BUDGET, budget.encoder, queues, wanted)
         return ended if self._ends_pass else ended._replace(kind=OutcomeKind.SKIPPED, num_requests=1)
 
 
@@ -197,7 +197,7 @@ class AlignmentLimit:
     def __init__(self, alignment: BlockAlignment) -> None:
         self._alignment = alignment
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
         granted = self._alignment.admit_request(request, wanted, candidate.num_computed_tokens)
         if candidate.is_padded and granted < wanted:
@@ -206,7 +206,7 @@ class AlignmentLimit:
         candidate.num_new_tokens = granted
         if granted:
             return None
-        return candidate.stopped(Reason.MAMBA_ALIGNMENT, budget.tokens, room, wanted)
+        return candidate.stopped(Reason.MAMBA_ALIGNMENT, budget.tokens, queues, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class MemoryLimit:
         self._reserves_lookahead = config.profile.admission_reserves_lookahead
         self._pins = pins
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         answer = self._kv.allocate_slots(
             candidate.request,
             candidate.num_new_tokens,
@@ -248,14 +248,14 @@ class MemoryLimit:
             return self._after_alloc(candidate, answer, budget) if self._transfers is not None else None
         if self._encoder is not None:
             self._encoder.cache.free(candidate.request)
-        shortage, smallest = self._shortage(answer), room.smallest_need()
+        shortage, smallest = self._shortage(answer), queues.smallest_need()
         if shortage is not None and smallest is not None:
             smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
         return Outcome(
             OutcomeKind.STOPPED,
             KV_REASONS[answer.limit],
             candidate.request.request_id,
-            len(room),
+            len(queues),
             shortage,
             candidate.num_new_tokens,
             budget.tokens,
@@ -305,12 +305,12 @@ class CheckedLimit:
 
     def __init__(self, limit: AdmissionLimit) -> None:
         if not callable(getattr(limit, "ask", None)):
-            raise ConfigError("limits", limit, "give objects with ask(candidate, budget, room)")
+            raise ConfigError("limits", limit, "give objects with ask(candidate, budget, queues)")
         self._limit = limit
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         before = candidate.num_new_tokens
-        answer = asked(PolicyError, self._limit, "ask", self._limit.ask, candidate, budget, room)
+        answer = asked(PolicyError, self._limit, "ask", self._limit.ask, candidate, budget, queues)
         refused = isinstance(answer, Refused) and answer.is_sound
         if not refused and answer is not None and not isinstance(answer, Outcome):
             problem = f'returned {shown(answer)}: return None, or Refused("a word of your own")'
@@ -321,7 +321,7 @@ class CheckedLimit:
         if candidate.is_padded and candidate.num_new_tokens < before:
             # What was cut off are drafts, and they come whole or not at all.
             candidate.num_new_tokens, candidate.is_padded = 1, False
-        return candidate.refused(answer, budget, room) if isinstance(answer, Refused) else answer
+        return candidate.refused(answer, budget, queues) if isinstance(answer, Refused) else answer
 
 
 class PrefillShareLimit:
@@ -330,7 +330,7 @@ class PrefillShareLimit:
     def __init__(self, config: SchedulerConfig) -> None:
         self._chunked = config.enable_chunked_prefill
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | Refused | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | Refused | None:
         left = budget.prefill_left()
         if left is None or candidate.num_new_tokens <= left:
             return None
@@ -348,10 +348,10 @@ class PolicyLimit:
         self._policy, self._kv, self._running = context.policy, context.kv, context.running
         self._clock = context.clock
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         view = AdmissionView(
             running=tuple(self._running.requests),
-            num_waiting=len(room),
+            num_waiting=len(queues),
             free_blocks=self._kv.num_free_blocks,
             total_blocks=self._kv.pool.num_blocks,
             budget_left=budget.tokens,
@@ -360,7 +360,7 @@ class PolicyLimit:
             now=self._clock(),
         )
         refused = self._policy.admits(candidate.request, view)
-        return None if refused is None else candidate.refused(refused, budget, room)
+        return None if refused is None else candidate.refused(refused, budget, queues)
 
 
 def limits_in_order(context: SchedulerContext, pins: PinBoard) -> list[Limit]:

@@ -160,17 +160,17 @@ class Candidate:
         """It is passed over, for this reason; others are tried."""
         return Outcome(OutcomeKind.SKIPPED, reason, self.request.request_id, 1, budget_left=budget.tokens)
 
-    def refused(self, answer: Refused, budget: StepBudget, room: WaitingQueues) -> Outcome:
+    def refused(self, answer: Refused, budget: StepBudget, queues: WaitingQueues) -> Outcome:
         """A policy, or a limit of its own, will not have it."""
         if answer.tries_others:
             return self.skipped(Reason.POLICY_REFUSED, budget)._replace(detail=answer.detail)
-        stopped = self.stopped(Reason.POLICY_REFUSED, budget.tokens, room, self.num_new_tokens)
+        stopped = self.stopped(Reason.POLICY_REFUSED, budget.tokens, queues, self.num_new_tokens)
         return stopped._replace(detail=answer.detail)
 
-    def stopped(self, reason: Reason, budget_left: int, room: WaitingQueues, wanted_tokens: int) -> Outcome:
+    def stopped(self, reason: Reason, budget_left: int, queues: WaitingQueues, wanted_tokens: int) -> Outcome:
         """Admission ends with it, for this reason."""
         kind, name = OutcomeKind.STOPPED, self.request.request_id
-        return Outcome(kind, reason, name, len(room), wanted_tokens=wanted_tokens, budget_left=budget_left)
+        return Outcome(kind, reason, name, len(queues), wanted_tokens=wanted_tokens, budget_left=budget_left)
 
     @property
     def num_local_hit_tokens(self) -> int:
@@ -181,14 +181,14 @@ class Candidate:
 class Limit(Protocol):
     """One question to a candidate."""
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Outcome | None:
         """None if it may go on; else why not."""
 
 
 class AdmissionLimit(Protocol):
     """A question of your own to every request that would be admitted, asked before its memory is."""
 
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Refused | Outcome | None:
+    def ask(self, candidate: Candidate, budget: StepBudget, queues: WaitingQueues) -> Refused | Outcome | None:
         """None if it may go on; else why not. It may also lower ``candidate.num_new_tokens``, to 1 at least."""
 
 

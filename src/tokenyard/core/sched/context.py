@@ -91,17 +91,17 @@ def make_kv_manager(
 
 
 def check_queues(
-    requests: Mapping[str, Request], running: RunningList, room: WaitingQueues, pins: PinBoard, max_num_seqs: int
+    requests: Mapping[str, Request], running: RunningList, queues: WaitingQueues, pins: PinBoard, max_num_seqs: int
 ) -> None:
     """Raise AssertionError if a request is lost, doubled or in the wrong place."""
-    places = [r.request_id for queue in (running.requests, room) for r in queue]
-    assert room.occupied or not any(True for _ in room), "a request waits in a room that looks empty"
+    places = [r.request_id for queue in (running.requests, queues) for r in queue]
+    assert queues.occupied or not any(True for _ in queues), "a request waits in queues that look empty"
     assert len(places) == len(set(places)), "a request is in two places"
     assert set(places) == set(requests), "a request is in no queue"
     assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"
     assert len(running) <= max_num_seqs, "too many requests run"
     assert all(r.status is RequestStatus.RUNNING for r in running.requests), "a running request has another status"
-    for request in room:
+    for request in queues:
         loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS or request.num_computed_tokens > 0
         assert request.slot < 0 or request.resumable or loading, f"waiting {request.request_id} holds blocks"
         waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)

@@ -124,8 +124,8 @@ class AdmissionDeadlock:
 
     def preempted_itself(self, request: Request, reach: int) -> None:
         """``request`` needed room for ``reach`` tokens, none ran beside it, and it has gone back to the queue."""
-        room = self._waiting_queues
-        attempts = {rid: attempt for rid, attempt in self._attempts.items() if room.get(rid) is not None}
+        queues = self._waiting_queues
+        attempts = {rid: attempt for rid, attempt in self._attempts.items() if queues.get(rid) is not None}
         holders = tuple(holder.request_id for holder in self._holders())
         if holders and not self._blocks_will_come():
             last = attempts.get(request.request_id)

@@ -114,9 +114,9 @@ class Policy:
         """An empty queue in this policy's order."""
         return FCFSQueue()
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue:
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue:
         """The queue whose head is tried next; at least one of the two holds a request."""
-        return room.skipped if len(room.skipped) else room.waiting
+        return queues.skipped if len(queues.skipped) else queues.waiting
 
     def victim(self, running: Sequence[Request]) -> int:
         """Index of the running request that loses its blocks; ``running`` is not empty."""
@@ -125,7 +125,7 @@ class Policy:
     def request_arrived(self, now: float, request: Request) -> None:
         """A request was added."""
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         """Before anything is decided: time to drop pins, to order the queue anew, or to bound this step.
 
         None: the step has what its configuration says. ``self.context.state`` says who runs and what is free.
@@ -207,13 +207,13 @@ class Priority(Policy):
     def new_queue(self) -> RequestQueue:
         return PriorityQueue()
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue:
-        if not len(room.skipped):
-            return room.waiting
-        if not len(room.waiting):
-            return room.skipped
-        ahead = room.waiting.peek().sort_key < room.skipped.peek().sort_key
-        return room.waiting if ahead else room.skipped
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue:
+        if not len(queues.skipped):
+            return queues.waiting
+        if not len(queues.waiting):
+            return queues.skipped
+        ahead = queues.waiting.peek().sort_key < queues.skipped.peek().sort_key
+        return queues.waiting if ahead else queues.skipped
 
     def victim(self, running: Sequence[Request]) -> int:
         # max() keeps the first of equals, as vLLM does: the id is no tie-breaker here.
@@ -308,11 +308,11 @@ class PolicyGate:
             raise self._wrong("new_queue", queue, fix)
         return queue
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue:
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue:
         """As :meth:`Policy.next_queue`."""
-        queue = self._ask("next_queue", self.policy.next_queue, room)
-        if queue is not room.waiting and queue is not room.skipped:
-            raise self._wrong("next_queue", queue, "room.waiting or room.skipped")
+        queue = self._ask("next_queue", self.policy.next_queue, queues)
+        if queue is not queues.waiting and queue is not queues.skipped:
+            raise self._wrong("next_queue", queue, "queues.waiting or queues.skipped")
         if not len(queue):
             raise self._wrong("next_queue", queue, "the one of the two queues that holds a request: this one is empty")
         return queue
@@ -332,9 +332,9 @@ class PolicyGate:
         """As :meth:`Policy.request_arrived`."""
         self._ask("request_arrived", self.policy.request_arrived, now, request)
 
-    def step_begins(self, now: float, room: WaitingQueues) -> StepLimits | None:
+    def step_begins(self, now: float, queues: WaitingQueues) -> StepLimits | None:
         """As :meth:`Policy.step_begins`."""
-        limits = self._ask("step_begins", self.policy.step_begins, now, room)
+        limits = self._ask("step_begins", self.policy.step_begins, now, queues)
         if limits is None:
             return None
         problem = limits.problem() if isinstance(limits, StepLimits) else "None, or StepLimits(...)"

@@ -252,7 +252,7 @@ def _take_out(queue: RequestQueue, requests: Sequence[Request]) -> None:
 class QueueOrder(Protocol):
     """The part of a policy that chooses between the two queues."""
 
-    def next_queue(self, room: WaitingQueues) -> RequestQueue: ...
+    def next_queue(self, queues: WaitingQueues) -> RequestQueue: ...
 
 
 class WaitingQueues:

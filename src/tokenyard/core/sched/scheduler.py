@@ -115,12 +115,12 @@ class Scheduler:
         )
         self._hooks = features.hooks_with((*self.policy.hooks, *hooks))
         tokens_per_block = cache_config.tokens_per_block
-        room = (
+        queues = (
             HoldersFirstQueues(gate.new_queue, tokens_per_block, go_on=profile.pauses_spare_blocks)
             if profile.requests_with_blocks_first
             else WaitingQueues(gate.new_queue, tokens_per_block)
         )
-        self._waiting_queues = room
+        self._waiting_queues = queues
         self._running = running = RunningList(config.max_num_seqs)
         context = SchedulerContext(
             config,
@@ -129,7 +129,7 @@ class Scheduler:
             kv.table,
             gate,
             running,
-            room,
+            queues,
             features,
             self._hooks,
             in_flight,

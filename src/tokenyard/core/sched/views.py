@@ -33,7 +33,7 @@ class ObserverView:
         "_kv",
         "_pins",
         "_policy",
-        "_room",
+        "_queues",
         "_running",
         "_transfers",
         "block_size",
@@ -48,15 +48,15 @@ class ObserverView:
         self._kv = context.kv
         self._policy = context.policy.policy
         self._running = context.running
-        self._room = room = context.waiting_queues
+        self._queues = queues = context.waiting_queues
         self._pins = pins
         self._transfers = context.features.transfers
         self.block_size = context.cache_config.tokens_per_block
         self.max_num_running_reqs = context.config.max_num_seqs
         self.max_num_scheduled_tokens = context.config.max_num_batched_tokens
         self.num_total_blocks = context.kv.num_total_blocks
-        self.waiting = _Queue(lambda: room.waiting)
-        self.skipped_waiting = _Queue(lambda: room.skipped)
+        self.waiting = _Queue(lambda: queues.waiting)
+        self.skipped_waiting = _Queue(lambda: queues.skipped)
 
     @property
     def running(self) -> Sequence[Request]:
@@ -99,18 +99,18 @@ class ObserverView:
 
     def counts(self) -> Counts:
         """What statistics take of every step."""
-        room = self._room
+        queues = self._queues
         return Counts(
             self._kv.num_free_blocks,
             len(self._running.requests),
-            len(room) if room.occupied else 0,
+            len(queues) if queues.occupied else 0,
             self.cpu_blocks,
         )
 
     def gauges(self) -> Gauges:
         """What may change with every step."""
-        kv, room = self._kv, self._room
-        in_turn, num_skipped = room.counts
+        kv, queues = self._kv, self._queues
+        in_turn, num_skipped = queues.counts
         return Gauges(
             self._running.version,
             kv.num_free_blocks,

@@ -41,10 +41,10 @@ def queue_rank(request: Request, *, pinned: bool) -> QueueRank:
     return QueueRank.PINNED if pinned else QueueRank.OTHER
 
 
-def requeue(room: WaitingQueues, request_ids: Iterable[str]) -> None:
+def requeue(queues: WaitingQueues, request_ids: Iterable[str]) -> None:
     """Their job's pin came or went: put waiting requests where they belong now."""
     for request_id in request_ids:
-        for queue in (room.waiting, room.skipped):
+        for queue in (queues.waiting, queues.skipped):
             request = queue.get(request_id)
             if request is not None:
                 queue.discard(request)
@@ -72,7 +72,7 @@ class Program:
         self.pin_until = 0.0
         """End of its pin's time to live; only means something while it has a pin."""
         self.waiting: dict[str, float] = {}
-        """Turns that were never admitted, with their arrivals. One that was aborted stays: ask the waiting room."""
+        """Turns that were never admitted, with their arrivals. One that was aborted stays: ask the waiting queues."""
 
 
 class Programs:
@@ -214,8 +214,8 @@ class Continuum(KeyedPolicy):
 
     # ---- pins
 
-    def step_begins(self, now: float, room: WaitingQueues) -> None:
-        self._waiting_queues = room
+    def step_begins(self, now: float, queues: WaitingQueues) -> None:
+        self._waiting_queues = queues
         while self._repinned:
             self._requeue(self._programs.get(self._repinned.pop()))
         for pinned in self.pins:
@@ -224,9 +224,9 @@ class Continuum(KeyedPolicy):
                 self._unpin(pinned)
 
     def _has_waiting_turn(self, program: Program) -> bool:
-        room = self._waiting_queues
-        assert room is not None
-        for request_id in [each for each in program.waiting if room.get(each) is None]:
+        queues = self._waiting_queues
+        assert queues is not None
+        for request_id in [each for each in program.waiting if queues.get(each) is None]:
             del program.waiting[request_id]  # aborted
         return bool(program.waiting)
 

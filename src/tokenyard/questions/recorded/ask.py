@@ -215,7 +215,7 @@ _MOST_MOVERS = 5
 _MOST_REASONS = 8
 
 
-class Asked(NamedTuple):
+class WhatIfOptions(NamedTuple):
     """What is asked about every replay."""
 
     by: str | None = None
@@ -224,7 +224,7 @@ class Asked(NamedTuple):
     """Bounds, those of a class with its name."""
 
 
-NOTHING_MORE = Asked()
+NOTHING_MORE = WhatIfOptions()
 
 
 class Baseline(NamedTuple):
@@ -236,7 +236,7 @@ class Baseline(NamedTuple):
     check: SelfCheck
     classes: Classes | None = None
     """Its requests class by class, if that was asked for."""
-    asked: Asked = NOTHING_MORE
+    asked: WhatIfOptions = NOTHING_MORE
 
 
 class _Replayed(NamedTuple):
@@ -248,7 +248,9 @@ class _Replayed(NamedTuple):
     classes: Classes | None
 
 
-def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None, asked: Asked = NOTHING_MORE) -> Baseline:
+def replay_as_it_was(
+    run: RecordedRun, on_progress: OnProgress | None = None, asked: WhatIfOptions = NOTHING_MORE
+) -> Baseline:
     """Replay the run with its own settings, and say how far that repeats it."""
     alike = StepComparison(TraceReader(run.source, requests=False))
     report, ends, _, _, classes = _replayed(run, as_it_was(run), on_progress, alike, asked=asked)
@@ -291,7 +293,7 @@ def _replayed(
     variant: Variant,
     on_progress: OnProgress | None,
     *watchers: StepObserver,
-    asked: Asked = NOTHING_MORE,
+    asked: WhatIfOptions = NOTHING_MORE,
 ) -> _Replayed:
     by, slos = asked
     builder, ends = ReportBuilder(() if by is not None else slos), EndTimes()

@@ -16,7 +16,7 @@ from tokenyard.serve.generation import OutputKind
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
 from tokenyard.serve.openai.chat import chat_prompt
 from tokenyard.serve.openai.fields import ApiError, ChatCompletionRequest, bad_field, parse_body
-from tokenyard.serve.openai.following import Asked, PromptNews
+from tokenyard.serve.openai.following import EnginePrompt, PromptNews
 from tokenyard.serve.openai.generating import AnswerWriter, output_room, reply
 
 
@@ -57,7 +57,7 @@ class Responses:
         turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
         name = f"resp_{uuid.uuid4().hex[:16]}"
         given = {"prompt_token_ids": prompt.token_ids, "prompt": prompt.text}
-        asked = [Asked(given, params, name, turn)]
+        asked = [EnginePrompt(given, params, name, turn)]
         answer = _Answer(self._forms, request, name, context.answering(request.model), room)
         return await reply(http, context, asked, answer, stream=bool(request.stream), ignored=())
 

@@ -14,7 +14,7 @@ from tokenyard.serve.openai.fields import ApiError
 from tokenyard.serve.output_processor import Generation
 
 
-class Asked(NamedTuple):
+class EnginePrompt(NamedTuple):
     """What the engine is asked for one prompt."""
 
     prompt: Prompt
@@ -51,7 +51,7 @@ class Following:
     __slots__ = ("_asked", "_error", "_left", "_llm", "_news", "_rest", "is_held", "take")
 
     def __init__(
-        self, llm: AsyncLLM, asked: Sequence[Asked], take: Callable[[PromptNews], Awaitable[None] | None]
+        self, llm: AsyncLLM, asked: Sequence[EnginePrompt], take: Callable[[PromptNews], Awaitable[None] | None]
     ) -> None:
         self.take = take
         self.is_held = False
@@ -141,7 +141,7 @@ class _Followed:
 
     __slots__ = ("_following", "_grammars", "_has_ended", "_number", "generation")
 
-    def __init__(self, following: Following, number: int, llm: AsyncLLM, asked: Asked) -> None:
+    def __init__(self, following: Following, number: int, llm: AsyncLLM, asked: EnginePrompt) -> None:
         """Ask for it. Raises what the engine does."""
         self._following, self._number, self._grammars, self._has_ended = following, number, asked.grammars, False
         self.generation: Generation = llm.begin(

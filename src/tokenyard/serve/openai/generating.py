@@ -25,7 +25,7 @@ from tokenyard.serve.openai.fields import (
     bad_field,
     going_down,
 )
-from tokenyard.serve.openai.following import Asked, Following, PromptNews
+from tokenyard.serve.openai.following import EnginePrompt, Following, PromptNews
 from tokenyard.serve.output_processor import Generation
 from tokenyard.web.connections import json_response
 
@@ -128,7 +128,7 @@ def asked_of(
     logprobs: int | None,
     grammars: Sequence[Sequence[Grammar]],
     echo: bool = False,
-) -> list[Asked]:
+) -> list[EnginePrompt]:
     """What the engine will be asked for each prompt. Raises ApiError.
 
     ``echo``: what is told of the answer's tokens is told of the prompt's, too.
@@ -154,7 +154,7 @@ def asked_of(
         given: dict[str, object] = {"prompt_token_ids": prompt.token_ids}
         if prompt.text is not None:
             given["prompt"] = prompt.text
-        asked.append(Asked(given, params, name, turn, grammars[i]))
+        asked.append(EnginePrompt(given, params, name, turn, grammars[i]))
     return asked
 
 
@@ -209,7 +209,7 @@ class EventStream(Response):
         self,
         http: Request,
         llm: AsyncLLM,
-        asked: Sequence[Asked],
+        asked: Sequence[EnginePrompt],
         answer: AnswerWriter,
         seconds: float,
         **given: str,
@@ -258,7 +258,7 @@ class EventStream(Response):
 async def reply(
     http: Request,
     context: ServerContext,
-    asked: Sequence[Asked],
+    asked: Sequence[EnginePrompt],
     answer: AnswerWriter,
     *,
     stream: bool,

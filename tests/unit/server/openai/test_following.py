@@ -14,11 +14,11 @@ pytest.importorskip("starlette", reason="starlette is not installed (extra: serv
 
 from tokenyard.serve.async_llm import AsyncLLM
 from tokenyard.serve.generation import GenerationParams, OutputKind, Turn
-from tokenyard.serve.openai.following import Asked, Following, PromptNews
+from tokenyard.serve.openai.following import EnginePrompt, Following, PromptNews
 
 _TOKENIZER = toy_tokenizer()
 _DELTA = GenerationParams(max_tokens=40, output_kind=OutputKind.DELTA)
-_ASKED = Asked("hello", _DELTA, "one", Turn())
+_ASKED = EnginePrompt("hello", _DELTA, "one", Turn())
 _TEXT = text_to(_TOKENIZER.encode("hello"), 40)
 
 
@@ -34,7 +34,7 @@ async def _engine() -> AsyncIterator[AsyncLLM]:
         assert llm.num_unfinished == 0
 
 
-async def _follow(asked: Sequence[Asked], take: Callable[[PromptNews], Awaitable[None] | None]) -> None:
+async def _follow(asked: Sequence[EnginePrompt], take: Callable[[PromptNews], Awaitable[None] | None]) -> None:
     async with _engine() as llm:
         await Following(llm, asked, take).until_ended()
 
@@ -83,7 +83,7 @@ def test_several_prompts_are_told_as_they_come_and_all_to_the_end() -> None:
     client = _Client(lambda: asyncio.sleep(0.001))
     prompts = ["hello", "there", "and here"]
     asked = [
-        Asked(prompt, replace(_DELTA, max_tokens=10 + 9 * i, n=1 + i % 2), str(i), Turn())
+        EnginePrompt(prompt, replace(_DELTA, max_tokens=10 + 9 * i, n=1 + i % 2), str(i), Turn())
         for i, prompt in enumerate(prompts)
     ]
     asyncio.run(_follow(asked, client.take))

@@ -101,7 +101,7 @@ class Sessions:
         config: SchedulerConfig,
         kv: KVCacheManager,
         table: RequestTable,
-        room: WaitingQueues,
+        queues: WaitingQueues,
         num_lookahead_tokens: int,
         on_continued: Callable[[Request], None],
     ) -> None:
@@ -111,7 +111,7 @@ class Sessions:
         self._kv = kv
         self._table = table
         self._on_continued = on_continued
-        self._waiting_queues = room
+        self._waiting_queues = queues
         self._queues: dict[str, deque[SessionInput | None]] = {}
         """Session id -> inputs that came before its current answer was complete; None ends it."""
         self.num_waiting = 0
