@@ -41,7 +41,7 @@ from tokenyard.steptime.model import LatencyModel
 from tokenyard.steptime.pace import VirtualClock
 from tokenyard.workload.record import WorkloadRequest
 
-_STEP_ENDS, _SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
+STEP_ENDS, _SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
 """What may happen at a moment, in this order."""
 
 
@@ -149,7 +149,7 @@ class EngineGroup:
         """What its engines do next, were it only to keep step."""
         now = self._clock.now()
         events = [
-            Event(max(moment, now), _STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank, group)
+            Event(max(moment, now), STEP_ENDS if rank.is_due else _STEP_BEGINS, rank.rank, group)
             for rank in self.ranks
             if (moment := rank.next_moment) is not None and moment < inf
         ]

@@ -25,6 +25,7 @@ from tokenyard.serve.emulate.forms import on_error
 from tokenyard.serve.emulate.live import RECEIVED, WallClock
 from tokenyard.serve.openai.asking import ServerContext
 from tokenyard.serve.openai.clients import GoneError, on_gone
+from tokenyard.serve.openai.connection import connection_of
 from tokenyard.serve.openai.fields import ApiError, going_down
 from tokenyard.web.connections import RefusedError
 
@@ -83,7 +84,8 @@ class EmulatedApplication:
         """Who comes here may ask."""
         is_of_site = any(name == b"origin" for name, _ in scope["headers"])
         heads = self._heads if is_of_site else [*self._heads, (b"vary", b"Origin")]
-        RECEIVED.set(self._clock.now())
+        connection = connection_of(scope)
+        RECEIVED.set(self._clock.now() if connection is None else self._clock.emulated(connection.received_at))
         told = scope["tokenyard.told"] = _Told(send, heads, self._clock)
         await (self._for_sites if is_of_site else self._faulty)(scope, receive, told)
 

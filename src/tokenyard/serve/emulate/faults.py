@@ -20,6 +20,7 @@ from tokenyard.core.sched.outputs import ConnectorOutput
 from tokenyard.errors import ConfigError, EngineDeadError
 from tokenyard.serve.emulate.forms import vllm_error
 from tokenyard.serve.emulate.live import LiveEngines
+from tokenyard.serve.openai.connection import without_connection
 from tokenyard.serve.openai.fields import ApiError
 from tokenyard.sim.executor import WorkerTransfers
 
@@ -241,4 +242,4 @@ class FaultyNetwork:
                 left -= 1
             await send(message)
 
-        await self._app(scope, receive, passed)
+        await self._app(without_connection(scope), receive, passed)

@@ -18,6 +18,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.faults import Fault
 from tokenyard.serve.emulate.host import Emulation
 from tokenyard.serve.emulate.surface import make_app
+from tokenyard.serve.openai.connection import http_protocol
 from tokenyard.web.serve import bound, url_of
 
 _BACKLOG = 4096
@@ -32,7 +33,14 @@ def bound_to(host: str, port: int) -> socket.socket:
 
 def server_config(app: ASGIApp) -> uvicorn.Config:
     """How an application is served. Where uvloop and httptools are installed, uvicorn takes them."""
-    return uvicorn.Config(app, log_level="warning", access_log=False, backlog=_BACKLOG, timeout_graceful_shutdown=5)
+    return uvicorn.Config(
+        app,
+        http=http_protocol(),
+        log_level="warning",
+        access_log=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=5,
+    )
 
 
 class Listening:

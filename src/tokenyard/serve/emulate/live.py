@@ -8,10 +8,16 @@
 
 The engines, their routers, their wires and the order of events are those of a replay (:mod:`tokenyard.sim.loop`). What
 is added is that an event waits for its moment, and that requests come from outside. A request is stamped with the
-moment at which its head was there, however long its body and its tokens took, but later than any moment that has been
-decided: so a replay of the stamps takes the same decisions, and what this process needs to read a request delays no
-token as long as it is less than a step. The clock stands where the last event stood; an event that is done late delays
-no other, as long as the machine keeps up at all.
+moment at which its head was there, however long its body and its tokens took, but later than any that has been decided
+and that it would have changed: so a replay of the stamps takes the same decisions, and what this process needs to read
+a request delays no token as long as it is less than a step. The clock stands where the last event stood; an event that
+is done late delays no other, as long as the machine keeps up at all.
+
+An engine that is alone has its steps worked out a little before they end: what they bring hangs on nothing that may
+come meanwhile, since requests and clients that leave are heard when the next step begins. It is told at its moment:
+
+    step begins ... [worked out] . . . its end: told -> what came meanwhile -> next step begins
+                     as long before as that takes
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from tokenyard.core.sched.outputs import EngineOutputs
 from tokenyard.core.sched.scheduler_output import SchedulerOutput
 from tokenyard.errors import RequestError, StuckError
 from tokenyard.serve.async_llm import StepNews
-from tokenyard.sim.loop import ARRIVAL, HANGING_UP, EngineGroup, Event
+from tokenyard.sim.loop import ARRIVAL, HANGING_UP, STEP_ENDS, EngineGroup, Event
 from tokenyard.steptime.pace import VirtualClock
 
 RECEIVED: ContextVar[float | None] = ContextVar("RECEIVED", default=None)
@@ -42,6 +48,8 @@ _LONGEST_TICK = 0.004
 """Seconds for which events are done before others in the event loop have their turn."""
 _LATE = 0.05
 """A step is late if it is told later than this share of its own time."""
+_LEAST_AHEAD, _MOST_AHEAD = 0.0005, 0.02
+"""Seconds before its end at which a step is worked out, at least and at most."""
 
 
 class WallClock:
@@ -54,7 +62,11 @@ class WallClock:
 
     def now(self) -> float:
         """Emulated seconds since the start."""
-        return (time.monotonic() - self._start) * self.speed
+        return self.emulated(time.monotonic())
+
+    def emulated(self, monotonic: float) -> float:
+        """The emulated moment of one on the machine's own clock."""
+        return (monotonic - self._start) * self.speed
 
     def seconds_until(self, moment: float) -> float:
         """Seconds of the wall until an emulated moment; negative if it is over."""
@@ -117,6 +129,17 @@ class NewsOfSteps(StepObserver):
             self.decided.pop(output.step, None)
 
 
+class _Ahead:
+    """How long before its end a step is worked out: twice as long as that takes, as far as it has shown lately."""
+
+    def __init__(self) -> None:
+        self.seconds = _LEAST_AHEAD
+
+    def took(self, seconds: float) -> None:
+        """Working one out did."""
+        self.seconds = min(max(2 * seconds, 0.9 * self.seconds, _LEAST_AHEAD), _MOST_AHEAD)
+
+
 class _Pending(NamedTuple):
     """Something that a client wants."""
 
@@ -153,6 +176,12 @@ class LiveEngines:
         self._refused: list[tuple[int, RequestError | StuckError]] = []
         self._timer: _Timer | None = None
         self._is_dead = False
+        self._decided = clock.now()
+        """The last moment at which something was decided that a request would have changed."""
+        self._is_alone = len(groups) == len(groups[0].ranks) == 1 and groups[0].replicas is None
+        self._ahead = _Ahead()
+        self._worked_out: Event | None = None
+        """The end of a step that is worked out and not told."""
         for number, group in enumerate(groups):
             group.on_refused = lambda error, _, n=number: self._refused.append((n, error))  # type: ignore[misc]
             group.on_aborted = lambda _: None
@@ -176,13 +205,13 @@ class LiveEngines:
 
     def stamp(self) -> float:
         """The moment of something that comes from outside now: after all that has been decided."""
-        return max(self.wall.now(), nextafter(self.clock.now(), inf))
+        return max(self.wall.now(), nextafter(self._decided, inf))
 
     def submit(self, group: int, requests: Sequence[Request]) -> None:
         """Requests arrive: when they were received, if that can still be, else now."""
         received, moment = RECEIVED.get(), self.stamp()
         if received is not None and received < moment:
-            first = nextafter(max(self.clock.now(), self._squeezed), inf)
+            first = nextafter(max(self._decided, self._squeezed), inf)
             if received < first:
                 self._squeezed = first  # no two of them are at one moment: their order is told by it
             moment = min(moment, max(received, first))
@@ -211,25 +240,41 @@ class LiveEngines:
     def _tick(self) -> None:
         if self._is_dead:
             return
-        assert self._timer is not None
-        until, is_more = time.monotonic() + _LONGEST_TICK, False
         try:
-            while (event := self._next_event()) is not None:
-                wait = max(self.wall.seconds_until(event.moment), self.hold_until - time.monotonic())
-                if wait > 0:
-                    self._timer.after(wait)
-                    break
-                self.clock.advance_to(event.moment)
-                if self._happen(event) or time.monotonic() > until:
-                    is_more = True
-                    break
+            is_more = self._go_on(time.monotonic() + _LONGEST_TICK)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+            self._worked_out = None
             self._tell()
             self.die(error)
             return
-        self._tell()
+        if self._worked_out is None:
+            self._tell()
         if is_more:
-            self._timer.soon()
+            self.wake()
+
+    def _go_on(self, until: float) -> bool:
+        """Let happen what is due, until a moment of the machine's; True: others have their turn, then it goes on."""
+        assert self._timer is not None
+        while (event := self._worked_out or self._next_event()) is not None:
+            wait = max(self.wall.seconds_until(event.moment), self.hold_until - time.monotonic())
+            if wait > 0 and self._worked_out is None and event.kind == STEP_ENDS and self._is_alone:
+                wait -= self._ahead.seconds
+                if wait <= 0:
+                    self._work_out(event)
+                    continue
+            if wait > 0:
+                self._timer.after(wait)
+                return False
+            if self._happen(event) or time.monotonic() > until:
+                return True
+        return False
+
+    def _work_out(self, event: Event) -> None:
+        """Take in a step before it ends."""
+        begun = time.monotonic()
+        self._worked_out = event
+        self._take_in(event)
+        self._ahead.took(time.monotonic() - begun)
 
     def _next_event(self) -> Event | None:
         events = [event for number, group in enumerate(self.groups) for event in group.events(number)]
@@ -240,20 +285,30 @@ class LiveEngines:
 
     def _happen(self, event: Event) -> bool:
         """True if it has brought something just now: clients are told before the next step is decided."""
-        if event.kind == ARRIVAL:
-            arriving = self._pending.pop(0)
-            assert arriving.request is not None
-            self.groups[event.group].send(self.clock.now(), arriving.request)
-        elif event.kind == HANGING_UP:
-            self.groups[event.group].abort(self._pending.pop(0).gone)
-        else:
-            try:
-                self.groups[event.group].happen(event, -inf)
-            except StuckError as error:
-                self.groups[event.group].abort([error.request_id])
-                self._refused.append((event.group, error))
-            return self._account(self._news[event.group][event.rank])
-        return False
+        if event.kind in (ARRIVAL, HANGING_UP):
+            self.clock.advance_to(event.moment)
+            wanted = self._pending.pop(0)
+            self._decided = max(self._decided, wanted.moment)
+            if wanted.request is not None:
+                self.groups[event.group].send(self.clock.now(), wanted.request)
+            else:
+                self.groups[event.group].abort(wanted.gone)
+            return False
+        if event.kind != STEP_ENDS or not self._is_alone:
+            self._decided = event.moment
+        if self._worked_out is None:
+            self._take_in(event)
+        self._worked_out = None
+        return self._account(self._news[event.group][event.rank])
+
+    def _take_in(self, event: Event) -> None:
+        """What an engine does by itself."""
+        self.clock.advance_to(event.moment)
+        try:
+            self.groups[event.group].happen(event, -inf)
+        except StuckError as error:
+            self.groups[event.group].abort([error.request_id])
+            self._refused.append((event.group, error))
 
     def _account(self, news: NewsOfSteps) -> bool:
         """True if a step has ended, and not long ago."""
@@ -308,6 +363,7 @@ class GroupStepper:
 # that can be waited for like a socket.
 
 _CLOCK_MONOTONIC = 1
+_LONGEST_WAIT = 100_000.0
 _NONBLOCK = 0o4000
 
 
@@ -340,14 +396,14 @@ class _Timer:
             self._loop.call_soon(self._now)
 
     def after(self, seconds: float) -> None:
-        """After so many seconds, above 0."""
+        """After so many seconds, above 0; of very many at any time."""
         if self._fd is None:
             if self._handle is not None:
                 self._handle.cancel()
-            self._handle = self._loop.call_later(seconds, self._now)
+            self._handle = self._loop.call_later(min(seconds, _LONGEST_WAIT), self._now)
             return
-        whole = int(seconds)
-        spec = _ItimerSpec(0, 0, whole, max(1, int((seconds - whole) * 1e9)))
+        whole = int(min(seconds, _LONGEST_WAIT))
+        spec = _ItimerSpec(0, 0, whole, max(1, int(min(seconds - whole, 0.999) * 1e9)))
         self._libc.timerfd_settime(self._fd, 0, ctypes.byref(spec), None)
 
     def _fired(self) -> None:

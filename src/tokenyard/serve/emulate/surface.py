@@ -148,6 +148,7 @@ def _context(emulation: Emulation, front: Front, deployment: Deployment, forms: 
         grammars=front.forms,  # type: ignore[arg-type]  # makes texts where a compiler makes grammars
         defaults=GenerationDefaults({}),
         tool_parser=tools.parser,
+        heads_first=True,
         is_lenient=True,
         formed=forms.formed,
         script=tools.script,

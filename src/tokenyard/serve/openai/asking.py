@@ -67,6 +67,9 @@ class ServerContext:
     """Parameters of requests that do not give their own."""
     tool_parser: Callable[[], ToolCallParser] | None = None
     """Makes what reads calls of tools out of an answer; None: answers are left as they are."""
+    heads_first: bool = False
+    """Heads of streams are sent when the engine has been asked, as vLLM does; else with the first event, so that what
+    goes wrong before has a code of its own."""
     is_lenient: bool = False
     """Fields that are not known are passed over, as vLLM does."""
     formed: Callable[[str, Any, Any], Any] = lambda _, answer, request: answer

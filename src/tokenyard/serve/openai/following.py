@@ -63,12 +63,17 @@ class Following:
         """What is left of a sending."""
         self._error: BaseException | None = None
 
-    async def until_ended(self) -> None:
-        """Ask, and return when all answers have ended. Raises what goes wrong with them, or as they are told."""
+    async def until_ended(self, begin: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Ask, and return when all answers have ended. Raises what goes wrong with them, or as they are told.
+
+        ``begin`` makes what is sent once all have been asked for.
+        """
         followed = list[_Followed]()
         try:
             for number, each in enumerate(self._asked):
                 followed.append(_Followed(self, number, self._llm, each))
+            if begin is not None:
+                self.send(begin())
             while self._left or self._rest is not None:
                 await self._news.come()
                 if self._error is not None:

@@ -17,6 +17,7 @@ from tokenyard.serve.generation import OutputKind, TokenizedPrompt
 from tokenyard.serve.grammars import Grammar
 from tokenyard.serve.openai.asking import ServerContext, generation_params, turn_of
 from tokenyard.serve.openai.clients import ForClient, GoneError, cancel_on_disconnect
+from tokenyard.serve.openai.connection import Connection, connection_of
 from tokenyard.serve.openai.fields import (
     ApiError,
     EmbeddingRequest,
@@ -200,7 +201,8 @@ class AnswerWriter:
 class EventStream(Response):
     """Server-sent events, for as long as the client is there; what it does not wait for any more is aborted.
 
-    What goes wrong before the first event is raised; later it is an event of its own.
+    What goes wrong before its head is sent is raised; later it is an event of its own. The head comes with the first
+    event, or as vLLM's does, when the engine has been asked.
     """
 
     media_type = "text/event-stream"
@@ -212,21 +214,27 @@ class EventStream(Response):
         asked: Sequence[EnginePrompt],
         answer: AnswerWriter,
         seconds: float,
+        *,
+        heads_first: bool = False,
         **given: str,
     ) -> None:
-        """``seconds``: the longest that the client may wait; ``given``: further headers."""
+        """``seconds``: the longest that the client may wait; ``given``: further headers.
+
+        ``heads_first``: the head does not wait for the first event.
+        """
         super().__init__(headers={"Cache-Control": "no-cache", **given})
         del self.headers["content-length"]
         self._http, self._answer, self._seconds = http, answer, seconds
         self._following = Following(llm, asked, self._told)
-        self._has_begun = False
+        self._has_begun, self._heads_first = False, heads_first
+        self._connection: Connection | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come."""
-        answer, last, self._send = self._answer, b"", send
+        answer, last, self._send, self._connection = self._answer, b"", send, connection_of(scope)
         try:
             async with ForClient(receive, self._seconds):
-                await self._following.until_ended()
+                await self._following.until_ended(self._begin if self._heads_first else None)
             last = b"".join(map(answer.event, answer.last_chunks())) + answer.last_event
         except GoneError:
             return
@@ -245,14 +253,19 @@ class EventStream(Response):
         events = self._answer.events(piece)
         if not events:
             return None
+        if self._has_begun and self._connection is not None and self._connection.write(events):
+            return None
         body: Message = {"type": "http.response.body", "body": events, "more_body": True}
         return self._send(body) if self._has_begun else self._begun(body)
 
     async def _begun(self, body: Message) -> None:
         if not self._has_begun:
-            self._has_begun = True
-            await self._send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await self._begin()
         await self._send(body)
+
+    async def _begin(self) -> None:
+        self._has_begun = True
+        await self._send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
 
 async def reply(
@@ -267,7 +280,8 @@ async def reply(
     """The response. What goes wrong before its first byte is raised."""
     seconds = context.limits.request_timeout_s
     if stream:
-        return EventStream(http, context.llm, asked, answer, seconds, **_headers(ignored))
+        heads_first = context.heads_first
+        return EventStream(http, context.llm, asked, answer, seconds, heads_first=heads_first, **_headers(ignored))
     found = list[PromptNews]()
     async with ForClient(http.receive, seconds):
         await Following(context.llm, asked, found.append).until_ended()

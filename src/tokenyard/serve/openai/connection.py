@@ -1,0 +1,72 @@
+"""What a connection tells an application beside ASGI: when a request came, and a way to write a piece at once.
+
+    scope["extensions"]["tokenyard.connection"]    a :class:`Connection`, where uvicorn serves with httptools
+
+An application that gets none goes by ASGI alone: what is sent has the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from starlette.types import Scope
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+_NAME = "tokenyard.connection"
+
+
+class Connection(Protocol):
+    """The connection of a request."""
+
+    received_at: float
+    """When its head was there, in seconds of ``time.monotonic``."""
+
+    def write(self, piece: bytes) -> bool:
+        """A piece of a body that has begun and goes on; False: it has to be sent, as the client takes none now."""
+
+
+class CycleConnection:
+    """That of one of uvicorn's cycles of request and response."""
+
+    __slots__ = ("_cycle", "_flow", "_transport", "received_at")
+
+    def __init__(self, cycle: RequestResponseCycle, received_at: float) -> None:
+        self._cycle, self._flow, self._transport = cycle, cycle.flow, cycle.transport
+        self.received_at = received_at
+
+    def write(self, piece: bytes) -> bool:
+        cycle = self._cycle
+        if self._flow.write_paused or cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
+            return False
+        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
+
+
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection of a request; None: ASGI is all there is."""
+    extensions: dict[str, Any] = scope.get("extensions") or {}
+    found: Connection | None = extensions.get(_NAME)
+    return found
+
+
+def tell_connection(scope: Any, connection: Connection) -> None:
+    """Tell an application of it."""
+    scope["extensions"] = {**scope.get("extensions", {}), _NAME: connection}
+
+
+def without_connection(scope: Scope) -> Scope:
+    """The same request for an application that is to send everything: something listens to what is sent."""
+    return {**scope, "extensions": {k: v for k, v in (scope.get("extensions") or {}).items() if k != _NAME}}
+
+
+def http_protocol() -> type[asyncio.Protocol] | Literal["auto"]:
+    """What uvicorn is to speak HTTP with (``uvicorn.Config(http=...)``)."""
+    if find_spec("httptools") is None:
+        return "auto"
+    from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - httptools is not always there
+
+    return ToldConnection
