@@ -146,6 +146,7 @@ class Sample:
         "_detokenizer",
         "_end_told",
         "_held_back",
+        "_is_only_text",
         "_logprobs",
         "_num_told_chars",
         "_num_told_tokens",
@@ -191,6 +192,9 @@ class Sample:
         """Its tokens are the request's until it ends: no one looks at them before."""
         if not self._waits:
             self._detokenizer = self._new_detokenizer()
+        is_asked_more = params.logprobs is not None or self._stops is not _NO_STOPS
+        self._is_only_text = self._detokenizer is not None and not is_asked_more
+        """Tokens become text and nothing else is looked at."""
         self._num_without_text = 0
         """Tokens at the end that have none, where the text is made then."""
         self._num_told_chars = self._num_told_tokens = 0
@@ -245,6 +249,11 @@ class Sample:
         if self.is_kept:
             self._num_without_text = int(hidden >= 0)
             return False
+        if self._is_only_text:
+            self._token_ids += news.new_token_ids
+            for token in news.new_token_ids if hidden < 0 else news.new_token_ids[:hidden]:
+                self._text += self._detokenizer.add(token)  # type: ignore[union-attr]
+            return False
         logprobs, detokenizer = news.extras.logprobs, self._detokenizer
         for i, token in enumerate(news.new_token_ids):
             self._token_ids.append(token)
@@ -282,8 +291,8 @@ class Sample:
     def news(self) -> CompletionOutput | None:
         """What the client was not told yet; None if that is nothing."""
         told, told_tokens = self._num_told_chars, self._num_told_tokens
-        certain, ended = self._num_certain, self.finish_reason is not None
-        self._num_told_tokens = len(self._token_ids)
+        certain = self._num_certain if self._held_back else len(self._text)
+        ended, self._num_told_tokens = self.finish_reason is not None, len(self._token_ids)
         if certain > told:
             self._num_told_chars = certain
         elif self._num_told_tokens == told_tokens and ended is self._end_told:
@@ -298,15 +307,24 @@ class Sample:
         return len(self._text)
 
     def _output(self, text: str, start: int) -> CompletionOutput:
-        logprobs = self._logprobs
+        ids, reason, stop_reason, logprobs = (
+            self._token_ids[start:],
+            self.finish_reason,
+            self.stop_reason,
+            self._logprobs,
+        )
+        if logprobs is None:  # made for every token of a stream: what is not given costs nothing
+            return CompletionOutput(
+                index=self.index, text=text, token_ids=ids, finish_reason=reason, stop_reason=stop_reason
+            )
         return CompletionOutput(
             index=self.index,
             text=text,
-            token_ids=self._token_ids[start:],
-            cumulative_logprob=None if logprobs is None else self._cumulative,
-            logprobs=None if logprobs is None else logprobs[start:],
-            finish_reason=self.finish_reason,
-            stop_reason=self.stop_reason,
+            token_ids=ids,
+            cumulative_logprob=self._cumulative,
+            logprobs=logprobs[start:],
+            finish_reason=reason,
+            stop_reason=stop_reason,
         )
 
 
@@ -348,6 +366,7 @@ class Generation:
         "prompt_token_ids",
         "request_id",
         "samples",
+        "tells_all",
         "told",
     )
 
@@ -378,6 +397,8 @@ class Generation:
         self.told: Callable[[], None] | None = None
         """Called when there is something that its caller was not told yet; None: no caller waits for it."""
         self._kind = params.output_kind
+        self.tells_all = params.output_kind is not _AT_END
+        """Its caller is told of what every step brings; else when it has ended."""
         self._tokenizer = tokenizer
         self._prompt_logprobs: list[dict[int, Logprob] | None] = [None]
         self.samples = [
@@ -419,11 +440,6 @@ class Generation:
         return True
 
     @property
-    def has_news(self) -> bool:
-        """Whether its caller is to be told of what a step has brought: of a whole answer, only when it has ended."""
-        return self._kind is not _AT_END or self.is_finished
-
-    @property
     def unfinished_ids(self) -> list[str]:
         """Requests that the scheduler still has, as far as is known here."""
         return [sample.request.request_id for sample in self.samples if not sample.is_finished]
@@ -457,7 +473,12 @@ class Generation:
         """What a caller is told of the answers now, as ``params.output_kind`` says; None: nothing."""
         kind = self._kind
         if kind is _DELTA:
-            return [news for sample in self.samples if (news := sample.news()) is not None] or None
+            told = []
+            for sample in self.samples:
+                news = sample.news()
+                if news is not None:
+                    told.append(news)
+            return told or None
         if kind is _AT_END and not self.is_finished:
             return None
         return [sample.whole() for sample in self.samples]
@@ -542,7 +563,7 @@ class OutputProcessor:
                 ended.append(generation)
             changed.append(generation)
         self._forget_finished(ended)
-        return Changes([each for each in changed if each.has_news], to_abort)
+        return Changes([each for each in changed if each.tells_all or each.is_finished], to_abort)
 
     def refuse(self, request_id: str, error: BaseException) -> tuple[Generation, list[str]] | None:
         """A request of the scheduler's was refused, and so is its generation; with its other requests, to abort."""

@@ -242,13 +242,14 @@ class FormedAnswer(AnswerWriter):
 
     def events(self, piece: PromptNews) -> bytes:
         """A piece as server-sent events; of pieces that differ by their texts alone only the text is encoded."""
-        part = piece.outputs[0]
-        if part.finish_reason is not None or len(piece.outputs) > 1 or not self._is_plain:
+        parts = piece.outputs
+        part = parts[0]
+        if part.finish_reason is not None or len(parts) > 1 or not self._is_plain:
             return super().events(piece)
         answer = piece.prompt, part.index
         around = self._around.get(answer)
         if around is not None:
-            self.usage.add(piece)
+            self.usage.add_tokens(len(part.token_ids))
             before, after = around
             return b"%b%b%b" % (before, _encoded(part.text), after)
         told = self.chunks(piece)

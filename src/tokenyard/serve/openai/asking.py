@@ -26,6 +26,7 @@ from tokenyard.serve.generation import (
 )
 from tokenyard.serve.grammars import MAX_GRAMMAR_BYTES, Grammar, GrammarCompiler
 from tokenyard.serve.openai.clients import ForClient
+from tokenyard.serve.openai.connection import connection_of
 from tokenyard.serve.openai.fields import ApiError, GenerationRequest, bad_field, going_down
 from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
 from tokenyard.serve.text import TextTokenizer
@@ -247,7 +248,7 @@ async def compiled(
         raise bad_field(asked.field or "structured_outputs", asked.wanted, fix, code="unsupported_field")
     try:
         grammar = context.grammars.compile(**asked.wanted)
-        async with ForClient(http.receive):
+        async with ForClient(http.receive, connection=connection_of(http.scope)):
             await asyncio.wrap_future(grammar.compiled)
     except ConfigError as error:
         raise bad_field(asked.field or error.field, error.value, error.fix) from None

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tokenyard.serve.openai.connection import Connection, connection_of
 from tokenyard.serve.openai.fields import going_down, timed_out
 
 _GONE = 499
@@ -56,11 +57,12 @@ class ForClient:
     """``async with``: what is done inside ends when the client leaves, and after ``seconds``, if any are given.
 
     It is cancelled then, and leaves as a GoneError, or as the ApiError for the time that is over. The body of the
-    request was read before.
+    request was read before. A ``connection`` says itself that the client leaves; else a task waits for that.
     """
 
-    def __init__(self, receive: Receive, seconds: float | None = None) -> None:
-        self._receive, self._seconds = receive, seconds
+    def __init__(self, receive: Receive, seconds: float | None = None, *, connection: Connection | None = None) -> None:
+        self._receive, self._seconds, self._connection = receive, seconds, connection
+        self._watcher: asyncio.Future[None] | None = None
         self._reason: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -68,13 +70,19 @@ class ForClient:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelled_before = task, task.cancelling()
-        self._watcher = asyncio.ensure_future(self._watch())
+        if self._connection is None:
+            self._watcher = asyncio.ensure_future(self._watch())
+        else:
+            self._connection.when_lost(self._gone)
         if self._seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._time_is_over, self._seconds)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._gone()
+
+    def _gone(self) -> None:
         self._end(GoneError())
 
     def _time_is_over(self, seconds: float) -> None:
@@ -88,7 +96,10 @@ class ForClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watcher.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        elif self._connection is not None:
+            self._connection.when_lost(None)
         if self._timer is not None:
             self._timer.cancel()
         if self._reason is not None:
@@ -99,5 +110,5 @@ class ForClient:
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
     """The result of ``work``, which is cancelled if the client leaves: GoneError then. The body was read before."""
-    async with ForClient(request.receive):
+    async with ForClient(request.receive, connection=connection_of(request.scope)):
         return await work

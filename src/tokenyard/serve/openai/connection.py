@@ -1,4 +1,5 @@
-"""What a connection tells an application beside ASGI: when a request came, and a way to write a piece at once.
+"""What a connection tells an application beside ASGI: when a request came, that its client has left, and a way to write
+a piece at once.
 
     scope["extensions"]["tokenyard.connection"]    a :class:`Connection`, where uvicorn serves with httptools
 
@@ -8,6 +9,7 @@ An application that gets none goes by ASGI alone: what is sent has the same byte
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -28,15 +30,36 @@ class Connection(Protocol):
     def write(self, piece: bytes) -> bool:
         """A piece of a body that has begun and goes on; False: it has to be sent, as the client takes none now."""
 
+    def when_lost(self, call: Callable[[], None] | None) -> None:
+        """Call it when the client leaves, or now if it has; None: call nothing. The body has been read before."""
+
 
 class CycleConnection:
     """That of one of uvicorn's cycles of request and response."""
 
-    __slots__ = ("_cycle", "_flow", "_transport", "received_at")
+    __slots__ = ("_cycle", "_flow", "_transport", "_when_lost", "received_at")
 
     def __init__(self, cycle: RequestResponseCycle, received_at: float) -> None:
         self._cycle, self._flow, self._transport = cycle, cycle.flow, cycle.transport
+        self._when_lost: Callable[[], None] | None = None
         self.received_at = received_at
+
+    @property
+    def is_over(self) -> bool:
+        """The response is complete."""
+        return self._cycle.response_complete
+
+    def when_lost(self, call: Callable[[], None] | None) -> None:
+        self._when_lost = call
+        if call is not None:
+            self._flow.resume_reading()  # who does not read does not see a client leave
+            if self._cycle.disconnected or self._transport.is_closing():
+                call()
+
+    def lost(self) -> None:
+        """The client has left."""
+        if self._when_lost is not None:
+            self._when_lost()
 
     def write(self, piece: bytes) -> bool:
         cycle = self._cycle

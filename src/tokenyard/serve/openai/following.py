@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tokenyard.core.request import FinishReason
 from tokenyard.serve.async_llm import AsyncLLM, News
 from tokenyard.serve.generation import CompletionOutput, GenerationOutput, GenerationParams, Prompt, Turn
@@ -25,7 +27,7 @@ class EnginePrompt(NamedTuple):
     """One for each answer, or none: one may turn out to be too large on the way."""
 
 
-class PromptNews(NamedTuple):
+class PromptNews(msgspec.Struct, frozen=True, gc=False):  # made for every token of a stream, and in no cycle
     """News of one prompt."""
 
     prompt: int
@@ -162,19 +164,27 @@ class _Followed:
             if generation.error is not None:
                 raise generation.error
             news = generation.news()
-            if news is not None:
-                for part in news:
-                    if part.finish_reason == FinishReason.ERROR:
-                        raise _failure(self._grammars)
-                sending = following.take(PromptNews(self._number, generation, news))
-                if sending is not None:
-                    following.send(sending)
+            if news is not None and self._tell(following, generation, news):
+                return
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - raised again by who follows
             following.failed(error)
         else:
             if generation.is_finished:
                 self._has_ended = True
                 following.ended()
+
+    def _tell(self, following: Following, generation: Generation, news: Sequence[CompletionOutput]) -> bool:
+        """True: all of the answers that are told of go on."""
+        go_on = True
+        for part in news:
+            if part.finish_reason is not None:
+                go_on = False
+                if part.finish_reason == FinishReason.ERROR:
+                    raise _failure(self._grammars)
+        sending = following.take(PromptNews(self._number, generation, news))
+        if sending is not None:
+            following.send(sending)
+        return go_on
 
 
 def _failure(grammars: Sequence[Grammar]) -> ApiError:

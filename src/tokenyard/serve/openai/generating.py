@@ -53,7 +53,11 @@ class Usage:
         """Count new tokens: deltas, or whole answers once."""
         self._prompts[piece.prompt] = piece.generation
         for part in piece.outputs:
-            self._completion += len(part.token_ids)
+            self.add_tokens(len(part.token_ids))
+
+    def add_tokens(self, number: int) -> None:
+        """Count so many more of a prompt that is known."""
+        self._completion += number
 
     def record(self) -> dict[str, Any]:
         """As the API says it."""
@@ -233,7 +237,7 @@ class EventStream(Response):
         """Send events as they come."""
         answer, last, self._send, self._connection = self._answer, b"", send, connection_of(scope)
         try:
-            async with ForClient(receive, self._seconds):
+            async with ForClient(receive, self._seconds, connection=self._connection):
                 await self._following.until_ended(self._begin if self._heads_first else None)
             last = b"".join(map(answer.event, answer.last_chunks())) + answer.last_event
         except GoneError:
@@ -283,7 +287,7 @@ async def reply(
         heads_first = context.heads_first
         return EventStream(http, context.llm, asked, answer, seconds, heads_first=heads_first, **_headers(ignored))
     found = list[PromptNews]()
-    async with ForClient(http.receive, seconds):
+    async with ForClient(http.receive, seconds, connection=connection_of(http.scope)):
         await Following(context.llm, asked, found.append).until_ended()
     return json_response(answer.whole(found), headers=_headers(ignored))
 

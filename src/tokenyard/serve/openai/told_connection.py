@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -12,9 +13,22 @@ from tokenyard.serve.openai.connection import CycleConnection, tell_connection
 class ToldConnection(HttpToolsProtocol):
     """As soon as a head is there, its request is told when that was."""
 
+    _open: Sequence[CycleConnection] = ()
+    """What requests were told that have no whole answer."""
+
     def on_headers_complete(self) -> None:
         """Called by the parser."""
         received_at, scope = time.monotonic(), self.scope
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is scope:
-            tell_connection(scope, CycleConnection(self.cycle, received_at))
+            told = CycleConnection(self.cycle, received_at)
+            tell_connection(scope, told)
+            self._open = [*(each for each in self._open if not each.is_over), told]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        super().connection_lost(exc)
+        for each in self._open:
+            if not each.is_over:
+                each.lost()
+        self._open = ()

@@ -9,7 +9,7 @@ deployment has it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,6 +22,7 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.deploy.spec import ResolvedDeployment
 from tokenyard.errors import ConfigError
 from tokenyard.steptime.model import StepShape, step_seconds
+from tokenyard.vllm.emulated.made_up import Wanted, keep_to_grammars, logprobs_of, pooled, prompt_logprobs_of
 from tokenyard.vllm.tracing.header import emulated_settings
 from tokenyard.workload.tokens import output_tokens, seed_of
 
@@ -33,10 +34,11 @@ _OWN = ("speed", "seed")
 class _Known:
     """What is known of a request that has been scheduled."""
 
-    __slots__ = ("num_tokens", "seed")
+    __slots__ = ("num_tokens", "prompt", "seed", "wanted")
 
-    def __init__(self, seed: int, num_tokens: int) -> None:
-        self.seed, self.num_tokens = seed, num_tokens
+    def __init__(self, seed: int, prompt: Sequence[int], wanted: Wanted) -> None:
+        self.seed, self.prompt, self.wanted = seed, prompt, wanted
+        self.num_tokens = len(prompt)
 
 
 class _Step(Future[Any]):
@@ -72,6 +74,7 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
         self._output: ModelRunnerOutput | None = None
         self._ends_at = 0.0
         self._steps = 0
+        self._pools = self.model_config.runner_type == "pooling"
 
     # ---- what workers are asked
 
@@ -119,9 +122,11 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
         """There is nothing to warm up."""
 
     def _get_supported_tasks(self) -> tuple[str, ...]:
-        return ("generate",)
+        return ("token_embed", "embed") if self._pools else ("generate",)
 
     def _add_lora(self, _: object) -> bool:
+        if self.vllm_config.lora_config is None:
+            raise RuntimeError("LoRA is not enabled. Use --enable-lora to enable LoRA.")
         return True
 
     def _remove_lora(self, _: object) -> bool:
@@ -139,13 +144,22 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
     # ---- steps
 
     def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
-        """Begin a step; its tokens are asked for by ``sample_tokens``."""
-        begun = self._begin(scheduler_output)
-        return _Step(begun, 0.0) if non_block else begun
+        """Begin a step; its tokens are asked for by ``sample_tokens``, vectors of pooling models come by themselves."""
+        begun, ends_at = self._begin(scheduler_output), 0.0
+        if self._pools and begun is None:
+            begun, self._output, ends_at = self._output, None, self._ends_at
+        step = _Step(begun, ends_at)
+        return step if non_block else step.result()
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
         """The tokens of the step that was begun last, when it is over."""
         output, self._output = self._output, None
+        if output is not None:
+            wanted, sampled = [self._requests[each].wanted for each in output.req_ids], output.sampled_token_ids
+            if grammar_output is not None:
+                keep_to_grammars(sampled, output.req_id_to_index, grammar_output, [each.end for each in wanted])
+            tokens = [each[0] if each else 0 for each in sampled]
+            output.logprobs = logprobs_of(tokens, wanted, self.model_config.get_vocab_size())
         step = _Step(output, self._ends_at)
         return step if non_block else step.result()
 
@@ -176,7 +190,8 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
         for new in plan.scheduled_new_reqs:
             known = new.prefill_token_ids or new.prompt_token_ids
             seed = seed_of("emulated", self._seed, new.req_id)
-            self._requests[new.req_id] = _Known(seed, len(known))
+            wanted = Wanted.of(new, self.model_config.get_vocab_size())
+            self._requests[new.req_id] = _Known(seed, known, wanted)
             computed[new.req_id] = new.num_computed_tokens
         cached = plan.scheduled_cached_reqs
         computed |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -185,16 +200,27 @@ class EmulatedExecutor(Executor):  # type: ignore[misc]  # vLLM is not there whe
         starts = np.array([computed[each] for each in ids], np.int64)
         known = np.array([self._requests[each].num_tokens for each in ids], np.int64)
         samples = starts + counts >= known
-        seeds = np.array([self._requests[each].seed for each in ids], np.int64)
-        size = self.model_config.get_vocab_size()
-        tokens = 100 + output_tokens(seeds, known) % max(size - 200, 1)
-        sampled: list[list[int]] = []
-        for row, request_id in enumerate(ids):
-            sampled.append([int(tokens[row])] if samples[row] else [])
-            self._requests[request_id].num_tokens += int(samples[row])
+        size, requests = self.model_config.get_vocab_size(), [self._requests[each] for each in ids]
+        seeds = np.array([each.seed for each in requests], np.int64)
+        tokens = (100 + output_tokens(seeds, known) % max(size - 200, 1)).tolist()
         shape = StepShape(counts, starts, int(samples.sum()), int(counts.sum()))
-        places = {request_id: row for row, request_id in enumerate(ids)}
-        return shape, ModelRunnerOutput(req_ids=ids, req_id_to_index=places, sampled_token_ids=sampled)
+        output = ModelRunnerOutput(req_ids=ids, req_id_to_index={each: row for row, each in enumerate(ids)})
+        if self._pools:
+            output.pooler_output = [
+                self._vector(each) if over else None for each, over in zip(requests, samples, strict=True)
+            ]
+            return shape, output
+        output.sampled_token_ids = [[token] if over else [] for token, over in zip(tokens, samples, strict=True)]
+        for request_id, each, over in zip(ids, requests, samples, strict=True):
+            number = each.wanted.prompt_logprobs
+            if over and number is not None and each.num_tokens == len(each.prompt):
+                output.prompt_logprobs_dict[request_id] = prompt_logprobs_of(each.prompt, number, size)
+            each.num_tokens += int(over)
+        return shape, output
+
+    def _vector(self, known: _Known) -> Any:
+        assert known.wanted.pools is not None
+        return pooled(self._seed, known.prompt, known.wanted.pools, self.model_config.get_hidden_size())
 
 
 def _resolved(config: Any, given: Mapping[str, Any]) -> ResolvedDeployment:
