@@ -9,7 +9,9 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from types import FrameType
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,7 +20,6 @@ from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.faults import Fault
 from tokenyard.serve.emulate.host import Emulation
 from tokenyard.serve.emulate.surface import make_app
-from tokenyard.serve.openai.connection import http_protocol
 from tokenyard.web.serve import bound, url_of
 
 _BACKLOG = 4096
@@ -35,12 +36,21 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
     """How an application is served. Where uvloop and httptools are installed, uvicorn takes them."""
     return uvicorn.Config(
         app,
-        http=http_protocol(),
+        http=_http_protocol(),
         log_level="warning",
         access_log=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=5,
     )
+
+
+def _http_protocol() -> type[asyncio.Protocol] | Literal["auto"]:
+    """What uvicorn is to speak HTTP with."""
+    if find_spec("httptools") is None:
+        return "auto"
+    from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - httptools is not always there
+
+    return ToldConnection
 
 
 class Listening:

@@ -8,10 +8,8 @@ An application that gets none goes by ASGI alone: what is sent has the same byte
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import Scope
 
@@ -84,12 +82,3 @@ def tell_connection(scope: Any, connection: Connection) -> None:
 def without_connection(scope: Scope) -> Scope:
     """The same request for an application that is to send everything: something listens to what is sent."""
     return {**scope, "extensions": {k: v for k, v in (scope.get("extensions") or {}).items() if k != _NAME}}
-
-
-def http_protocol() -> type[asyncio.Protocol] | Literal["auto"]:
-    """What uvicorn is to speak HTTP with (``uvicorn.Config(http=...)``)."""
-    if find_spec("httptools") is None:
-        return "auto"
-    from tokenyard.serve.openai.told_connection import ToldConnection  # noqa: PLC0415 - httptools is not always there
-
-    return ToldConnection
