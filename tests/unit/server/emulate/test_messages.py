@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.unit.server.emulate.emulated import LINE, Emulated, emulated
 
 from tokenyard.serve.emulate.message_events import MessagesAnswer
 from tokenyard.serve.openai.fields import ApiError
+from tokenyard.serve.openai.following import PromptNews
 from tokenyard.serve.openai.generating import AnswerWriter
 
 USER = [{"role": "user", "content": "hello there"}]
@@ -184,10 +185,20 @@ def test_bodies_that_are_no_messages_are_refused_in_vllms_form(
     assert answer.json()["error"]["param"] == param
 
 
+class _OneWord(AnswerWriter):
+    """A chat that says who answers, and a word."""
+
+    def chunks(self, piece: PromptNews) -> Sequence[dict[str, Any]]:
+        said = {"finish_reason": None, "stop_reason": None, "delta": {"content": "hello"}}
+        head = {"id": "a", "model": "toy", "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+        return [{**head, "choices": []}, {**head, "choices": [said]}]
+
+
 def test_an_error_in_the_middle_ends_the_open_block() -> None:
     def told(own_names: bool) -> bytes:
-        answer = MessagesAnswer(AnswerWriter(), own_names=own_names)
-        answer._begin({"type": "text", "text": ""})
+        answer = MessagesAnswer(_OneWord(), own_names=own_names)
+        kinds = [event["type"] for event in answer.chunks(cast(PromptNews, None))]
+        assert kinds == ["message_start", "content_block_start", "content_block_delta"]
         return answer.event(answer.problem(ApiError(503, "full")))
 
     assert told(True).startswith(b"event: content_block_stop\n")
