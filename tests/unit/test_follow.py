@@ -78,6 +78,7 @@ def test_a_version_that_changes_nothing_gets_an_entry_that_makes_a_profile(monke
     assert list(known) == [*profiles.PROFILES, "9.99"]
 
 
+@pytest.mark.slow
 def test_the_page_of_versions_is_what_was_noted() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "generate_versions.py", "--check"],

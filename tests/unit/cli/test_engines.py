@@ -115,6 +115,7 @@ def test_stages_share_weights_and_memory(capsys: pytest.CaptureFixture[str]) -> 
     assert two["header"]["async_scheduling"] is ray["header"]["async_scheduling"] is True
 
 
+@pytest.mark.slow
 def test_what_crosses_machines_is_said_and_takes_time(capsys: pytest.CaptureFixture[str]) -> None:
     """``--nnodes`` says what is assumed anyway, or otherwise; a range is wider for a network that was not measured."""
     flags = ("--model", "deepseek-r1", "--gpu", "h200", "--num-prompts", "4", "--advice", "none", "--json")

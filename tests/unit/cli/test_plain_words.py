@@ -47,6 +47,7 @@ def as_tyro_reads(words: list[str]) -> Command | None:
         return None
 
 
+@pytest.mark.slow
 @given(command_lines())
 def test_what_is_plain_is_read_as_tyro_reads_it(words: list[str]) -> None:
     plain = read_plainly(words)

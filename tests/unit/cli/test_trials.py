@@ -48,6 +48,7 @@ def report(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_long_run_is_tried_on_its_busiest_part(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def tiers(dram: float, disk: float | None, **speeds: float) -> ty.Deployment:
     return DEPLOYMENT.with_(kv_offloading_size=dram, kv_transfer_config=json.dumps(config))
 
 
+@pytest.mark.slow
 def test_a_disk_below_little_memory_finds_what_much_memory_would() -> None:
     little, much, disk = (
         ty.run(conversations(), each, rows=False).report for each in (tiers(0.5, None), tiers(32, None), tiers(0.5, 32))
@@ -151,6 +152,7 @@ def test_a_disk_below_little_memory_finds_what_much_memory_would() -> None:
     assert "connector_undecided" in disk.recorded_reasons, "requests wait while their blocks are read"
 
 
+@pytest.mark.slow
 def test_a_slow_disk_costs_time_and_no_hits() -> None:
     fast, slow = (ty.run(conversations(), tiers(0.5, 32, read_gb_per_s=each), rows=False).report for each in (12, 0.5))
     assert slow.prefix_hit_rate.external == pytest.approx(fast.prefix_hit_rate.external, abs=0.05)

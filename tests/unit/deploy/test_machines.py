@@ -31,6 +31,7 @@ def links(row: Any, shape: Any) -> float:
     return float(row.terms(shape)["links"])
 
 
+@pytest.mark.slow
 def test_there_are_more_than_twenty_with_amd_and_several_machines() -> None:
     amd = [row for row in ROWS if row.gpu.startswith("mi")]
     many = [row for row in ROWS if row.num_gpus > row.resolved.settled.gpu.gpus_per_machine]
@@ -143,6 +144,7 @@ def test_experts_on_several_machines_bring_what_vllm_tells_of() -> None:
     assert machines.wide(8, 256) > rates[16, 256] > rates[32, 256]  # more of it crosses the network
 
 
+@pytest.mark.slow
 def test_a_model_left_out_is_nearer_with_factors_than_without() -> None:
     points = [each for each in fit_gpu.latencies() if each.batch in (1, 8, 64)]
     model = "llama-3.1-405b-fp8"

@@ -205,6 +205,7 @@ def test_policies_are_compared_class_by_class() -> None:
     assert 0.5 <= metrics["fairness"].mean <= 1
 
 
+@pytest.mark.slow
 def test_a_recorded_run_is_asked_class_by_class(tmp_path: Path) -> None:
     ty.run(workload(), DEPLOYMENT, trace=tmp_path)
     found = ty.whatif(tmp_path, {"scheduling_policy": "priority"}, by="priority")
@@ -215,6 +216,7 @@ def test_a_recorded_run_is_asked_class_by_class(tmp_path: Path) -> None:
     assert (urgent.variant["ttft_ms.p95"] or 0) < (urgent.baseline["ttft_ms.p95"] or 0)
 
 
+@pytest.mark.slow
 def test_a_recorded_run_is_held_to_the_bounds_of_each_class(tmp_path: Path) -> None:
     """Before and then, class by class: what the same settings give in a run."""
     run = ty.run(workload(), DEPLOYMENT, trace=tmp_path)

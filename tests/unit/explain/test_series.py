@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ print(series.latency())
 """
 
 
+@pytest.mark.slow
 def test_a_mean_is_the_same_on_a_machine_with_more_processors() -> None:
     """NumPy's product of two columns adds up in as many parts as there are threads."""
     said = {

@@ -14,6 +14,7 @@ from tokenyard.explain.report.verdict import verdict_of
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", gpu="l40s", max_model_len=8192, max_num_seqs=2)
 
 
+@pytest.mark.slow
 def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
     found = ty.run("chat", DEPLOYMENT, limit=12, rate_scale=20, advice="all").report
     verdict = found.verdict
@@ -30,6 +31,7 @@ def test_it_names_the_reason_its_share_and_the_change_that_helped() -> None:
     assert str(found).split("\n\n")[0].replace("\n", " ").startswith(verdict.sentence[:60])
 
 
+@pytest.mark.slow
 def test_a_change_that_ends_answers_later_says_so() -> None:
     found = ty.run("chat", DEPLOYMENT, limit=12, rate_scale=20, advice="all").report
     advice = next(each for each in found.advice if each.trial is not None and each.trial.effects)

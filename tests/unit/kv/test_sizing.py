@@ -156,6 +156,7 @@ def test_heads_that_cannot_be_grouped_are_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_every_named_model_has_a_plan_on_some_gpus() -> None:
     """On as few GPUs of 178 GiB as hold its weights; vLLM would start with 448 tokens per request."""
     wrong = []

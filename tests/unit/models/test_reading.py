@@ -316,6 +316,7 @@ def test_token_indices_and_training_settings_are_known_by_rule(name: str) -> Non
     assert read == named_model(name)
 
 
+@pytest.mark.slow
 def test_what_a_rule_calls_harmless_changes_no_known_model() -> None:
     wrong = []
     for name in MODELS:

@@ -16,6 +16,7 @@ LARGE = ty.Deployment(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deployment", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)])
 def test_parts_and_kv_are_the_budget(deployment: ty.Deployment) -> None:
     room = ty.headroom(deployment)
@@ -36,6 +37,7 @@ def blocks(deployment: ty.Deployment, setting: str, value: int) -> int:
         return -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["max_num_seqs", "max_model_len"])
 def test_limits_are_the_last_that_start(setting: str) -> None:
     limit = next(each for each in ty.headroom(SMALL).limits if each.setting == setting)

@@ -59,6 +59,7 @@ def close(one: float, other: float, share: float) -> bool:
     return abs(one / other - 1) <= share
 
 
+@pytest.mark.slow
 def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
     workload = load(120, 5.0)
     run = served(tmp_path / "m.prom", workload, DEPLOYMENT.with_(max_num_seqs=8))
@@ -75,6 +76,7 @@ def test_lengths_and_arrivals_are_those_of_the_run(tmp_path: Path) -> None:
     assert (made, told) != read_metrics(tmp_path / "m.prom", seed=1)
 
 
+@pytest.mark.slow
 def test_lengths_are_as_different_as_they_were(tmp_path: Path) -> None:
     """Spread evenly over their buckets they would be more so: what waits behind long ones would wait too long."""
     w = ty.WorkloadBuilder("load", seed=4)
@@ -99,6 +101,7 @@ def test_arrivals_are_where_first_tokens_say(tmp_path: Path) -> None:
     assert mean(each.arrival_time for each in made.requests) == pytest.approx(12 * 1.61 / 13, abs=0.15)
 
 
+@pytest.mark.slow
 def test_who_is_under_way_at_the_first_scrape_does_not_come_at_once(tmp_path: Path) -> None:
     """They came one after another before it: all at once they would wait for each other's prompts."""
     served(tmp_path / "all.prom", load(200, 8.0, mu=7.0, longest=4000))
@@ -113,6 +116,7 @@ def test_who_is_under_way_at_the_first_scrape_does_not_come_at_once(tmp_path: Pa
     assert begun[-1] < 2 * (told.e2e_mean_s or 0)
 
 
+@pytest.mark.slow
 def test_hits_come_again(tmp_path: Path) -> None:
     w = ty.WorkloadBuilder("agents", seed=2)
     for at in w.poisson(rate=1.0, n=24):
@@ -196,6 +200,7 @@ def test_counters_may_begin_again_and_engines_are_added() -> None:
     assert scrapes.gauge("vllm:num_requests_running").tolist() == [6.0, 10.0, 6.0]
 
 
+@pytest.mark.slow
 def test_acceptance_is_that_of_the_server(tmp_path: Path) -> None:
     watching = Scraped(tmp_path / "m.prom")
     observer = MetricsObserver(model_name="m", max_model_len=16384, num_speculative_tokens=2)
@@ -254,6 +259,7 @@ def test_addresses_hold_no_passwords_and_answer() -> None:
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served(tmp_path / "m.prom", load(60, 8.0), DEPLOYMENT.with_(max_num_seqs=4))
     made = tmp_path / "made.jsonl"

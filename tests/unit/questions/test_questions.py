@@ -214,6 +214,7 @@ def test_a_workload_that_was_made() -> None:
         long.replay(made, rate_scal=2)
 
 
+@pytest.mark.slow
 def test_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     SMALL.replay("random", trace=tmp_path, **FEW)
     told = printed(
@@ -245,6 +246,7 @@ def tokenyard_builtins(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
+@pytest.mark.slow
 def test_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--set", "max_num_seqs=2,8", "gpu=l4,h100", "--slo", "ttft_p90=300ms", "--minimize", "cost")
     told = printed(
@@ -293,6 +295,7 @@ def test_a_line_that_is_recommended_has_every_flag_that_was_typed(capsys: pytest
     assert "--no-async-scheduling" in told["serve"]
 
 
+@pytest.mark.slow
 def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--policies", "fcfs,bypass", "--loads", "1,2", "--seeds", "2", "--slo", "ttft:200")
     told = printed(capsys, "compare", "random", *FEW_WORDS, *WORDS, *words)
@@ -335,6 +338,7 @@ def test_prefill_and_decode_apart(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "2 + 1 engines" in repr(found)
 
 
+@pytest.mark.slow
 def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It answers what the functions and the commands do."""
     run = SMALL.replay("random", trace=tmp_path / "a", **FEW)
@@ -367,6 +371,7 @@ def test_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         Recording(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_plans_in_processes_are_those_of_one() -> None:
     space, slo = {"max_num_seqs": [1, 2, 4], "gpu": ["l4", "h100"]}, {"ttft_p90": "300ms"}
     asked: dict[str, Any] = {"space": space, "slo": slo, "minimize": "cost", "price": {"h100": 2.5, "l4": 1}}

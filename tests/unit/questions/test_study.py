@@ -38,6 +38,7 @@ def whole() -> Study:
     )
 
 
+@pytest.mark.slow
 def test_every_combination_is_a_row(whole: Study) -> None:
     table = whole.as_table()
     combinations = set(zip(*(table[name].tolist() for name in ("deployment", "policy", "load", "seed")), strict=True))

@@ -45,6 +45,7 @@ def load() -> ty.Workload:
     return w.build()
 
 
+@pytest.mark.slow
 def test_its_reason_is_in_trace_why_and_report(tmp_path: Path) -> None:
     policies: list[DecodeReserve] = []
 
@@ -68,6 +69,7 @@ def test_its_reason_is_in_trace_why_and_report(tmp_path: Path) -> None:
     assert all(view.num_waiting >= 1 and 0 < view.new_tokens <= view.budget_left for view in views)
 
 
+@pytest.mark.slow
 def test_others_may_be_tried(tmp_path: Path) -> None:
     run = ty.run(load(), DEPLOYMENT, policy=OthersToo, trace=tmp_path)
     assert run.result.num_finished == 12

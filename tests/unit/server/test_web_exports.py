@@ -38,6 +38,7 @@ def test_a_page_holds_the_trace(client: Client, steps: Path) -> None:
     assert 'data-state="step=4&amp;filter=&quot;&gt;&lt;b&gt;"' in evil
 
 
+@pytest.mark.slow
 def test_perfetto_is_what_the_command_writes(client: Client, steps: Path, tmp_path: Path) -> None:
     pytest.importorskip("perfetto")
     there = tmp_path / "command.pftrace"

@@ -289,6 +289,7 @@ def decoders() -> set[int]:
     return {pid for pid in children if b"columnar.child" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system does not tell of processes")
 def test_who_goes_away_ends_the_process_that_decodes(folder: Path, steps: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")

@@ -26,6 +26,7 @@ def ask(client: Client, path: Path, sql: str) -> dict[str, Any]:
     return dict(response.json())
 
 
+@pytest.mark.slow
 def test_both_tables_are_there(client: Client, steps: Path) -> None:
     answer = ask(client, steps, "SELECT count(*) AS n, max(step) AS last FROM snapshots")
     assert [column["name"] for column in answer["columns"]] == ["n", "last"]
@@ -45,6 +46,7 @@ def test_only_one_select(client: Client, steps: Path, sql: str) -> None:
     refused(client.get("/api/query", params={"path": str(steps), "sql": sql}), 422, "sql")
 
 
+@pytest.mark.slow
 def test_other_files_cannot_be_read(client: Client, steps: Path, folder: Path) -> None:
     for path in (folder / "run1" / "notes.txt", folder.parent / "secret.steps.jsonl"):
         asked = {"path": str(steps), "sql": f"SELECT * FROM read_text('{path}')"}
@@ -55,6 +57,7 @@ def test_other_files_cannot_be_read(client: Client, steps: Path, folder: Path) -
     refused(client.get("/api/query", params=secret), 403, "path")
 
 
+@pytest.mark.slow
 def test_a_question_has_an_end(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "QUERY_LIMITS", QueryLimits(seconds=1.0, memory_mb=512, rows=10))
     endless = (

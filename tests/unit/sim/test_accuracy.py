@@ -135,6 +135,7 @@ def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
         read_points(path)
 
 
+@pytest.mark.slow
 def test_the_command_prints_errors_and_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path, {}, {"osl": "0"})
     assert main(["accuracy", str(path), "--json"]) == 0
@@ -283,6 +284,7 @@ def test_the_measured_runs_are_met(shared: Path, gpu: str) -> None:
         assert comparison.predicted[name].mean() == pytest.approx(measured.mean(), rel=0.03), name
 
 
+@pytest.mark.slow
 def test_it_says_whose_decisions_were_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(table(tmp_path, {}))
     assert main(["accuracy", path]) == 0

@@ -133,6 +133,7 @@ def test_what_no_client_does(field: str, options: dict[str, Any]) -> None:
 # ---- on several engines
 
 
+@pytest.mark.slow
 @given(
     number=st.integers(1, 25),
     every=st.sampled_from([0.0, 0.05, 0.31, 1.0]),

@@ -109,6 +109,7 @@ def test_steps_during_which_the_machine_paused_do_not_move_the_fit() -> None:
     assert sum(found.step_seconds(step) for step in steps) == pytest.approx(seconds.sum())
 
 
+@pytest.mark.slow
 def test_what_any_prefill_costs_is_not_taken_for_the_cost_of_each() -> None:
     """A step with a prompt is launched in another way, however many prompts: where few steps have two, they tell."""
     true = FittedLatency(constant=0.016, prefill_tokens=6e-6, decodes=5e-5, any_prefill=0.0126)

@@ -51,6 +51,7 @@ def measured(machine: LatencyModel, some: list[StepShape], *, ahead: bool = Fals
     ]
 
 
+@pytest.mark.slow
 def test_terms_are_all_that_a_step_takes() -> None:
     for name, spec in MODELS.items():
         tp = next(size for size in (8, 4, 2, 1) if _splits(spec, size))

@@ -382,6 +382,7 @@ def test_other_libraries_get_the_columns(library: str, monkeypatch: pytest.Monke
         getattr(_table(), f"to_{library}")()
 
 
+@pytest.mark.slow
 def test_any_cut_is_whole() -> None:
     """Wherever a replay ends, every request is accounted for, and rows can be made."""
     draw = random.Random(0)

@@ -163,12 +163,14 @@ def padded(digits: bytes, length: int) -> bytes:
     return digits[:-1] + bytes([digits[-1] | 128]) + b"\x80" * (length - len(digits) - 1) + b"\x00"
 
 
+@pytest.mark.slow
 def test_a_footer_that_lies_about_sizes_does_no_harm(tmp_path: Path) -> None:
     path = lying(tmp_path / "a.steps.parquet", 20)
     assert pq.read_metadata(path).row_group(0).column(2).total_uncompressed_size == 1_000
     assert len(list(columnar_lines(path, Bounds(unpacked_mb=64)))) == 20
 
 
+@pytest.mark.slow
 def test_decoding_within_too_little_memory_is_one_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.steps.parquet", policy=pa.array([f"{i:03}" + "x" * 200_000 for i in range(300)]))
     with pytest.raises(TraceError, match=r"a\.steps\.parquet: .*8 MiB.*TOKENYARD_MAX_PARQUET_MB"):

@@ -129,6 +129,7 @@ def test_rows_are_bounded(trace: Path) -> None:
     assert not ask("select step from steps", trace, None, QueryLimits(rows=20)).truncated
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_answers_alike(trace: Path) -> None:
     sql = "select step, ts, [step], {'a': step}, date '2026-01-01', 1.5::decimal(3,1) from steps order by step limit 2"
     answer = ask(sql, trace, None)

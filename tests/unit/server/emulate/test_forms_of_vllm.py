@@ -27,6 +27,7 @@ _RECORDED: Mapping[str, Any] = json.loads(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", SERVERS, ids=lambda each: each.name)
 def test_forms_are_those_of_vllm(server: Server) -> None:
     line = "vllm serve Qwen/Qwen3-0.6B --max-model-len 512 --block-size 32 --served-model-name tiny"

@@ -119,6 +119,7 @@ def test_n_answers_and_logprobs(server: Emulated) -> None:
         assert all(len(each["top_logprobs"]) == 2 and each["logprob"] < 0 for each in told)
 
 
+@pytest.mark.slow
 def test_tools_are_called_and_then_answered(server: Emulated) -> None:
     schema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     said = server.chat(tools=[TOOL])

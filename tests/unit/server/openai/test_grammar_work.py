@@ -135,6 +135,7 @@ def test_what_is_being_compiled_is_not_waited_for() -> None:
     until(waiting.cancelled)
 
 
+@pytest.mark.slow
 def test_one_that_is_found_too_large_at_its_first_token_is_refused() -> None:
     with serving_api() as server:
         answer = ask(server, structured_outputs={"regex": "a{1000000000}"})

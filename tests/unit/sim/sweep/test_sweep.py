@@ -253,6 +253,7 @@ def test_a_hopeless_replay_is_ended_early() -> None:
     assert (row.met, row.tightest) == (False, "ttft_p90")
 
 
+@pytest.mark.slow
 def test_a_hopeless_replay_of_a_split_is_ended_early_as_well() -> None:
     """Two seats that decode, for ten requests a second: those that wait there are seen, and no others."""
     source = Steady(workload(900, every=0.1), apart=True)
@@ -261,6 +262,7 @@ def test_a_hopeless_replay_of_a_split_is_ended_early_as_well() -> None:
     assert (row.met, row.tightest) == (False, "ttft_p90")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "ended"), [(25.0, True), (19.0, False)])
 def test_a_variant_that_cannot_win_is_ended_early(value: float, *, ended: bool) -> None:
     """Two seats give 20 tokens a second at most."""
@@ -318,6 +320,7 @@ def test_processes_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch)
 # ---- the journal
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_was_ended(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     job = VariantWorker(source=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
