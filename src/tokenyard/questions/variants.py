@@ -31,6 +31,7 @@ from tokenyard.questions.recorded.variants import (
     FLAGS,
     Variant,
     as_it_was,
+    flag_words,
     redeployed,
     split_settings,
     variant_with,
@@ -238,8 +239,7 @@ def serve_words(run: Scenario, settings: Settings) -> tuple[list[str], list[str]
         if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
             said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
             continue
-        flag = name.replace("_", "-")
-        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        words += flag_words(name, value)
     return words, said
 
 
@@ -371,7 +371,4 @@ def _words(name: str, value: Setting) -> list[str]:
     """By which ``vllm serve`` is told."""
     if name in _NO_FLAGS:
         return []
-    if name == "model":
-        value = hub_id(str(value)) or value
-    flag = name.replace("_", "-")
-    return [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return flag_words(name, (hub_id(str(value)) or value) if name == "model" else value)

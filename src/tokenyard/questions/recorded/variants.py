@@ -123,7 +123,11 @@ def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
         workload=workload,
         scheduler=scheduler,
         cache=cache,
-        flags=tuple(word for name in engine for word in _flag(name, scheduler, cache)),
+        flags=tuple(
+            word
+            for name in engine
+            for word in flag_words(FLAGS.get(name, name), getattr(scheduler if name in _SCHEDULER else cache, name))
+        ),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
         keeps_time="rate_scale" not in given,
         latency=run.latency,
@@ -220,10 +224,9 @@ def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConf
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
 
 
-def _flag(name: str, scheduler: SchedulerConfig, cache: CacheConfig) -> list[str]:
-    """The words by which ``vllm serve`` is told."""
-    value = getattr(scheduler if name in _SCHEDULER else cache, name)
-    flag = FLAGS.get(name, name).replace("_", "-")
+def flag_words(name: str, value: object) -> list[str]:
+    """The words by which ``vllm serve`` is told a setting."""
+    flag = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
     return [f"--{flag}", str(value)]
