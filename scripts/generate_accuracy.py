@@ -20,9 +20,9 @@ import numpy as np
 import unfitted
 from tokenyard import accuracy
 from tokenyard.deploy.vllm_serve.defaults import KNOWN_VERSIONS
+from tokenyard.questions.accuracy.ask import RECORDED_RUNS, record_runs
 from tokenyard.questions.accuracy.comparison import AccuracyReport, AccuracyRow, Errors, Quantity
 from tokenyard.questions.accuracy.points import HOW_TO_GET, read_points
-from tokenyard.questions.accuracy.recorded import RECORDED_RUNS, record_runs
 from tokenyard.steptime.constants import shipped_constants
 from tokenyard.steptime.known_error import LEFT_OUT
 from where_off import pairs

@@ -7,9 +7,8 @@ from rich.progress import Progress
 
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import AccuracyCommand
-from tokenyard.questions.accuracy.ask import accuracy
+from tokenyard.questions.accuracy.ask import accuracy, recorded_runs
 from tokenyard.questions.accuracy.points import HOW_TO_GET, PACKAGE, installed_points
-from tokenyard.questions.accuracy.recorded import recorded_runs
 from tokenyard.questions.printing.accuracy import left_out_table, print_accuracy, show_run
 from tokenyard.steptime.constants import shipped_constants
 

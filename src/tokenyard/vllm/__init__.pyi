@@ -3,7 +3,7 @@
 
 from tokenyard.vllm.emulated.executor import EmulatedExecutor as EmulatedExecutor
 from tokenyard.vllm.fast import FastScheduler as FastScheduler, AsyncFastScheduler as AsyncFastScheduler
-from tokenyard.vllm.policies.schedulers import (
+from tokenyard.vllm.continuum import (
     ContinuumScheduler as ContinuumScheduler,
     AsyncContinuumScheduler as AsyncContinuumScheduler,
 )

@@ -17,10 +17,10 @@ from tokenyard.cli.main import main
 from tokenyard.core.profiles import decision_profile
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.models.gpus import named_gpu
+from tokenyard.questions.accuracy.ask import recorded_runs
 from tokenyard.questions.accuracy.comparison import Quantity, errors_of, loop_of
 from tokenyard.questions.accuracy.measured_run import compare_run, read_run
 from tokenyard.questions.accuracy.points import COLUMNS, Engine, installed_points, read_bench_result, read_points
-from tokenyard.questions.accuracy.recorded import recorded_runs
 from tokenyard.steptime.formula import Parallelism
 
 POINT = {

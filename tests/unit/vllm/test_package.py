@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.vllm.settings import trace_settings
-from tokenyard.vllm.twins import Twins
+from tokenyard.vllm.shared import Twins, trace_settings
 from tokenyard.vllm.versions import data_parallel_rank
 
 

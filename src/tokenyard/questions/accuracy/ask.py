@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 
+import msgspec
+
 from tokenyard.core.profiles import decision_profile
 from tokenyard.deploy.vllm_serve.defaults import MEASURED_VERSION, known_version
 from tokenyard.errors import ConfigError, WorkloadError
@@ -80,3 +82,20 @@ def _points(path: Path, engine: Engine) -> tuple[list[Point], list[Unread]]:
     if path.suffix == ".json":
         return [read_bench_result(path, engine)], []
     return read_points(path)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs that were compared when the constants were fitted: what ``tokenyard accuracy`` says where no file is named.
+
+RECORDED_RUNS = Path(__file__).with_name("recorded_runs.json")
+
+
+def recorded_runs() -> list[AccuracyRow]:
+    """Each run, with percentiles and the errors of its requests."""
+    return msgspec.json.decode(RECORDED_RUNS.read_bytes(), type=list[AccuracyRow])
+
+
+def record_runs(rows: Iterable[AccuracyRow]) -> None:
+    """Write them anew; of a run's folder its name is kept."""
+    named = [msgspec.structs.replace(row, file=Path(row.file).name) for row in rows]
+    RECORDED_RUNS.write_bytes(msgspec.json.format(msgspec.json.encode(named), indent=1) + b"\n")

@@ -33,9 +33,8 @@ from tokenyard.serve.openai.generating import (
     request_id_of,
     told_besides,
 )
-from tokenyard.serve.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
 from tokenyard.serve.openai.tool_calls.forced import forced_call
-from tokenyard.serve.openai.tool_calls.parsers import ToolCallParser
+from tokenyard.serve.openai.tool_calls.parsers import CallsOfChoice, ChoiceNews, ToolCallParser
 from tokenyard.serve.text import TemplateError
 
 _MOST_MESSAGES = 10_000

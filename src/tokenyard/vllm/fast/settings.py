@@ -19,7 +19,7 @@ from tokenyard.core.kv.hybrid_coordinator import hash_block_size
 from tokenyard.core.outside import outside_features
 from tokenyard.core.profiles import DecisionProfile, decision_profile
 from tokenyard.errors import ConfigError
-from tokenyard.vllm.kv_groups import KINDS, known_group
+from tokenyard.vllm.shared import KINDS, known_group
 from tokenyard.vllm.versions import installed_version, profile_name
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tokenyard.core.basics import IntArray
 from tokenyard.core.request import BlockHash, RequestStatus, RequestTimes
 from tokenyard.core.sched.observer import Counts, Gauges
 from tokenyard.errors import RequestError
-from tokenyard.vllm.job_of_request import JobTurn, job_of, turn_of
+from tokenyard.vllm.shared import JobTurn, job_of, turn_of
 from tokenyard.vllm.versions import max_running, status_name, waiting_queues
 
 # ---------------------------------------------------------------------------------------------------------------------

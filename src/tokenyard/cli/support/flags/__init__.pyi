@@ -18,8 +18,11 @@ from tokenyard.cli.support.flags.traces import (
     QueryCommand as QueryCommand,
     ConvertCommand as ConvertCommand,
 )
-from tokenyard.cli.support.flags.whatif import WhatIfCommand as WhatIfCommand
-from tokenyard.cli.support.flags.planning import PlanCommand as PlanCommand, SweepCommand as SweepCommand
+from tokenyard.cli.support.flags.planning import (
+    PlanCommand as PlanCommand,
+    SweepCommand as SweepCommand,
+    WhatIfCommand as WhatIfCommand,
+)
 from tokenyard.cli.support.flags.known import (
     DescribeCommand as DescribeCommand,
     ParityCommand as ParityCommand,

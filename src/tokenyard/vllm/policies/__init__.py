@@ -1,1 +1,0 @@
-"""A policy of ours inside vLLM, by name."""
