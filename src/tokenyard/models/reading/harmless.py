@@ -31,7 +31,7 @@ _HARMLESS_RULES = re.compile(
     r"|(^|_)act(ivation)?(_function|_func|_fn)?$|renorm"
     r"|^(output|classifier|summary|pad)_|^use_cache|_implementation(_autoset)?$"  # of the library that wrote the file
     r"|^(torch|moe_router|router|head)_dtype$|_fp32$|^scale_|^vision_feature_|rope_theta$|rope_interleaved?$|^no_rope_layers$"
-    r"|(^|_)(mtp|nextn)_|router_bias$"  # draft heads, which are no part of the model
+    r"|(^|_)(mtp|nextn)_|^dspark_|router_bias$"  # draft heads, which are no part of the model
 )
 """Names of fields that change neither memory nor time, whatever the model."""
 
@@ -52,6 +52,14 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 """Further names that look as if they mattered and do not."""
 
+_OF_EVERY_FILE = frozenset(
+    (
+        "add_cross_attention", "cross_attention_hidden_size", "diversity_penalty", "num_beam_groups", "num_beams",
+        "num_return_sequences", "output_hidden_states", "pruned_heads", "remove_invalid_values",
+    )
+)  # fmt: skip
+"""What the base class of ``transformers`` 4 wrote into files, whatever the model: ways to generate, and training."""
+
 
 def harmless_by_rule(name: str) -> bool:
     """Whether a field of this name changes neither memory nor time, whatever the model."""
@@ -60,7 +68,7 @@ def harmless_by_rule(name: str) -> bool:
 
 def may_matter(name: str) -> bool:
     """Whether a field of this name may change memory or time, as far as rules say."""
-    return bool(_MATTERS.search(name)) and name not in _HARMLESS and not harmless_by_rule(name)
+    return bool(_MATTERS.search(name)) and name not in _HARMLESS | _OF_EVERY_FILE and not harmless_by_rule(name)
 
 
 @cache

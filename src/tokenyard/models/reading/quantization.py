@@ -11,6 +11,15 @@ from dataclasses import replace
 
 from tokenyard.errors import shown
 from tokenyard.models.formats import WeightFormat, plain_format
+from tokenyard.models.reading.by_matrix import (
+    Rule,
+    blended,
+    dynamic_rule,
+    extra_rule,
+    found_in,
+    matrices,
+    substring_rule,
+)
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 from tokenyard.quick_dataclass import dataclass
@@ -34,6 +43,12 @@ class Quantization:
     """Modules with a format of their own, or parts of modules."""
     globs: bool = False
     """They are named by patterns, experts too."""
+    rule: Rule | None = None
+    """How single matrices are stored, where they differ."""
+    held: bool = False
+    """The rule names matrices as vLLM holds them, several in one."""
+    experts_in_one: bool = False
+    """It names all experts of a layer by the module that they are."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for; None: nothing."""
 
@@ -41,6 +56,9 @@ class Quantization:
         """The format of the weights of ``module``, or of the experts in it."""
         if any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
+        if self.rule is not None:
+            inside = matrices(module, experts=experts, held=self.held, experts_in_one=self.experts_in_one)
+            return blended([(self.rule(name), share) for name, share in inside])
         if self.globs or not experts:
             meant = self.matches if self.globs else _named
             found = next((each for name, each in self.named if meant(module, name)), None)
@@ -253,23 +271,31 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
         bits = fields.count(fields.first("bits", "w_bit"))
         size = fields.count(fields.first("group_size", "q_group_size"), 128, low=-1)
         fields.passed_over(*_OF_INTEGERS)
-        for field in ("dynamic", "extra_config"):
-            if fields.get(field):
-                raise fields.error(field, "other bits for single modules are not modelled")
-        weights = WeightFormat(
-            name=f"{method}-int{bits}",
-            bits=bits,
-            group_size=max(size, 0),
-            group_bits=16 + bits if size > 0 else 0,
-            alignment=max(size, 1),
-        )
+
+        scale = 8 if "mx_fp" in fields.text("data_type") else 16  # MXFP4 and MXFP8 have no zero points
+
+        def stored(bits: int, size: int) -> WeightFormat:
+            return WeightFormat(
+                name=f"{method}-int{bits}" if scale > 8 else f"mxfp{bits}",
+                bits=bits,
+                group_size=max(size, 0),
+                group_bits=0 if size <= 0 else scale + bits if scale > 8 else scale,
+                alignment=max(size, 1) if method == "awq" else 1,
+            )
+
+        weights, excluded = stored(bits, size), _excluded(fields, "modules_to_not_convert")
+        dynamic = dynamic_rule(fields, stored, plain)
+        left_alone = substring_rule(excluded, weights, plain) if method == "awq" else None
         return Quantization(
             method=method,
             plain=plain,
             linear=weights,
             experts=weights,
-            excluded=_excluded(fields, "modules_to_not_convert"),
+            excluded=() if method == "awq" else excluded,
             matches=_part_of_name,
+            rule=left_alone or dynamic or extra_rule(fields, stored, plain),
+            held=dynamic is not None,
+            experts_in_one=True,
         )
 
     return read
@@ -400,28 +426,56 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
     formats = [_group_format(group) for group in given]
     excluded = _excluded(fields, "ignore", patterns=True)
     targets = [entry for group in given for entry in _excluded(group, "targets", patterns=True)]
-    of_experts = [each for each, group in zip(formats, given, strict=True) if _is_of_experts(group)]
-    others = [each for each, group in zip(formats, given, strict=True) if not _is_of_experts(group)]
-    if len({*of_experts}) > 1 or len({*others}) > 1:
-        raise fields.error("config_groups", "groups of several formats are modelled for experts and all else alone")
-    linear = others[0] if others else plain if all("expert" in each for each in targets) else formats[0]
+    matches = _patterns(fields, "ignore")
+    several = len({*formats}) > 1
+    all_linear = next(
+        (each for each, group in zip(formats, given, strict=True) if "Linear" in group.items("targets")), plain
+    )
+    only_experts = all("expert" in each for each in targets)
     scheme = fields.section("kv_cache_scheme")
     kv_bits = scheme.count("num_bits", 8) if scheme is not None else 16
     return Quantization(
         method="compressed-tensors",
         plain=plain,
-        linear=linear,
-        experts=of_experts[0] if of_experts else formats[0],
+        linear=plain if only_experts else formats[0],
+        experts=formats[0],
         excluded=excluded,
-        matches=_patterns(fields, "ignore"),
+        matches=matches,
+        rule=_groups_rule(fields, given, formats, excluded, matches, all_linear, plain) if several else None,
         kv_cache_dtype="fp8" if kv_bits == 8 else None,
     )
 
 
-def _is_of_experts(group: Fields) -> bool:
-    """Whether every target of a group of modules is an expert's matrix."""
-    targets = [str(each) for each in group.items("targets")]
-    return bool(targets) and all("expert" in each for each in targets)
+def _groups_rule(
+    fields: Fields,
+    groups: list[Fields],
+    formats: list[WeightFormat],
+    excluded: tuple[str, ...],
+    matches: Matches,
+    all_linear: WeightFormat,
+    plain: WeightFormat,
+) -> Rule:
+    """Groups of several formats: the first whose target names the matrix, else the one of all linear layers."""
+    named = [
+        (str(target), each)
+        for group, each in zip(groups, formats, strict=True)
+        for target in group.items("targets")
+        if target != "Linear"
+    ]
+    work = Work()
+
+    def rule(name: str) -> WeightFormat:
+        if any(matches(name, entry) for entry in excluded):
+            return plain
+        for target, each in named:
+            expression = target.removeprefix("re:")
+            if target == name or (
+                expression != target and found_in(fields, "config_groups", expression, name, work, anywhere=False)
+            ):
+                return each
+        return all_linear
+
+    return rule
 
 
 def _group_format(group: Fields) -> WeightFormat:
