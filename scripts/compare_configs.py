@@ -2,7 +2,7 @@
 
 Run it in an environment with vLLM's sources and torch; no GPU and no weights are needed (``scripts/planner``):
 
-    PYTHONPATH=src:scripts:. nice python scripts/compare_configs.py FILE_OR_FOLDER ... [--tp N ...] [--out FILE]
+    PYTHONPATH=src:scripts:. nice python scripts/compare_configs.py FILE_OR_FOLDER ... [--tp N ...] [--record FILE]
 
 Every file is built in a process of its own, for each size of the tensor-parallel group. A line each says that weights,
 groups, blocks and capacity are equal, what differs, why it is not read here, or why vLLM cannot build it.
@@ -11,6 +11,7 @@ groups, blocks and capacity are equal, what differs, why it is not read here, or
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import sys
@@ -39,7 +40,7 @@ def main() -> int:
     parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--tp", type=int, nargs="*", default=[1, 2, 8])
     parser.add_argument("--gpu", choices=GPUS, default="h100", help="by which vLLM chooses kernels (default: h100)")
-    parser.add_argument("--out", type=Path, help="write what was found, as JSON")
+    parser.add_argument("--record", type=Path, help="write the files and what vLLM answered, as JSON with gzip")
     flags = parser.parse_args()
     gpu = GPUS[flags.gpu]
     pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
@@ -49,7 +50,7 @@ def main() -> int:
     from planner.draw import registry
     from tokenyard.vllm.describing.built import BuiltModel  # noqa: F401 - loaded once, for all forked processes
 
-    kinds, found, counts = registry(), [], dict.fromkeys(("equal", "differs", "not built"), 0)
+    kinds, cases, counts = registry(), [], dict.fromkeys(("equal", "differs", "not built"), 0)
     files = [file for path in flags.paths for file in (files_under(path) if path.is_dir() else [path])]
     for file in files:
         config = json.loads(file.read_text())
@@ -58,12 +59,14 @@ def main() -> int:
         said = [_in_a_process(config, size, options, flags.gpu) for size in flags.tp]
         outcome = _outcome(said)
         counts[outcome] += 1
-        found.append({"file": str(file), "architecture": name, "outcome": outcome, "said": said})
+        answers = [each["answer"] for each in said if each["answer"]]
+        cases += [{"variant": file.stem, "config": config, "tensor_parallel": answers}] if answers else []
         lines = [f"TP {each['tp']}: {line}" for each in said for line in (*each["differs"], each["error"]) if line]
         print(f"{outcome}: {file.name} ({name})", *lines, sep="\n    ", flush=True)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    if flags.out:
-        flags.out.write_text(json.dumps(found, indent=1) + "\n")
+    if flags.record:
+        content = {**_around(flags.gpu), "cases": cases}
+        flags.record.write_bytes(gzip.compress(json.dumps(content, sort_keys=True).encode(), mtime=0))
     return 1 if counts["differs"] else 0
 
 
@@ -85,7 +88,7 @@ def _in_a_process(config: dict[str, Any], size: int, options: dict[str, Any], gp
         said = {"error": "its process ended without an answer"}
     process.kill()
     process.join()
-    return {"tp": size, "differs": [], "error": ""} | said
+    return {"tp": size, "differs": [], "error": "", "answer": None} | said
 
 
 def _ask(config: dict[str, Any], size: int, options: dict[str, Any], gpu: str, answers: Any) -> None:
@@ -96,7 +99,7 @@ def _ask(config: dict[str, Any], size: int, options: dict[str, Any], gpu: str, a
     from tests.support.planner_answers import differences
 
     from planner.ask import recorded
-    from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, BuiltModel, versions
+    from tokenyard.vllm.describing.built import BuiltModel
     from tokenyard.vllm.describing.stand_in import is_known, stand_in
 
     try:
@@ -111,10 +114,16 @@ def _ask(config: dict[str, Any], size: int, options: dict[str, Any], gpu: str, a
         "architecture": config["architectures"][0],
         "cases": [{"variant": "config.json", "config": config, "tensor_parallel": [answer]}],
     }
+    at = f"config.json, tensor_parallel_size {size}: "
+    differs = [line.removeprefix(at) for line in differences(entry, _around(gpu))]
+    answers.send({"differs": differs, "answer": answer})
+
+
+def _around(gpu: str) -> dict[str, Any]:
+    from tokenyard.vllm.describing.built import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
+
     settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
-    around = {"versions": versions(), "gpu": gpu, "settings": settings}
-    differs = [line.removeprefix(f"config.json, tensor_parallel_size {size}: ") for line in differences(entry, around)]
-    answers.send({"differs": differs})
+    return {"versions": versions(), "gpu": gpu, "settings": settings}
 
 
 def _ours(config: dict[str, Any]) -> str:

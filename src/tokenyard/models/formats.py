@@ -6,6 +6,8 @@ less precise than the model's own dtype only where activations are quantised too
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tokenyard.errors import ConfigError
 from tokenyard.quick_dataclass import dataclass
 
@@ -19,6 +21,7 @@ DTYPE_BYTES = {
     "uint8": 1,
 }
 """Bytes per element, by torch's names."""
+_SMALLEST_GROUP = 32
 
 
 def dtype_bytes(dtype: str) -> int:
@@ -45,11 +48,20 @@ class WeightFormat:
     """Arithmetic of the matrix products: bfloat16, float8, int8 or float4."""
     alignment: int = 1
     """Columns of a matrix that cannot be parted: the share of a GPU has to be a multiple of it."""
+    groups_halve: bool = False
+    """Groups are halved until they divide the share of a GPU, down to 32: experts of integers, as vLLM keeps them."""
 
     @property
     def bits_per_weight(self) -> float:
         """Scales and zero points included."""
         return self.bits + (self.group_bits / self.group_size if self.group_size else 0.0)
+
+    def dividing(self, *sizes: int) -> WeightFormat:
+        """The format with groups that divide these sizes."""
+        group = self.group_size
+        while self.groups_halve and group >= 2 * _SMALLEST_GROUP and any(size % group for size in sizes):
+            group //= 2
+        return self if group == self.group_size else replace(self, group_size=group)
 
     def num_bytes(self, num_weights: int) -> int:
         """Bytes of so many weights, rounded up."""

@@ -93,6 +93,10 @@ class MoE:
             return -(-self.num_experts // ep) * self.expert_parameters
         return self.num_experts * self.expert_parameters // tp
 
+    def weights_on(self, tp: int = 1, ep: int = 1) -> WeightFormat:
+        """How experts are stored on one GPU."""
+        return self.weights.dividing(self.hidden_size, self.width if ep > 1 else self.width // tp)
+
     def stored_parameters(self, tp: int = 1, ep: int = 1) -> int:
         """As :meth:`routed_parameters`, with what rounding adds."""
         if self.repeats:
@@ -135,7 +139,7 @@ class LayerSpec:
                 yield self.mlp.weights, self.mlp.num_parameters(tp)
         elif isinstance(self.mlp, MoE):
             count = self.mlp.stored_parameters if stored else self.mlp.routed_parameters
-            yield self.mlp.weights, count(tp, ep)
+            yield self.mlp.weights_on(tp, ep), count(tp, ep)
             yield self.mlp.shared_weights, self.mlp.shared_parameters(tp)
 
     def why_not_parted(self, tp: int) -> str | None:

@@ -70,11 +70,28 @@ def found_in(fields: Fields, field: str, pattern: str, name: str, work: Work, *,
         raise fields.error(field, f"{pattern!r} {error}; name the modules instead") from None
 
 
-def substring_rule(entries: Sequence[str], stored: WeightFormat, plain: WeightFormat) -> Rule | None:
-    """AWQ leaves alone whatever has one of these words anywhere in its name: ``mlp.gate`` means ``gate_proj`` too."""
-    if not entries:
-        return None
-    return lambda name: plain if any(entry in name for entry in entries) else stored
+_JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""What vLLM makes of several -> what it is made of."""
+
+
+def _has_word(name: str, words: Sequence[str]) -> bool:
+    """Whether one of the words is anywhere in the name of what vLLM holds, or of a part of it."""
+    around, _, last = name.rpartition(".")
+    names = (name, *(f"{around}.{part}" for part in _JOINED.get(last, ())))
+    return any(word in each for word in words for each in names)
+
+
+def left_alone_rule(words: Sequence[str], stored: WeightFormat, plain: WeightFormat) -> Rule | None:
+    """AWQ leaves alone what has one of these words in its name: ``mlp.gate`` means ``mlp.gate_up_proj`` too."""
+    return (lambda name: plain if _has_word(name, words) else stored) if words else None
+
+
+def chosen_rule(fields: Fields, stored: WeightFormat, plain: WeightFormat) -> Rule | None:
+    """GPTQ's ``modules_in_block_to_quantize``: nothing else is, experts aside."""
+    given = fields.get("modules_in_block_to_quantize")
+    entries = given if isinstance(given, list) else []
+    words = [str(each) for entry in entries for each in (entry if isinstance(entry, list) else [entry])]
+    return (lambda name: stored if name.endswith(".experts") or _has_word(name, words) else plain) if words else None
 
 
 # ---- GPTQModel's ``dynamic``

@@ -14,11 +14,12 @@ from tokenyard.models.formats import WeightFormat, plain_format
 from tokenyard.models.reading.by_matrix import (
     Rule,
     blended,
+    chosen_rule,
     dynamic_rule,
     extra_rule,
     found_in,
+    left_alone_rule,
     matrices,
-    substring_rule,
 )
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
@@ -49,11 +50,22 @@ class Quantization:
     """The rule names matrices as vLLM holds them, several in one."""
     experts_in_one: bool = False
     """It names all experts of a layer by the module that they are."""
+    takes_head: bool = False
+    """The output head is quantised like other matrices, unless it is left alone."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for; None: nothing."""
 
+    expert_group_bits: float = 0
+    """What a group of experts' integers has besides them, and that the groups may be halved; 0: as elsewhere."""
+
     def of(self, module: str, *, experts: bool = False) -> WeightFormat:
         """The format of the weights of ``module``, or of the experts in it."""
+        found = self._of(module, experts=experts)
+        if not experts or not self.expert_group_bits or not found.group_size:
+            return found
+        return replace(found, group_bits=self.expert_group_bits, groups_halve=True)
+
+    def _of(self, module: str, *, experts: bool) -> WeightFormat:
         if any(self.matches(module, entry) for entry in self.excluded):
             return self.plain
         if self.rule is not None:
@@ -67,7 +79,9 @@ class Quantization:
         return self.experts if experts else self.linear
 
 
-MXFP4 = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=8)
+_MX_SCALE = 8
+"""Bits of a scale of MXFP4 and MXFP8."""
+MXFP4 = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=_MX_SCALE)
 
 
 def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
@@ -214,6 +228,7 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         experts=weights,
         excluded=_excluded(inner, "ignore", "exclude_modules", patterns=True),
         matches=_patterns(inner, "ignore", "exclude_modules"),
+        takes_head=True,
         kv_cache_dtype="fp8" if kv == "FP8" else "nvfp4" if kv else None,
     )
 
@@ -272,20 +287,20 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
         size = fields.count(fields.first("group_size", "q_group_size"), 128, low=-1)
         fields.passed_over(*_OF_INTEGERS)
 
-        scale = 8 if "mx_fp" in fields.text("data_type") else 16  # MXFP4 and MXFP8 have no zero points
+        scale = _MX_SCALE if "mx_fp" in fields.text("data_type") else 16  # without zero points
 
         def stored(bits: int, size: int) -> WeightFormat:
             return WeightFormat(
-                name=f"{method}-int{bits}" if scale > 8 else f"mxfp{bits}",
+                name=f"{method}-int{bits}" if scale > _MX_SCALE else f"mxfp{bits}",
                 bits=bits,
                 group_size=max(size, 0),
-                group_bits=0 if size <= 0 else scale + bits if scale > 8 else scale,
+                group_bits=0 if size <= 0 else scale + bits if scale > _MX_SCALE else scale,
                 alignment=max(size, 1) if method == "awq" else 1,
             )
 
         weights, excluded = stored(bits, size), _excluded(fields, "modules_to_not_convert")
-        dynamic = dynamic_rule(fields, stored, plain)
-        left_alone = substring_rule(excluded, weights, plain) if method == "awq" else None
+        dynamic, chosen = dynamic_rule(fields, stored, plain), chosen_rule(fields, weights, plain)
+        left_alone = left_alone_rule(excluded, weights, plain) if method == "awq" else None
         return Quantization(
             method=method,
             plain=plain,
@@ -293,9 +308,14 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
             experts=weights,
             excluded=() if method == "awq" else excluded,
             matches=_part_of_name,
-            rule=left_alone or dynamic or extra_rule(fields, stored, plain),
-            held=dynamic is not None,
+            rule=left_alone or dynamic or chosen or extra_rule(fields, stored, plain),
+            held=not fields.get("extra_config"),
             experts_in_one=True,
+            expert_group_bits=0
+            if scale == _MX_SCALE
+            else 16
+            if method != "awq" and fields.get("sym", True)
+            else 16 + bits,
         )
 
     return read
@@ -379,7 +399,7 @@ def _quark(fields: Fields, plain: WeightFormat) -> Quantization:
         ),
         named=tuple((name, _quark_format(each, plain)) for name, each in named.items() if each is not None),
         globs=True,
-        kv_cache_dtype="fp8" if fields.section("kv_cache_quant_config") else None,
+        kv_cache_dtype="fp8" if fields.get("kv_cache_quant_config") else None,
     )
 
 

@@ -289,9 +289,11 @@ def _tied(reading: ConfigReader, stack: Stack) -> bool:
 
 
 def _quantizes_head(reading: ConfigReader) -> bool:
-    """vLLM quantises an output head only where the file says so."""
+    """vLLM quantises an output head only where the file says so; ModelOpt's files say where not."""
     section = reading.outer.section("quantization_config")
-    return section is not None and bool(section.get("lm_head", False))
+    if section is None:
+        return False
+    return bool(section.get("lm_head")) or "lm_head" in (section.get("extra_config") or ()) or reading.quant.takes_head
 
 
 def _context_length(fields: Fields, version: str) -> int:
