@@ -68,7 +68,7 @@ def test_the_tab_key_goes_from_the_top_to_the_rows(open_files: Open, small_trace
         order.append(name)
         if name == "Steps of the run":
             break
-    places = [order.index(name) for name in ("Steps in view", "Timeline", "Filter", "Go to step", "Steps of the run")]
+    places = [order.index(name) for name in ("Timeline", "Filter", "Go to step", "Steps in view", "Steps of the run")]
     assert places == sorted(places)
 
 

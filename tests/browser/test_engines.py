@@ -66,6 +66,11 @@ def test_requests_are_grouped_by_rank(new_page: Callable[..., Page], viewer_html
     assert 0 < kept[0] + kept[1] < sum(map(len, prompts))
     page.get_by_label("Filter", exact=True).press_sequentially(f"prompt:{least}..")
     expect(page.locator(".table-sum")).to_contain_text(re.compile(rf"of {sum(kept)} requests?\b"))
+    for term, wanted in (("rank:1", "rank-1"), ("-rank:1", "rank-0")):
+        page.get_by_label("Filter", exact=True).fill(term)
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text(wanted)
+        expect(page.locator(".table-sum")).to_contain_text(f"of {requests_of(runs / 'ranks' / wanted)} requests")
     page.get_by_label("Filter", exact=True).fill("")
     page.get_by_role("button", name="rank-1", exact=True).click()
     expect(header).to_contain_text(f"{requests_of(runs / 'ranks' / 'rank-1')} requests")

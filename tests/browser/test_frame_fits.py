@@ -69,7 +69,7 @@ def test_the_strip_and_what_is_below_it_have_one_axis(open_files: Open, small_tr
     page = open_files(small_trace, state="tab=requests")
     canvas = box_of(page.locator(".lanes canvas"))
     strip = box_of(page.locator(".strip-run"))
-    assert abs(strip["x"] - (canvas["x"] + 190)) <= 1
+    assert abs(strip["x"] - (canvas["x"] + 270)) <= 1
     assert abs(strip["x"] + strip["width"] - (canvas["x"] + canvas["width"])) <= 1
     page.get_by_role("tab", name="Timeline").click()
     page.get_by_role("button", name="Fit").click()

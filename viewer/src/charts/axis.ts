@@ -27,7 +27,7 @@ export interface Tick {
 /** Pixels between two marks; where there is little room it is better to have some. */
 const SPACE = 110;
 const NARROW = 600;
-const SPACE_NARROW = 60;
+const SPACE_NARROW = 50;
 
 /** An axis over `view` (rows, fractional, the last one excluded), `width` pixels long. */
 export function makeAxis(
@@ -54,8 +54,9 @@ function stepAxis(store: TraceStore, view: { first: number; last: number }, widt
   };
 }
 
-function wanted(width: number): number {
-  return Math.max(width / (width < NARROW ? SPACE_NARROW : SPACE), 1);
+/** How many marks an axis has room for. */
+export function wanted(width: number, space = SPACE): number {
+  return Math.max(width / (width < NARROW ? SPACE_NARROW : space), 1);
 }
 
 function stepText(store: TraceStore, row: Row): string {

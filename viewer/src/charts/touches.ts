@@ -2,3 +2,8 @@
 export function touches(): boolean {
   return typeof matchMedia === "function" && matchMedia("(pointer: coarse)").matches;
 }
+
+/** Whether the page is a phone's. */
+export function isNarrow(): boolean {
+  return typeof innerWidth === "number" && innerWidth <= 700;
+}

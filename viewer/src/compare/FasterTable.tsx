@@ -28,6 +28,8 @@ interface FasterTableProps {
   found: Comparison;
 }
 
+/** Lines at first, and when more are asked for. */
+const FEW = 20;
 const SHOWN = 200;
 
 /** Job by job or request by request: how long each took and waited in A and in B; sorted by a click on a head. */
@@ -35,6 +37,7 @@ export function FasterTable({ a, b, found }: FasterTableProps) {
   const groups = groupsOf(a, b);
   const group = groups.find((name) => name === extra.value["who"]) ?? groups[0];
   const [text, setText] = useState("");
+  const [all, setAll] = useState(false);
   const [chosen, setOrder] = useState<Order | null>(null);
   const measures = MEASURES[group];
   const known = chosen && (chosen.of === "name" || measures.some(({ key }) => key === chosen.key));
@@ -70,10 +73,15 @@ export function FasterTable({ a, b, found }: FasterTableProps) {
         </button>{" "}
         <span class="quiet">
           B − A: less time in B has a minus. “cut”: not finished in one of the two.
-          {entries.length > SHOWN && ` The first ${SHOWN} of ${count(entries.length)}.`}
+          {all && entries.length > SHOWN && ` The first ${SHOWN} of ${count(entries.length)}.`}
         </span>
       </p>
-      <Table a={a} group={group} entries={entries.slice(0, SHOWN)} order={order} onOrder={setOrder} />
+      <Table a={a} group={group} entries={entries.slice(0, all ? SHOWN : FEW)} order={order} onOrder={setOrder} />
+      {entries.length > FEW && (
+        <button type="button" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "fewer" : `${count(Math.min(entries.length, SHOWN) - FEW)} more`}
+        </button>
+      )}
     </section>
   );
 }
@@ -92,7 +100,7 @@ const COLUMNS = [
   { of: "change", words: "B − A" },
 ] as const;
 
-/** In a box of its own, so that its heads stay in sight; up and down walk through the names. */
+/** Up and down walk through the names. */
 function Table({ a, group, entries, order, onOrder }: TableProps) {
   const roving = useRoving(entries.length);
   const [main] = MEASURES[group];

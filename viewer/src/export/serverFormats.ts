@@ -39,7 +39,7 @@ export function notServed(format: ServerFormat): string {
 export async function fromServer(store: TraceStore, format: ServerFormat, signal: AbortSignal): Promise<Blob> {
   const query = new URLSearchParams({ path: store.source, format, requests: store.records ? "1" : "0" });
   // Who opens the page sees what is seen here.
-  if (format === "html") query.set("state", writeHash({ ...currentState(null, null), live: "", theme: "system" }));
+  if (format === "html") query.set("state", writeHash({ ...currentState(null, null), live: "" }));
   const answer = await fetch(`/api/export?${query}`, { signal });
   if (!answer.ok) throw new Error(await problemOf(answer));
   return answer.blob();

@@ -12,6 +12,7 @@ import { spanOf } from "../data/since";
 import type { StoreInside } from "../data/store";
 import { TENANT_MEANING } from "../data/wording";
 import { count, duration, milliseconds, percent, plural } from "../format";
+import { forgetPlaces } from "../shell/keptScroll";
 import { Link } from "../shell/Link";
 import { shareRead } from "../shell/Progress";
 import { focus, showTab } from "../state/moves";
@@ -174,13 +175,14 @@ function Ideas({ found: { advice } }: Pick<Blamed, "found">) {
             {at > 0 && <span class="quiet">or </span>}
             <Link onClick={showAdvice}>{change(finding)}</Link>
             <span class="quiet">{whyWords(finding, at > 0 ? first : null)}</span>
+            {others > 0 && at === said.length - 1 && (
+              <>
+                <span class="quiet"> · </span>
+                <Link onClick={showAdvice}>{plural(others, "other idea")}</Link>
+              </>
+            )}
           </li>
         ))}
-        {others > 0 && (
-          <li>
-            <Link onClick={showAdvice}>{plural(others, "other idea")}</Link>
-          </li>
-        )}
       </ol>
     </>
   );
@@ -314,6 +316,7 @@ export function showThere(store: TraceStore, text: string, stretch: Stretch): vo
 }
 
 export function showRequests(text: string): void {
+  forgetPlaces();
   filterText.value = text;
   focusRequest.value = -1;
   showTab("requests");

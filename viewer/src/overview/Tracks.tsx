@@ -4,7 +4,7 @@ import { lookStyle, PHASES } from "../charts/tones";
 import { useSize } from "../charts/useSize";
 import { life } from "../data";
 import { baseOf, clockOf, clockWords, markText, momentText } from "../data/clock";
-import { jobAndTurn } from "../data/labels";
+import { jobAndTurn, shortId } from "../data/labels";
 import type { Range, Row } from "../data/model/columns";
 import type { TokenTrack } from "../data/model/pressure";
 import type { RequestFigures } from "../data/model/requestFigures";
@@ -12,6 +12,7 @@ import type { TraceStore } from "../data/model/trace";
 import { isCutShort } from "../data/status";
 import { count, duration, fixed, milliseconds, percent, plural } from "../format";
 import type { ThemeName } from "../palette";
+import { laneTrait } from "../requests/laneTrait";
 import { engineName, engines, readEngines } from "../state/engines";
 import { showEngine } from "../state/loader";
 import { marks } from "../state/marks";
@@ -57,6 +58,8 @@ interface TracksProps {
 }
 
 const LANES = 8;
+/** Of the name of a lane. */
+const CHARACTERS = 18;
 /** Pixels of the stacked area; on a screen that is higher than a laptop's it takes a part of what is left. */
 const AREA = 170;
 const LAPTOP = 820;
@@ -83,7 +86,8 @@ export function Tracks(props: TracksProps) {
   const { view } = navigation;
   const [first, last] = [Math.floor(view.first), Math.ceil(view.last) - 1];
   const order = useMemo(() => bySlowness(requests), [requests]);
-  const lanes = useMemo(() => slowest(store, requests, order, { first, last }), [store, order, first, last]);
+  const part = selection ?? { first, last };
+  const lanes = useMemo(() => slowest(store, requests, order, part), [store, order, part.first, part.last]);
   const clock = clockOf(store);
   const others = useEngines(
     { begin: clock.at(view.first), end: clock.at(view.last) },
@@ -279,12 +283,17 @@ function slowest(
 ): TracksScene["lanes"] {
   const { firstRow, lastRow } = store.requests;
   const lanes: TracksScene["lanes"] = [];
+  const trait = laneTrait(store, [], undefined);
   for (let at = 0; found && at < order.length && lanes.length < LANES; at++) {
     const request = found.request[order[at]];
     if (firstRow[request] > last || Math.max(lastRow[request], firstRow[request]) < first) continue;
     const job = store.requests.job[request];
     const { job: name, turn } = jobAndTurn(store.requests.ids[request], job < 0 ? null : store.jobs.ids[job]);
-    const label = `${turn ? `${name} ${turn}` : name} ${milliseconds(slowness(found, order[at]))}`;
+    const own = trait.text(request);
+    const time = milliseconds(slowness(found, order[at]));
+    const both = `${own} …${shortId(store.requests.ids[request].slice(-4))}`;
+    const short = time.length + both.length < CHARACTERS ? both : own;
+    const label = `${time} ${turn ? `${name} ${turn}` : job < 0 && own ? short : name}`;
     lanes.push({ life: life(store, request), label, cut: isCutShort(store, request) });
   }
   return lanes;

@@ -1,5 +1,6 @@
 /** Draws the run along its clock: waiting requests stacked by reason, what ran, blocks, tokens, and the worst requests. */
 
+import { wanted } from "../charts/axis";
 import { roundTop, timeMarks } from "../charts/marks";
 import { hatched } from "../charts/patterns";
 import { PHASES } from "../charts/tones";
@@ -15,7 +16,7 @@ export const LABEL = 136;
 export const RIGHT = 12;
 const TRACK = 34;
 /** Of tokens by request. */
-const TALL = 64;
+const TALL = 74;
 const TRACK_GAP = 8;
 export const LANE = 17;
 const AXIS = 20;
@@ -275,7 +276,7 @@ function takers(ink: Ink, scene: TracksScene, top: number, height: number, high:
   });
   layers(ink, scene, all, (value) => top + height - (Math.min(value, high) / high) * height);
   scene.takers.slice(0, 3).forEach(({ name }, at) => {
-    write(ink, fitText(name, LABEL - 6, ink.char), 4, top + 34 + 12 * at, ink.surface.quiet);
+    write(ink, fitText(name, LABEL - 6, ink.char), 4, top + 35 + 14 * at, ink.surface.quiet);
   });
 }
 
@@ -286,8 +287,8 @@ function axis(ink: Ink, scene: TracksScene, top: number): void {
   const { begin, end } = scene.window;
   const { origin } = scene.pressure;
   rule(ink, LABEL, top, scene.width - LABEL - RIGHT, 1, ink.surface.quiet);
-  const wanted = Math.max(scene.width - LABEL, 1) / SPACE;
-  for (const tick of timeMarks(begin - origin, end - origin, wanted, scene.timed ? 0 : 1, scene.base)) {
+  const room = wanted(scene.width - LABEL, SPACE);
+  for (const tick of timeMarks(begin - origin, end - origin, room, scene.timed ? 0 : 1, scene.base)) {
     const x = placeOf(scene, origin + tick);
     rule(ink, Math.round(x), top, 1, 4, ink.surface.quiet);
     const text = scene.mark(origin + tick);

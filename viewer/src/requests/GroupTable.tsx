@@ -10,6 +10,7 @@ import type { TraceStore } from "../data/model/trace";
 import { thereIn } from "../data/requestTable";
 import { TENANT_MEANING } from "../data/wording";
 import { count, duration, milliseconds, percent, plural } from "../format";
+import { forgetPlaces } from "../shell/keptScroll";
 import { bounds } from "../state/bounds";
 import { engineName, engines, readEngines } from "../state/engines";
 import { toggleTerm } from "../state/filter";
@@ -22,7 +23,7 @@ import { both } from "./table";
 import { SHOWN_KEY } from "./window";
 
 /** In the address: `group=tenant`, and by which column groups are sorted. */
-const BY_KEY = "group";
+export const BY_KEY = "group";
 const SORT_KEY = "groupsort";
 const COLUMNS_KEY = "groupcolumns";
 /** More groups are no overview. */
@@ -109,8 +110,9 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
         if (!each) continue;
         const figures = await requestFigures(each, signal);
         const { rowAt } = clockOf(each);
-        const there = span && thereIn(each, { first: rowAt(span.begin), last: rowAt(span.end) });
-        const counted = linesOf(figures, both(await meantMask(each, wanted, signal), there));
+        const rows = span && { first: rowAt(span.begin), last: rowAt(span.end) };
+        const there = rows && thereIn(each, rows);
+        const counted = linesOf(figures, both(await meantMask(each, wanted, signal, rows), there));
         groups.push(...groupsOf(each, figures, counted, rankKey(other), within));
       }
       return groups;
@@ -214,6 +216,7 @@ export function GroupTable({ store, found, lines, linesOf, span, children }: Pro
 }
 
 function showGroup(by: GroupKey, { name, term }: Group): void {
+  forgetPlaces();
   if (by.key === "rank") {
     const other = engines.peek().find((each) => each.name === name);
     if (other) showEngine(other);

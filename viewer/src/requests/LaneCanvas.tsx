@@ -24,6 +24,8 @@ export interface LaneCanvasProps {
   order: Int32Array;
   /** By what they are sorted. */
   sort: string;
+  /** Over the labels. */
+  head: string;
   view: View;
   axis: AxisKind;
   theme: ThemeName;

@@ -1,7 +1,7 @@
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { clearSelection } from "../state/moves";
-import { scope, selection, wholeRange } from "../state/store";
+import { filter, scope, selection, wholeRange } from "../state/store";
 
 /** What is selected, or the last seconds that are asked for; null: the whole run. */
 export function partOf(store: TraceStore): Range | null {
@@ -13,10 +13,11 @@ export function partOf(store: TraceStore): Range | null {
 /** Says that only those are shown that were there in the selection, or in the last seconds. */
 export function OfPart({ part }: { part: boolean }) {
   if (!part) return null;
+  const held = filter.value.terms.some(({ key }) => key === "reason");
   if (!selection.value) return <span class="quiet">(of the last seconds)</span>;
   return (
     <span class="quiet">
-      (there in the selection){" "}
+      ({held ? "held back" : "there"} in the selection){" "}
       <button type="button" onClick={clearSelection}>
         whole run
       </button>

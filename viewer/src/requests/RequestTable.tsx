@@ -44,8 +44,8 @@ const COLUMNS_KEY = "columns";
 
 function Lines({ store, found, grouped }: { store: TraceStore; found: RequestFigures; grouped: boolean }) {
   const sorting = sortingOf(extra.value["sort"]);
-  const filtered = useMeant(store);
   const part = partOf(store);
+  const filtered = useMeant(store, part);
   const meant = useMemo(
     () => both(filtered, part && thereIn(store, part)),
     [filtered, store, found, part?.first, part?.last],

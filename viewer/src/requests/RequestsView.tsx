@@ -11,6 +11,7 @@ import { axisKind } from "../state/axis";
 import { focus } from "../state/moves";
 import {
   extra,
+  filter,
   focusRequest,
   focusRow,
   lettersAreOff,
@@ -21,8 +22,10 @@ import {
   trace,
 } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
+import { BY_KEY } from "./GroupTable";
 import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
+import { laneTrait } from "./laneTrait";
 import { OfPart, partOf } from "./OfPart";
 import { ORDERS, type Order, orderLanes } from "./order";
 import { RequestTable } from "./RequestTable";
@@ -64,8 +67,8 @@ function OfTrace({ store }: { store: TraceStore }) {
 function AsLanes({ store }: { store: TraceStore }) {
   const changed = revision.value;
   const { value: lanes, failure } = useComputed<Lanes>(() => allLanes(store), [store, changed], 0);
-  const requests = useMeant(store);
   const part = partOf(store);
+  const requests = useMeant(store, part);
   // As the table is: of those that were there in the selection.
   const kept = useMemo(
     () => both(requests, part && thereIn(store, part)),
@@ -74,13 +77,24 @@ function AsLanes({ store }: { store: TraceStore }) {
   const order = orderOf(extra.value["lanes"]);
   const axis = axisKind.value;
   const shown = useMemo(() => (lanes ? orderLanes(store, lanes, order, kept) : null), [store, lanes, order, kept]);
-  const cache = useMemo(() => (lanes ? new LaneCache(lanes) : null), [lanes]);
+  const group = extra.value[BY_KEY];
+  const { terms } = filter.value;
+  const trait = useMemo(() => laneTrait(store, terms, group), [store, terms, group]);
+  const cache = useMemo(() => (lanes ? new LaneCache(lanes, trait) : null), [lanes, trait]);
+  const hasJobs = store.jobs.count > 0;
   useLaneKeys(store.rows);
   if (failure) return <p role="alert">The lanes could not be made: {failure}</p>;
   if (!lanes || !shown || !cache) return <p class="quiet">Following each request through the steps …</p>;
   return (
     <>
-      <Bar lanes={lanes} shown={shown.length} order={order} theme={themeName.value} part={part !== null} />
+      <Bar
+        lanes={lanes}
+        jobs={hasJobs}
+        shown={shown.length}
+        order={order}
+        theme={themeName.value}
+        part={part !== null}
+      />
       {shown.length === 0 ? (
         <p class="quiet">
           {lanes.count === 0
@@ -95,6 +109,7 @@ function AsLanes({ store }: { store: TraceStore }) {
           cache={cache}
           order={shown}
           sort={order}
+          head={[hasJobs ? "job" : "request", trait.name, ...(hasJobs ? ["turns"] : []), "waited"].join(" · ")}
           view={windowOf(extra.value[ZOOM_KEY], store.rows)}
           axis={axis}
           theme={themeName.value}
@@ -142,6 +157,8 @@ function orderOf(name: string | undefined): Order {
 
 interface BarProps {
   lanes: Lanes;
+  /** The trace names some. */
+  jobs: boolean;
   shown: number;
   order: Order;
   theme: ThemeName;
@@ -149,13 +166,13 @@ interface BarProps {
   part: boolean;
 }
 
-function Bar({ lanes, shown, order, theme, part }: BarProps) {
+function Bar({ lanes, jobs, shown, order, theme, part }: BarProps) {
   return (
     <div class="requests-bar">
       <span role="status">
         <span class="number">{count(shown)}</span>
-        {shown < lanes.count ? ` of ${count(lanes.count)}` : ""} {lanes.count === 1 ? "lane" : "lanes"}, one per job{" "}
-        <OfPart part={part} />
+        {shown < lanes.count ? ` of ${count(lanes.count)}` : ""} {lanes.count === 1 ? "lane" : "lanes"}, one per{" "}
+        {jobs ? "job" : "request"} <OfPart part={part} />
       </span>
       <label>
         sort by{" "}

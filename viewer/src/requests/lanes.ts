@@ -1,20 +1,25 @@
 /** Lanes made ready to draw, and kept while they are in sight. */
 
+import { isNarrow } from "../charts/touches";
 import { shortId } from "../data/labels";
 import type { RequestIndex } from "../data/model/columns";
 import type { Lanes } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
 import { count, milliseconds } from "../format";
+import type { LaneTrait } from "./laneTrait";
 import { type DrawnLane, drawn } from "./paint";
 
 const KEPT = 600;
-const LABEL_CHARACTERS = 16;
+const LABEL_CHARACTERS = isNarrow() ? 6 : 16;
 
 /** A cache of drawn lanes: one per `Lanes` object, since a new one means new data. */
 export class LaneCache {
   private readonly found = new Map<number, DrawnLane>();
 
-  constructor(readonly lanes: Lanes) {}
+  constructor(
+    readonly lanes: Lanes,
+    private readonly trait: LaneTrait,
+  ) {}
 
   at(lane: number): DrawnLane {
     let one = this.found.get(lane);
@@ -29,7 +34,10 @@ export class LaneCache {
     const made = this.lanes.lane(lane);
     const waited = milliseconds(this.lanes.waited[lane]);
     const turns = made.turns.length;
-    const note = turns > 1 ? [`${count(turns)} turns · ${waited}`, `${count(turns)} · ${waited}`, waited] : [waited];
+    const [trait, ...more] = new Set(made.turns.map(({ request }) => this.trait.text(request)));
+    const of = trait && more.length === 0 ? [trait] : [];
+    const many = turns > 1 ? [`${count(turns)} turns`] : [];
+    const note = [[...of, ...many, waited], [...of, waited], [...many, waited], [waited]].map((all) => all.join(" · "));
     return drawn(made, shortId(made.label, LABEL_CHARACTERS), note);
   }
 }

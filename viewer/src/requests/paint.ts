@@ -3,7 +3,7 @@
 import type { Axis } from "../charts/axis";
 import { hatched } from "../charts/patterns";
 import { PHASES, PINNED } from "../charts/tones";
-import { touches } from "../charts/touches";
+import { isNarrow, touches } from "../charts/touches";
 import type { Range, RequestIndex } from "../data/model/columns";
 import type { JobLane, PhaseKind, RequestLife } from "../data/model/lives";
 import { SURFACES, type ThemeName } from "../palette";
@@ -12,7 +12,7 @@ import { type Tracks, tracks } from "./tracks";
 
 export const LANE_HEIGHT = touches() ? 32 : 26;
 export const HEAD_HEIGHT = 24;
-export const LABEL_WIDTH = 190;
+export const LABEL_WIDTH = isNarrow() ? 190 : 270;
 const PADDING = 4;
 const SIGN_AT_LEAST = 16;
 const TEXT_AT_LEAST = 34;
@@ -23,7 +23,7 @@ export interface DrawnLane {
   tracks: Tracks;
   /** Id, made short enough. */
   label: string;
-  /** Beside it, the longest that fits: `10 turns · 3.1 s`, `10 · 3.1 s`, `3.1 s` (that it waited). */
+  /** Beside it, the first that fits: `ja · 10 turns · 3.1 s`, ..., `3.1 s` (that it waited). */
   notes: string[];
 }
 
@@ -34,6 +34,8 @@ export interface Picture {
   lanes: DrawnLane[];
   top: number;
   marks: readonly Mark[];
+  /** Over the labels. */
+  head: string;
   focusRow: number;
   focusRequest: RequestIndex;
   selection: Range | null;
@@ -213,7 +215,8 @@ function overlays(pen: CanvasRenderingContext2D, picture: Picture, height: numbe
   }
 }
 
-function head(pen: CanvasRenderingContext2D, { axis, theme }: Picture, width: number): void {
+function head(pen: CanvasRenderingContext2D, picture: Picture, width: number): void {
+  const { axis, theme } = picture;
   const surface = SURFACES[theme];
   pen.fillStyle = surface.raised;
   pen.fillRect(0, 0, width, HEAD_HEIGHT);
@@ -222,7 +225,7 @@ function head(pen: CanvasRenderingContext2D, { axis, theme }: Picture, width: nu
   line(pen, LABEL_WIDTH - 0.5, 0, LABEL_WIDTH - 0.5, HEAD_HEIGHT);
   pen.font = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
   pen.fillStyle = surface.quiet;
-  pen.fillText("job · turns · waited", 8, HEAD_HEIGHT / 2);
+  pen.fillText(picture.head, 8, HEAD_HEIGHT / 2);
   clipped(pen, LABEL_WIDTH, 0, width - LABEL_WIDTH, HEAD_HEIGHT, () => {
     for (const tick of axis.ticks) {
       line(pen, LABEL_WIDTH + tick.x + 0.5, HEAD_HEIGHT - 6, LABEL_WIDTH + tick.x + 0.5, HEAD_HEIGHT);

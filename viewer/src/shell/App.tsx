@@ -95,16 +95,16 @@ function Run({ store, title }: { store: TraceStore; title: string }) {
     <div class="run">
       <Header store={store} title={title} />
       <section class="frame" aria-label="The run, and the tools">
+        <Toolbar store={store} filterField={filterField} goToField={goToField} />
+        <FilterNote />
+        {failure.value && <FailureCard />}
+        <Notes store={store} />
         {tab.value !== "overview" && (
           <Guarded what="the strip of the whole run">
             <Minimap />
             <Legend store={store}>{tab.value === "timeline" && <HiddenStep store={store} />}</Legend>
           </Guarded>
         )}
-        <Notes store={store} />
-        {failure.value && <FailureCard />}
-        <Toolbar store={store} filterField={filterField} goToField={goToField} />
-        <FilterNote />
       </section>
       <div class="body">
         <main class="view">

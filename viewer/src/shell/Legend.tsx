@@ -49,15 +49,13 @@ export function Legend({ store, children }: { store: TraceStore; children?: Comp
   const words = `% of the ${among}${axisKind.value === "time" ? "time" : "steps"}${all.some(({ lost }) => lost > 0) ? "; time lost" : ""}`;
   return (
     <ul class="legend" ref={list} aria-label={selection.value ? "Reasons in the selection" : "Reasons in the run"}>
-      {/* What is selected says it as well, and the figures need the room. */}
-      {(!selection.value || whole.value) && (
-        <li
-          class="quiet legend-words"
-          title="Time lost is summed over the requests held back: ten that were held back for a second lost ten."
-        >
-          {words}
-        </li>
-      )}
+      <li
+        class="quiet legend-words"
+        title={`${words}. Time lost is summed over the requests held back: ten that were held back for a second lost ten.`}
+      >
+        {/* Of what else is selected the figures say enough, and need the room. */}
+        {selection.value && !whole.value ? "in the selection" : words}
+      </li>
       {kinds.map((found) =>
         found.map((share, at) => (
           <Item

@@ -70,7 +70,8 @@ export function Minimap() {
         <canvas ref={canvas} />
         {store && axis.value && (
           <Ground store={store} axis={axis.value} onHover={(x) => (over.value = x)}>
-            <Frame store={store} axis={axis.value} />
+            {/* Until the Timeline is opened nothing is in view. */}
+            {view.value.last > view.value.first && <Frame store={store} axis={axis.value} />}
           </Ground>
         )}
         {store && axis.value && over.value !== null && <Tip store={store} axis={axis.value} x={over.value} />}

@@ -12,7 +12,8 @@ import { lanesShown, revealInLanes } from "../requests/window";
 import { TAB_TITLES, TABS } from "../state/hash";
 import { closeTrace } from "../state/loader";
 import { focus, showTab } from "../state/moves";
-import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
+import { announce, filter, filterText, matches, matching, tab, themeName } from "../state/store";
+import { chooseTheme } from "../state/theme";
 import { readable, showReadable } from "../timeline/frame";
 import { RangeBar } from "../timeline/RangeBar";
 import { HelpButton } from "./Help";
@@ -133,7 +134,7 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
         inputMode="numeric"
         aria-label="Go to step"
         title="A step, a time since the beginning (12.5s, 3:20), or a time of the day where the trace tells it (14:03:07) (g)"
-        placeholder="step, or 12.5s"
+        placeholder="step or time"
         value={typed.value}
         onInput={(event) => {
           typed.value = event.currentTarget.value;
@@ -172,7 +173,7 @@ export function ThemeButton() {
       aria-label={dark ? "Light colours" : "Dark colours"}
       title={dark ? "Light colours" : "Dark colours"}
       onClick={() => {
-        themeChoice.value = dark ? "light" : "dark";
+        chooseTheme(dark ? "light" : "dark");
       }}
     >
       ◐

@@ -5,6 +5,11 @@ import { pageScroller } from "./pageKeys";
 
 const places = new Map<string, number>();
 
+/** What a link leads to is seen from its top. */
+export function forgetPlaces(): void {
+  places.clear();
+}
+
 /** `key` names the view and its trace. What is computed comes late: until there is enough of it, it is tried again. */
 export function useKeptScroll(key: string): void {
   useEffect(() => {

@@ -17,6 +17,11 @@ export const engines = signal<readonly Engine[]>([]);
 /** What the engine on the page is called among them. */
 export const engineName = signal("");
 
+/** What an engine of the run is called; "" where there is but one. */
+export function nameOfEngine(store: TraceStore): string {
+  return engines.value.find((each) => each.store === store)?.name ?? engineName.value;
+}
+
 const FOLDER = /^(?:rank-\d+|prefill|decode)$/;
 /** More is read only when it is asked for. */
 const MOST_BYTES = 100e6;

@@ -14,7 +14,7 @@ import { MEASURES, type Measure } from "./measures";
 import { secondsBetween, TIMES, type Time } from "./times";
 
 /** What a request is, as text, and as a number. */
-export const TRAITS = ["status", "lora", "model", "tenant", "user"] as const;
+export const TRAITS = ["status", "lora", "model", "tenant", "user", "rank"] as const;
 export type Trait = (typeof TRAITS)[number];
 export const COUNTS = ["priority", "prompt", "output"] as const;
 export type Count = (typeof COUNTS)[number];

@@ -12,7 +12,6 @@ const FULL: HashState = {
   step: 25,
   req: '<img src=x onerror="1">&%',
   filter: 'job:a reason:"kv full"',
-  theme: "dark",
   extra: { lanes: "wait" },
 };
 
@@ -30,7 +29,7 @@ describe("hash", () => {
     "#view=a..b",
     "#step=1e9",
     "#tab=<b>",
-    "#theme=red",
+    "#theme=dark",
     "#%",
     "#=&==",
     "#view=1",

@@ -9,7 +9,6 @@ export const TAB_TITLES: Readonly<Record<Tab, string>> = {
   statistics: "Statistics",
   compare: "Compare",
 };
-export type ThemeChoice = "system" | "light" | "dark";
 
 /** Steps are numbers of the trace, not rows: a trace read to another length keeps them. */
 export interface HashState {
@@ -29,7 +28,6 @@ export interface HashState {
   step: number | null;
   req: string | null;
   filter: string;
-  theme: ThemeChoice;
   /** Whatever else the views keep there, by their own names. */
   extra: Record<string, string>;
 }
@@ -45,7 +43,6 @@ export const EMPTY: HashState = {
   step: null,
   req: null,
   filter: "",
-  theme: "system",
   extra: {},
 };
 
@@ -65,7 +62,6 @@ export function writeHash(state: HashState): string {
   if (state.step !== null) parts.set("step", String(state.step));
   if (state.req !== null && state.req.length <= MOST_TEXT) parts.set("req", state.req);
   if (state.filter && state.filter.length <= MOST_TEXT) parts.set("filter", state.filter);
-  if (state.theme !== "system") parts.set("theme", state.theme);
   for (const [name, value] of Object.entries(state.extra)) if (value) parts.set(name, value);
   return parts.toString();
 }
@@ -90,8 +86,10 @@ export function readHash(hash: string): HashState {
     step: whole(take("step")),
     req: take("req"),
     filter: take("filter") ?? "",
-    theme: oneOf(["light", "dark", "system"] as const, take("theme")) ?? "system",
-    extra: Object.fromEntries([...parts].filter(([name, value]) => /^[a-z][\w-]*$/i.test(name) && value !== "")),
+    // Of older addresses: what one likes to look at is not the reader's.
+    extra: Object.fromEntries(
+      [...parts].filter(([name, value]) => name !== "theme" && /^[a-z][\w-]*$/i.test(name) && value !== ""),
+    ),
   };
   return named ? state : { ...state, tab: tabWithout(state) };
 }

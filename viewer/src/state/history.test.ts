@@ -24,7 +24,6 @@ describe("isNewPlace", () => {
     ["the step beside", { step: 10 }, { step: 11 }],
     ["a selection that grows, and a screen at that", { selection: [1, 9], step: 9 }, { selection: [1, 40], step: 40 }],
     ["one more letter of a filter", { filter: "j" }, { filter: "jo" }],
-    ["other colours", {}, { theme: "dark" }],
     ["another axis", {}, { extra: { axis: "steps" } }],
   ])("%s is none", (_, before, now) => expect(isNewPlace(place(before), place(now))).toBe(false));
 

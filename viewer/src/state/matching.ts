@@ -1,11 +1,12 @@
 /** From a filter to the rows and requests it lets through, in slices so that nothing stands still. */
 
-import { type Lists, MISSING } from "../data/model/columns";
+import { type Lists, MISSING, type Range } from "../data/model/columns";
 import { BUCKETS, NO_REASON, type ShownReason, STEP_REASONS } from "../data/model/reasons";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
 import { statusOf } from "../data/status";
 import { adapterOf, modelOf, userOf } from "../data/takers";
+import { nameOfEngine } from "./engines";
 import { COUNTS, type Count, type Filter, type Term, TRAITS, type Trait } from "./filter";
 import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";
@@ -47,18 +48,29 @@ export async function findMatches(store: TraceStore, filter: Filter, signal: Abo
 }
 
 /** 1 for each request that the filter means, in views of requests; null for all. */
-export async function meantMask(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Uint8Array | null> {
-  const [named, lost] = [await requestMask(store, filter.terms, signal), await lostMask(store, filter, signal)];
+export async function meantMask(
+  store: TraceStore,
+  filter: Filter,
+  signal: AbortSignal,
+  within: Range | null,
+): Promise<Uint8Array | null> {
+  const named = await requestMask(store, filter.terms, signal);
+  const lost = await lostMask(store, filter, signal, within);
   return named && lost ? named.map((meant, at) => meant & lost[at]) : (named ?? lost);
 }
 
-/** 1 for each request that lost time to one of the `reason:` terms and to none of those with a minus. */
-export async function lostMask(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Uint8Array | null> {
+/** 1 for each request that lost time, in some rows or ever, to one of the `reason:` terms and to none of those with a minus. */
+export async function lostMask(
+  store: TraceStore,
+  filter: Filter,
+  signal: AbortSignal,
+  within: Range | null,
+): Promise<Uint8Array | null> {
   const reasons = filter.terms.filter(({ key }) => key === "reason");
   if (reasons.length === 0) return null;
   const mask = new Uint8Array(store.requests.count);
   const look = (request: number) => {
-    mask[request] = decide(reasons, ({ value }) => lostTo(store, value, request)) ? 1 : 0;
+    mask[request] = decide(reasons, ({ value }) => lostTo(store, value, request, within)) ? 1 : 0;
   };
   await inSlices(0, mask.length - 1, look, signal);
   return mask;
@@ -175,6 +187,8 @@ export function traitOf(store: TraceStore, trait: Trait, request: number): strin
       return store.tenants[store.requests.tenant[request]] ?? "";
     case "user":
       return userOf(store, request);
+    case "rank":
+      return nameOfEngine(store);
   }
 }
 

@@ -7,24 +7,11 @@ import { endOfRow } from "../data/lives";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { EMPTY, type HashState } from "./hash";
-import {
-  announce,
-  extra,
-  filterText,
-  focusRequest,
-  focusRow,
-  live,
-  selection,
-  tab,
-  themeChoice,
-  trace,
-  view,
-} from "./store";
+import { announce, extra, filterText, focusRequest, focusRow, live, selection, tab, trace, view } from "./store";
 
 /** The part of a state that needs no trace. */
 export function applyToPage(state: HashState): void {
   tab.value = state.tab;
-  themeChoice.value = state.theme;
   filterText.value = state.filter;
   extra.value = state.extra;
 }
@@ -86,7 +73,6 @@ export function currentState(origin: { path: string; reqs: boolean } | null, oth
   const page: HashState = {
     ...EMPTY,
     tab: tab.value,
-    theme: themeChoice.value,
     filter: filterText.value,
     extra: extra.value,
     trace: origin?.path ?? null,

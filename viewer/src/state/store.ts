@@ -11,7 +11,7 @@ import type { LoadFailure, LoadProgress } from "../data/model/sources";
 import type { TraceStore } from "../data/model/trace";
 import type { ThemeName } from "../palette";
 import { parseFilter } from "./filter";
-import type { Tab, ThemeChoice } from "./hash";
+import type { Tab } from "./hash";
 
 /** The trace on the page, and the one that Compare sets beside it. */
 export const trace = signal<TraceStore | null>(null);
@@ -47,7 +47,7 @@ export const matches = signal<Matches>({ rows: null, requests: null });
 /** The filter is still at work. */
 export const matching = signal(false);
 
-export const themeChoice = signal<ThemeChoice>("system");
+export const themeChoice = signal<ThemeName | "system">("system");
 export const systemTheme = signal<ThemeName>("light");
 export const themeName = computed<ThemeName>(() =>
   themeChoice.value === "system" ? systemTheme.value : themeChoice.value,

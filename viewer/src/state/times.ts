@@ -1,8 +1,9 @@
 /** Times of a request that a filter asks for: `ttft:30s..`, `tpot:..80ms`, `waited:1s..2s`. */
 
 import { waitingSplit } from "../data";
-import type { RequestIndex } from "../data/model/columns";
+import type { Range, RequestIndex } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
+import type { WaitingSpan } from "../data/model/waiting";
 import { timesOf } from "../data/requestTimes";
 import { secondsTyped } from "../format";
 
@@ -27,9 +28,13 @@ export function timeOf(store: TraceStore, time: Time, request: RequestIndex): nu
   return time === "waited" ? waitingSplit(store, request).seconds : timesOf(store, request)[time];
 }
 
-/** Whether a request lost time to a reason of which this is a part, or to a reason of this family. */
-export function lostTo(store: TraceStore, part: string, request: RequestIndex): boolean {
-  return waitingSplit(store, request).parts.some(
-    ({ reason, family, us }) => us > 0 && (reason.toLowerCase().includes(part) || family === part),
+/** Whether a request lost time to a reason of which this is a part, or to a reason of this family: in some rows, else ever. */
+export function lostTo(store: TraceStore, part: string, request: RequestIndex, within: Range | null): boolean {
+  const { parts, spans } = waitingSplit(store, request);
+  const there = ({ reason, firstRow, lastRow }: WaitingSpan, name: string) =>
+    reason === name && (!within || (firstRow <= within.last && lastRow >= within.first));
+  return parts.some(
+    ({ reason, family, us }) =>
+      us > 0 && (reason.toLowerCase().includes(part) || family === part) && spans.some((span) => there(span, reason)),
   );
 }

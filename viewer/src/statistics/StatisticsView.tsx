@@ -7,6 +7,7 @@ import { count, duration } from "../format";
 import { ideasIn } from "../overview/causes";
 import { worstIn } from "../overview/incidents";
 import { Guarded } from "../shell/Guarded";
+import { forgetPlaces } from "../shell/keptScroll";
 import { clearSelection, focus, showTab } from "../state/moves";
 import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
 import { AdviceLine, AdviceSection } from "./AdviceSection";
@@ -102,6 +103,7 @@ function showSteps(text: string): void {
 
 /** Some requests, in the order of a column of their table. */
 function showRequests(text: string, sorting: string): void {
+  forgetPlaces();
   filterText.value = text;
   extra.value = { ...extra.value, show: "table", sort: sorting };
   showTab("requests");
