@@ -360,7 +360,7 @@ def _acceptance(scrapes: Scrapes) -> Iterator[float]:
     """As ``--acceptance-rates`` takes them: each position's drafts over those of the one before that were accepted."""
     before = float(scrapes.rise("vllm:spec_decode_num_drafts_total").sum())
     by_position = scrapes.parts("vllm:spec_decode_num_accepted_tokens_per_pos_total")
-    for position in sorted(filter(str.isdigit, by_position), key=int):
+    for position in sorted(filter(str.isdecimal, by_position), key=int):
         accepted = float(by_position[position].sum())
         if not before:
             return

@@ -163,7 +163,7 @@ def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:
     sessions = _sessions(workload)
     requests = [0, *accumulate(len(session) for session in sessions)]
     tokens = [0, *accumulate(sum(len(each.prompt) + each.max_tokens for each in session) for session in sessions)]
-    moments = [session[0].arrival_time for session in sessions]
+    moments = [_first_arrival(session) for session in sessions]
     best: tuple[float, int, int] | None = None
     end = 0
     for start in range(len(sessions)):
@@ -190,19 +190,22 @@ def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:
 def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:
     """Requests with those that follow them, by their first arrival."""
     session_of: dict[str, list[WorkloadRequest]] = {}
-    sessions: list[list[WorkloadRequest]] = []
     for request in workload:
-        session = session_of[request.after[0]] if request.after else []
-        for other in {id(each): each for each in map(session_of.__getitem__, request.after[1:])}.values():
-            if other is not session:  # it answers to several: they belong together
-                session += other
-                session_of |= {each.request_id: session for each in other}
-                sessions.remove(other)
-        if not request.after:
-            sessions.append(session)
+        session: list[WorkloadRequest] = []
+        for other in (session_of[each] for each in request.after):
+            if other is session:
+                continue
+            larger, smaller = (session, other) if len(session) > len(other) else (other, session)
+            larger += smaller  # it answers to several: they belong together
+            session_of |= {each.request_id: larger for each in smaller}
+            session = larger
         session.append(request)
         session_of[request.request_id] = session
-    return sorted(sessions, key=lambda session: session[0].arrival_time)
+    return sorted({id(each): each for each in session_of.values()}.values(), key=_first_arrival)
+
+
+def _first_arrival(session: Sequence[WorkloadRequest]) -> float:
+    return min(each.arrival_time for each in session if not each.after)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

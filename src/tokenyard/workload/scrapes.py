@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import isinf, isnan
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,12 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.workload.logs.source import BAD_JSON
 
 Numbers = npt.NDArray[np.float64]
 
 MOST_BYTES = 256 << 20
 """Largest size of a file, or of an answer."""
 _MOST_SERIES = 100_000
+_MOST_CELLS = 50_000_000
+"""Series of one metric times moments: all of them are put side by side, 8 bytes each."""
+_MOST_SECONDS = 1e12
 _SAMPLE = re.compile(r"(vllm:\w{1,100})(?:\{([^}]{0,4000})\})?[ \t]+(\S{1,40})(?:[ \t]+(-?[0-9]{1,16}))?[ \t]*")
 _LABEL = re.compile(r'(\w{1,60})="((?:[^"\\]|\\.){0,400})"')
 _SCRAPED = re.compile(r"# scraped_at ([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*")
@@ -56,13 +61,24 @@ class Scrapes:
             raise WorkloadError(source, 0, f"holds {found}: rates need two scrapes or more, or a range of Prometheus'")
         self.times = np.array(moments) - moments[0]
         """Seconds since the first; shape ``[n]``."""
-        self._series: dict[str, dict[tuple[str, str], Numbers]] = {}
+        self._moments = np.array(moments)
+        self._series: dict[str, dict[tuple[str, str], Mapping[float, float]]] = {}
         for (name, part, engine), seen in samples.items():
-            column = np.array([seen.get(moment, np.nan) for moment in moments])
-            self._series.setdefault(name, {})[part, engine] = column
+            self._series.setdefault(name, {})[part, engine] = seen
+        for name, series in self._series.items():
+            if len(series) * len(moments) > _MOST_CELLS:
+                many = f"holds {len(series):,} series of {name} at {len(moments):,} moments"
+                raise WorkloadError(source, 0, f"{many}: ask for one job or one model, or for fewer moments")
 
     def __contains__(self, name: str) -> bool:
         return name in self._series
+
+    def _columns(self, name: str) -> Iterator[tuple[str, Numbers]]:
+        """The parts of a metric, of one engine after the other; each with what was seen last at every moment."""
+        for (part, _), seen in self._series.get(name, {}).items():
+            column = np.full(len(self._moments), np.nan)
+            column[np.searchsorted(self._moments, list(seen))] = list(seen.values())
+            yield part, _filled(column)
 
     @property
     def num_engines(self) -> int:
@@ -71,20 +87,20 @@ class Scrapes:
 
     def gauge(self, name: str, how: Callable[..., Any] = np.nansum) -> Numbers:
         """All engines: their sum, or their mean with ``how=np.nanmean``; shape ``[n]``, 0 where nothing is known."""
-        columns = [_filled(column) for column in self._series.get(name, {}).values()]
+        columns = [column for _, column in self._columns(name)]
         return np.nan_to_num(how(np.stack(columns), axis=0)) if columns else np.zeros(len(self.times))
 
     def part_means(self, name: str) -> dict[str, float]:
         """The mean of each part of a gauge over time, of all engines."""
         means: dict[str, float] = {}
-        for (part, _), column in self._series.get(name, {}).items():
-            means[part] = means.get(part, 0.0) + float(np.nan_to_num(_filled(column)).mean())
+        for part, column in self._columns(name):
+            means[part] = means.get(part, 0.0) + float(np.nan_to_num(column).mean())
         return means
 
     def parts(self, name: str) -> dict[str, Numbers]:
         """By how much each part of a counter rose between two moments, of all engines; shape ``[n - 1]`` each."""
         rises: dict[str, Numbers] = {}
-        for (part, _), column in self._series.get(name, {}).items():
+        for part, column in self._columns(name):
             rises[part] = rises.get(part, np.zeros(len(self.times) - 1)) + _rises(column)
         return rises
 
@@ -93,8 +109,12 @@ class Scrapes:
         return sum(self.parts(name).values(), np.zeros(len(self.times) - 1))
 
     def histogram(self, name: str) -> Histogram:
-        """What a histogram counted between two moments."""
-        rises = {float(part): rise for part, rise in self.parts(f"{name}_bucket").items()}
+        """What a histogram counted between two moments; buckets that name no bound are left out."""
+        rises: dict[float, Numbers] = {}
+        for part, rise in self.parts(f"{name}_bucket").items():
+            bound = _number(part)  # 5 and 5.0 are one: Prometheus writes the second since version 3
+            if bound is not None:
+                rises[bound] = rises.get(bound, 0.0) + rise
         bounds = np.array(sorted(rises))
         at_most = np.stack([rises[bound] for bound in bounds]) if len(bounds) else np.zeros((0, len(self.times) - 1))
         return Histogram(bounds, np.diff(at_most, axis=0, prepend=0.0).clip(0), self.rise(f"{name}_sum"))
@@ -113,9 +133,8 @@ def _filled(column: Numbers) -> Numbers:
 
 def _rises(column: Numbers) -> Numbers:
     """A counter that falls has begun again: then it has risen from 0. What is there from the start has not risen."""
-    filled = _filled(column)
-    steps = np.diff(filled)
-    steps = np.where(steps < 0, filled[1:], steps)
+    steps = np.diff(column)
+    steps = np.where(steps < 0, column[1:], steps)
     return np.nan_to_num(steps)
 
 
@@ -165,7 +184,7 @@ def _of_texts(text: str, source: str) -> Iterator[_Sample]:
         if moment is None:
             fix = "says no time of its scrape: write a line `# scraped_at UNIX_SECONDS` before each"
             raise WorkloadError(source, number, fix)
-        value = _number(sample[3])
+        value = _finite(sample[3])
         if value is not None:
             yield sample[1], dict(_LABEL.findall(sample[2] or "")), moment, value
 
@@ -175,7 +194,13 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return None if np.isnan(value) else value
+    return None if isnan(value) else value
+
+
+def _finite(text: str) -> float | None:
+    """A sample; None if it is no number that can be added up."""
+    value = _number(text)
+    return None if value is None or isinf(value) else value
 
 
 def _of_answers(text: str, source: str) -> Iterator[_Sample]:
@@ -188,20 +213,25 @@ def _of_answers(text: str, source: str) -> Iterator[_Sample]:
             continue
         pairs = result.get("values") or ([result["value"]] if "value" in result else [])
         for pair in pairs if isinstance(pairs, list) else ():
-            if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int | float):
-                value = _number(str(pair[1]))
-                if value is not None:
-                    yield name, labels, float(pair[0]), value
+            if isinstance(pair, list) and len(pair) == 2:
+                moment, value = _moment(pair[0]), _finite(str(pair[1]))
+                if moment is not None and value is not None:
+                    yield name, labels, moment, value
+
+
+def _moment(value: object) -> float | None:
+    """Unix seconds; None if they are none."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < _MOST_SECONDS else None
 
 
 def _results(text: str, source: str) -> Iterator[Any]:
     """The results of one answer, of a list of them, or of one in each line."""
     try:
         answers: Iterable[Any] = [msgspec.json.decode(text)]
-    except msgspec.DecodeError:
+    except BAD_JSON:
         try:
             answers = [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise WorkloadError(source, 0, f"is no JSON of Prometheus': {error}") from None
     for answer in answers:
         for each in answer if isinstance(answer, list) else [answer]:

@@ -13,7 +13,7 @@ from tokenyard.cli.main import main
 from tokenyard.errors import ConfigError
 from tokenyard.explain.recorded import report_by
 from tokenyard.explain.render.units import percent
-from tokenyard.explain.report.classes import slos_by_class
+from tokenyard.explain.report.classes import class_labels, slos_by_class
 
 DEPLOYMENT = ty.Deployment(model="Qwen/Qwen3-8B", max_model_len=8192, max_num_seqs=2, gpu="l40s")
 
@@ -48,6 +48,12 @@ def test_each_class_has_the_figures_of_its_rows(found: ty.RunResult) -> None:
         assert each.waited_s == pytest.approx(sum(lost))
     assert sum(each.requests for each in classes.classes) == len(found.requests)
     assert classes["interactive"].waited_for == "max_num_seqs"
+
+
+def test_numbers_of_many_digits_are_classes_of_their_own() -> None:
+    numbers = [10_000_001, 10_000_002, 7, 0.1]
+    assert class_labels(np.array(numbers[:3]), "customer").tolist() == ["10000001", "10000002", "7"]
+    assert class_labels(np.array([*numbers, np.nan]), "customer").tolist() == [*map(str, numbers), "(none)"]
 
 
 def test_bounds_are_of_one_class_or_of_all_others(found: ty.RunResult) -> None:

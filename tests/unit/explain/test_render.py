@@ -22,6 +22,7 @@ from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.trace.start import DeploymentHeader
 
 
 def printed(report: Report, width: int = 80, *, buckets: bool = True, header: bool = False, **options: Any) -> str:
@@ -142,6 +143,22 @@ def test_a_foreign_trace(tmp_path: Path) -> None:
     assert "computed again" not in text
     as_others_write_it(tmp_path / "ours", tmp_path / "sampled", every=2)
     assert "does not tell when requests came and went" in printed(summarize(tmp_path / "sampled"))
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({}, "KV 5 blocks"),
+        ({"kv_tokens": 80, "max_num_seqs": 3}, "KV 80 tokens in 5 blocks"),
+        ({"block_size": 16, "kv_gib": 1.5, "weight_gib": 2.0}, "KV 5 blocks of 16, 1.5 GiB"),
+    ],
+)
+def test_a_deployment_of_which_little_is_told_is_printed(report: Report, told: dict[str, Any], line: str) -> None:
+    nothing = msgspec.structs.asdict(DeploymentHeader()) | told
+    header = msgspec.structs.replace(report.header, **nothing | {"num_gpu_blocks": 5})
+    text = words(printed(msgspec.structs.replace(report, header=header)))
+    assert line in text
+    assert "None" not in text
 
 
 def test_what_could_not_be_read_is_said(tmp_path: Path) -> None:

@@ -265,6 +265,7 @@ def test_bad_mooncake_lines(write_lines: Writer, line: object, message: str) -> 
         ({"output_seed": 2**63}, "output_seed = 9223372036854775808: give a whole number from -9223372036854775808 to"),
         ({"after": 7}, "after = 7: give a text or a list"),
         ({"is_last_step": 1}, "is_last_step = 1: give true or false"),
+        ({"meta": 5}, "meta = 5: give a JSON object"),
         ({"request_id": "b", "after": "y" * 999}, "yyy...: no earlier line"),
     ],
 )

@@ -35,5 +35,23 @@ def test_a_turn_that_answers_several_joins_their_sessions() -> None:
     assert {each.request_id for each in part.workload} == {"a", "b", "c"}
 
 
+def test_sessions_that_are_joined_begin_with_the_first_of_their_requests() -> None:
+    """It may stand behind another one in the list of those that a turn answers to."""
+    requests = [request("a", arrival_time=1.0), request("b", arrival_time=5.0), request("c", after=("b", "a"))]
+    part = busiest_part(Workload("w", [*requests, request("d", arrival_time=99.0)]), 3)
+    assert part is not None
+    assert {each.request_id: each.arrival_time for each in part.workload} == {"a": 0.0, "b": 4.0, "c": 0.0}
+    assert (part.first, part.last) == (1.0, 1.0)
+
+
+def test_many_sessions_may_be_joined() -> None:
+    """Each join costs as much as the smaller of the two sessions, whichever is named first."""
+    requests = [request(f"r{i}", arrival_time=float(i)) for i in range(20_000)]
+    turns = [request(f"t{i}", after=(f"r{i}", f"t{i - 1}") if i else ("r0",)) for i in range(20_000)]
+    part = busiest_part(Workload("w", [*requests, *turns, request("last", arrival_time=3e4)]), 1)
+    assert part is not None
+    assert len(part.workload) == 40_000
+
+
 def test_one_session_cannot_be_parted() -> None:
     assert busiest_part(Workload("w", [request("a"), request("b", after=("a",))]), 1) is None

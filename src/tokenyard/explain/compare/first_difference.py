@@ -483,7 +483,8 @@ def _counts_differ(facts: Sequence[StepFacts], fields: Sequence[tuple[str, str]]
 
 
 def _ids(what: str, a: list[str] | dict[str, int], b: list[str] | dict[str, int]) -> _Differing:
-    only_a, only_b = [each for each in a if each not in b], [each for each in b if each not in a]
+    of_a, of_b = set(a), set(b)
+    only_a, only_b = [each for each in a if each not in of_b], [each for each in b if each not in of_a]
     if isinstance(a, dict) and isinstance(b, dict) and not only_a and not only_b:
         changed = [each for each in a if a[each] != b[each]]
         first = changed[0]

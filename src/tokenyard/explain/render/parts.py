@@ -68,7 +68,7 @@ def deployment_table(deployment: DeploymentHeader) -> Table | None:
         ("vLLM", f"{plain(deployment.vllm_version or 'unknown')}: its decisions, and its defaults for what is unset"),
         ("weights", _weights(deployment)),
         ("KV", _kv(deployment)),
-        ("limits", _limits(deployment)),
+        ("limits", _limits(deployment) or None),
         ("step times", _step_times(deployment)),
     ):
         if said is not None:
@@ -107,7 +107,10 @@ def _weights(deployment: DeploymentHeader) -> str | None:
         each = " on those that have the most"
     many = f" in {engines:,} engines" if engines > 1 else ""
     many += f" of {stages:,} stages" if engines > 1 and stages > 1 else f" in {stages:,} stages" * (stages > 1)
-    return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}{many}"
+    weights = f"{deployment.weight_gib:,.1f} GiB"
+    if deployment.weight_dtype is not None:
+        weights += f" of {plain(deployment.weight_dtype)}"
+    return f"{weights}{each}, {gpus} GPU{'s' * (gpus > 1)}{many}"
 
 
 def _kv(deployment: DeploymentHeader) -> str:
@@ -115,19 +118,25 @@ def _kv(deployment: DeploymentHeader) -> str:
     named = "; ".join(f"{count} x {group}" if count > 1 else group for group, count in alike.items())
     groups = f": {named}" if len(deployment.kv_groups) > 1 else ""
     each = "in each engine, " if (deployment.data_parallel_size or 1) > 1 else ""
-    size = "" if deployment.kv_gib is None else f", {deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}"
-    return (
-        f"{each}{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}"
-        f"{size}{groups}"
-    )
+    size = "" if deployment.kv_gib is None else f", {deployment.kv_gib:,.1f} GiB"
+    if size and deployment.kv_dtype is not None:
+        size += f" of {plain(deployment.kv_dtype)}"
+    tokens = "" if deployment.kv_tokens is None else f"{deployment.kv_tokens:,} tokens in "
+    of_tokens = "" if deployment.block_size is None else f" of {deployment.block_size}"
+    return f"{each}{tokens}{deployment.num_gpu_blocks:,} blocks{of_tokens}{size}{groups}"
 
 
 def _limits(deployment: DeploymentHeader) -> str:
-    ahead = "a step ahead" if deployment.async_scheduling else "one step at a time"
-    return (
-        f"{deployment.max_num_batched_tokens:,} tokens a step, {deployment.max_num_seqs:,} sequences, "
-        f"{deployment.max_model_len:,} tokens each, {ahead}"
+    """Empty where the header tells none."""
+    limits = (
+        (deployment.max_num_batched_tokens, "tokens a step"),
+        (deployment.max_num_seqs, "sequences"),
+        (deployment.max_model_len, "tokens each"),
     )
+    said = [f"{most:,} {what}" for most, what in limits if most is not None]
+    if deployment.async_scheduling is not None:
+        said.append("a step ahead" if deployment.async_scheduling else "one step at a time")
+    return ", ".join(said)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

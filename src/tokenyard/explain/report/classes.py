@@ -256,8 +256,13 @@ def class_labels(column: Column, by: str) -> npt.NDArray[Any]:
         values = column[~np.isnan(column.astype(np.float64))]
         if len(np.unique(values)) > MOST_VALUES:
             return np.array([_range(float(value), by) for value in column], object).astype(str)
-        return np.array([_NONE if isnan(value) else f"{value:g}" for value in column.tolist()]).astype(str)
+        return np.array([_NONE if isnan(value) else _written(value) for value in column.tolist()]).astype(str)
     return np.array([_NONE if value is None else str(value) for value in column.tolist()], object).astype(str)
+
+
+def _written(number: float) -> str:
+    """A number in all its digits, so that no two numbers are one class: 10000001, and not 1e+07."""
+    return str(number).removesuffix(".0")
 
 
 def _range(value: float, by: str) -> str:

@@ -22,6 +22,8 @@ Parser = Callable[[str], str | None]
 
 _BASH = re.compile(r"```(?:bash|sh)[ \t]*\n(.*?)```", re.DOTALL)
 _JSON = json.JSONDecoder()
+_BRACKET = re.compile(r"[\[{]")
+"""Begins an object or an array, if it is JSON."""
 
 
 def fenced_bash(text: str) -> str | None:
@@ -60,18 +62,13 @@ def _joined(names: Iterable[object]) -> str | None:
 def _json_values(text: str) -> Iterator[Any]:
     """Every outermost JSON object or array in the text; what is not JSON is passed over."""
     at = 0
-    while (start := _next_bracket(text, at)) >= 0:
+    while (bracket := _BRACKET.search(text, at)) is not None:
         try:
-            value, at = _JSON.raw_decode(text, start)
+            value, at = _JSON.raw_decode(text, bracket.start())
         except (json.JSONDecodeError, RecursionError):
-            at = start + 1
+            at = bracket.end()
             continue
         yield value
-
-
-def _next_bracket(text: str, at: int) -> int:
-    """Where the next object or array may begin; -1 if nowhere."""
-    return min((i for i in (text.find("{", at), text.find("[", at)) if i >= 0), default=-1)
 
 
 PARSERS: dict[str, Parser] = {"bash": fenced_bash, "openai": openai_tool_calls, "json": json_function_calls}

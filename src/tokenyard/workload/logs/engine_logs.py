@@ -37,7 +37,9 @@ SIGN = lazy_pattern(r"(?:INFO|DEBUG|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")
 """How a line of vLLM's log begins, behind the name of a process."""
 SAYS_REQUESTS = lazy_pattern(r"Received request \S+: |Request \S+ details: |Generated response \S+")
 _COLOURS = lazy_pattern(r"\x1b\[[0-9;]*m|\\u001b\[[0-9;]*m")
-_LINE = lazy_pattern(r"(?:INFO|DEBUG|WARNING) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]]*\] (?P<said>.*)", re.DOTALL)
+_LINE = lazy_pattern(
+    r"(?:INFO|DEBUG|WARNING) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]]{0,200}\] (?P<said>.*)", re.DOTALL
+)
 _IN_FRONT = lazy_pattern(r"(?:\S+ )??(?P<when>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d))\s")
 """The time that Kubernetes and ``docker logs -t`` write in front of a line."""
 _RECEIVED = lazy_pattern(r"Received request (?P<id>\S+): ")
@@ -48,7 +50,8 @@ _GENERATED = lazy_pattern(
 _PROMPT_IDS = lazy_pattern(r"prompt_token_ids: \[(?P<ids>[\d, ]*)\]")
 _OUTPUT_IDS = lazy_pattern(r"output_token_ids: [\[(](?P<ids>[\d, ]*)[\])]")
 _STREAMED = lazy_pattern(r"output: '<streaming_complete: (?P<tokens>\d{1,9}) tokens>'")
-_TEXT = lazy_pattern(r"output: (?P<quoted>'.*'|\".*\")(?:, output_token_ids: None)?, finish_reason: ", re.DOTALL)
+_TEXT_ENDS = (", finish_reason: ", ", output_token_ids: None, finish_reason: ")
+"""What stands behind the quote that ends an output's text."""
 _REASON = lazy_pattern(r"finish_reason: (?P<reason>\w+)\s*$")
 _MAX_TOKENS = lazy_pattern(r"\bmax_tokens=(?P<tokens>\d{1,12})\b")
 _CHOICES = lazy_pattern(r"SamplingParams\(n=(?P<n>\d{1,4}),")
@@ -178,10 +181,21 @@ def _take_output(request: _Seen, said: str, stream: str) -> None:
         request.output_tokens += _count(ids["ids"])
     if "complete" in stream and (tokens := _STREAMED.search(said)):
         request.output_tokens = int(tokens["tokens"])
-    elif "delta" not in stream and (text := _TEXT.search(said)):
-        request.text_tokens += max(1, (len(text["quoted"]) - 2) // CHARACTERS_PER_TOKEN)
+    elif "delta" not in stream and (length := _text_length(said)) is not None:
+        request.text_tokens += max(1, length // CHARACTERS_PER_TOKEN)
     if (reason := _REASON.search(said)) and reason["reason"] == "length":
         request.ends_by_length = True
+
+
+def _text_length(said: str) -> int | None:
+    """Characters of an output's text, as Python quotes it; None if the line holds none."""
+    mark = "output: "
+    begin = said.find(mark) + len(mark)
+    quote = said[begin : begin + 1]
+    if begin < len(mark) or quote not in ("'", '"'):
+        return None
+    end = max(said.rfind(quote + behind) for behind in _TEXT_ENDS)
+    return end - begin - 1 if end > begin else None
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

@@ -21,7 +21,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.files import packaged
 from tokenyard.quick_dataclass import dataclass
 from tokenyard.redaction import hidden_users
-from tokenyard.workload.logs.moments import Clock, TimeUnit, without_unit
+from tokenyard.workload.logs.moments import LONGEST, Clock, TimeUnit, without_unit
 from tokenyard.workload.record import Remark
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -66,6 +66,8 @@ def normal(name: str) -> str:
 @lru_cache(maxsize=4096)
 def normals(name: str) -> tuple[str, ...]:
     """The names that a key may be known by: itself, and itself without a unit."""
+    if len(name) > LONGEST:
+        return (normal(name),)
     bare = _ZONE.sub("", name) if _ZONE.search(name) else without_unit(name)
     return (normal(name),) if bare is None or not normal(bare) else (normal(name), normal(bare))
 

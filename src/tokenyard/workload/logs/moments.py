@@ -66,6 +66,8 @@ _LONG_FRACTION = lazy_pattern(r"([.,]\d{6})\d+")
 _JAVASCRIPT = lazy_pattern(r" GMT([+-]\d{4})(?: \([^)]*\))?$")
 _TIME_OF_DAY = lazy_pattern(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\s*(?:[AaPp][Mm])?")
 _EXAMPLES = "2026-11-22T10:00:00.5Z, 1764000000 or 1764000000500"
+LONGEST = 200
+"""Characters of a time, and of a name that may end with a unit: patterns are not tried on longer texts."""
 _COMPACT = lazy_pattern(
     r"(?P<year>(?:19|20)\d\d)(?P<month>\d\d)(?P<day>\d\d)(?P<hour>\d\d)(?P<minute>\d\d)"
     r"(?:(?P<second>\d\d)(?:(?P<millis>\d{3})|\.(?P<fraction>\d{1,6}))?)?"
@@ -106,14 +108,18 @@ class RoundedTimeError(ValueError):
 
 def unit_in_name(name: str) -> TimeUnit | None:
     """The unit that the name of a column of times ends with (``latency_ms``, ``time (s)``); None if it says none."""
-    found = None if _RATE.search(name) else _IN_A_NAME.search(name)
+    found = _unit_at_end(name)
     return TimeUnit(found.lastgroup) if found is not None and found.lastgroup is not None else None
 
 
 def without_unit(name: str) -> str | None:
     """The name without the unit that it ends with; None if it says none, as that of a rate."""
-    found = None if _RATE.search(name) else _IN_A_NAME.search(name)
+    found = _unit_at_end(name)
     return None if found is None else name[: found.start()]
+
+
+def _unit_at_end(name: str) -> re.Match[str] | None:
+    return None if len(name) > LONGEST or _RATE.search(name) else _IN_A_NAME.search(name)
 
 
 class Clock:
@@ -168,6 +174,8 @@ class Clock:
         return self._number(value, name)
 
     def _text(self, text: str, name: str) -> float:
+        if len(text) > LONGEST:
+            raise ValueError(f"{shown(text)} is no time: give one like {_EXAMPLES}")
         compact = self._compact(text, name)
         if compact is not None:
             return compact
@@ -291,7 +299,7 @@ def seconds_of(value: object, unit: TimeUnit = TimeUnit.SECONDS) -> float:
     """A duration in seconds; ValueError if it is none."""
     try:
         seconds = float(value) * _SECONDS[unit] if isinstance(value, int | float | str) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):  # a whole number of hundreds of digits
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{shown(value)} is no duration: give a number, not negative")

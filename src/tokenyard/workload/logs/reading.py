@@ -16,6 +16,7 @@ from tokenyard.workload.logs.moments import FASTEST
 from tokenyard.workload.logs.source import Source
 from tokenyard.workload.logs.turns import LoggedTurn
 from tokenyard.workload.readers.formats import FORMATS, reader_of
+from tokenyard.workload.readers.lines import MAX_SECONDS
 from tokenyard.workload.record import Remark, WorkloadRequest
 from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, seed_of
 
@@ -24,6 +25,8 @@ from tokenyard.workload.tokens import HashedTokens, StreamTokens, TokenSource, s
 
 _SLACK = 1e-3
 """Seconds by which a span may stand out of the one around it."""
+_DEEPEST_SPAN = 100
+"""Spans around one that are looked at: messages that name the one that they answer make chains of any length."""
 
 
 def without_copies(logged: Sequence[LoggedRequest], reading: LogReading) -> list[LoggedRequest]:
@@ -74,7 +77,7 @@ def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[
     for each in told.values():
         for span in _around(each.span, reading.parents):
             around = told.get(span)
-            if around is None:
+            if around is None or around is each:
                 continue
             if around.duration is None or each.duration is None or around.moment is None or each.moment is None:
                 unknown.add(span)
@@ -89,10 +92,11 @@ def without_outer(logged: Sequence[LoggedRequest], reading: LogReading) -> list[
 
 
 def _around(span: str | None, parents: Mapping[str, str]) -> Iterator[str]:
-    """The spans around one, inner ones first; of a circle each once."""
-    passed = {span}
-    while span is not None and (span := parents.get(span)) is not None and span not in passed:
-        passed.add(span)
+    """The spans around one, inner ones first, as far as spans nest."""
+    for _ in range(_DEEPEST_SPAN):
+        span = None if span is None else parents.get(span)
+        if span is None:
+            return
         yield span
 
 
@@ -227,6 +231,9 @@ HIT_BLOCK = 16
 """Tokens of a block in which recorded hits come back."""
 _IDS_PER_GROUP = 1 << 30
 
+_YEAR = 365.25 * 86_400.0
+_LEAST_UNIX = 1e8
+"""From here on a number of seconds is a Unix time."""
 _SLOWEST_TOKEN = 3.0
 """Seconds per output token from which durations are hardly seconds."""
 
@@ -247,6 +254,8 @@ def arrivals_of(
             )
         return [(0.0, each) for each in logged], []
     notes = []
+    if max(each.moment or 0.0 for each in timed) >= _LEAST_UNIX:  # 0 stands for none, where a service was told no time
+        timed = [each for each in timed if each.moment]
     if len(timed) < len(logged):
         text = f"{len(logged) - len(timed):,} requests without a time were left out"
         notes.append(Remark("no_time", text, warning=True))
@@ -263,6 +272,8 @@ def arrivals_of(
         notes.append(Remark("completions", "arrivals are completions less durations"))
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
+    if arrivals[-1][0] > MAX_SECONDS:
+        raise WorkloadError(path, 0, _too_far_apart(arrivals))
     slow = _slow_tokens(timed) if from_ends or options.stamped is Stamp.COMPLETION else None
     if slow is not None:
         text = (
@@ -275,6 +286,17 @@ def arrivals_of(
 
 def _by_moment(item: tuple[float, LoggedRequest]) -> float:
     return item[0]
+
+
+def _too_far_apart(arrivals: Sequence[tuple[float, LoggedRequest]]) -> str:
+    """Says between which two requests most of the time lies."""
+    (before, first), (after, second) = max(pairwise(arrivals), key=lambda pair: pair[1][0] - pair[0][0])
+    named = " and ".join(shown(each.request_id) for each in (first, second) if each.request_id is not None)
+    years = (after - before) / _YEAR
+    return (
+        f"{years:,.0f} years lie between two requests{f' ({named})' if named else ''}: one of them has a wrong time, "
+        "or one in another unit; leave it out of the log, or send requests at a rate (--request-rate)"
+    )
 
 
 def _slow_tokens(timed: Sequence[LoggedRequest]) -> float | None:
@@ -306,16 +328,12 @@ def requests_of(
     With ``turns``, one per request, what goes on is one stream instead; ``turns_follow``: it arrives as long after the
     answer before as it did.
     """
-    taken: set[str] = set()
-    ids: list[str] = []
+    ids = _request_ids([logged.request_id for _, logged in arrivals], name)
     groups: dict[str | None, int] = {}
     scope = seed_of(name, seed)
     last = {_session(each): i for i, (_, each) in enumerate(arrivals)}
     for i, (moment, logged) in enumerate(arrivals):
-        request_id = logged.request_id if logged.request_id not in taken else None
-        request_id = request_id or f"{name}_{i:06d}"
-        taken.add(request_id)
-        ids.append(request_id)
+        request_id = ids[i]
         before = turns[i].before if turns and turns_follow else None
         group = logged.group or logged.session or logged.user
         own, first = seed_of(name, seed, i), groups.setdefault(group, len(groups)) * _IDS_PER_GROUP
@@ -341,6 +359,20 @@ def requests_of(
             output_seed=own,
             meta={each: value for each in _CLASSES if (value := getattr(logged, each)) is not None},
         )
+
+
+def _request_ids(given: Sequence[str | None], name: str) -> list[str]:
+    """The ids that a log gives; of a request without one, or with that of an earlier one, a number: ``csv_000042``."""
+    free = set(given)
+    taken: set[str] = set()
+    ids: list[str] = []
+    for i, said in enumerate(given):
+        request_id = said if said and said not in taken else f"{name}_{i:06d}"
+        while request_id != said and request_id in free:  # another request of the log has this id
+            request_id += "~"
+        taken.add(request_id)
+        ids.append(request_id)
+    return ids
 
 
 _CLASSES = ("user", "tier")
@@ -508,10 +540,6 @@ def of_one_model(
     left = len(logged) - len(chosen)
     note = f"{left:,} of {len(logged):,} requests are of other models and were left out ({listed})"
     return chosen, [Remark("models", note)] if left else []
-
-
-_LEAST_UNIX = 1e8
-"""From here on a number of seconds is a Unix time."""
 
 
 def merged(read: Sequence[LogRead], *, drawn: bool) -> list[LoggedRequest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -104,6 +105,7 @@ def read_csv_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]
         mark, names = header_of(source.first)
     except ValueError as error:
         raise WorkloadError(source.path, at, f"the header is no CSV: {error}") from None
+    names, repeated = _told_apart(names)
     known = {normal(name) for name in names}
     missing = [column for column in reading.options.columns.values() if normal(column) not in known]
     if missing:
@@ -115,6 +117,20 @@ def read_csv_log(source: Source, reading: LogReading) -> Iterator[LoggedRequest]
             reading.bad(number, f"has {len(cells)} columns, the header has {len(names)}")
             continue
         yield from _one(_row(names, cells, mark), number, reading)
+    for name in repeated:
+        if any(name in found for found in reading.taken.values()):
+            text = f"the header has the column {shown(name)} more than once: the first one is read"
+            reading.note("repeated_columns", text, warning=True)
+
+
+def _told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of columns, those that occur again with their number behind them; and which these are."""
+    counts: Counter[str] = Counter()
+    apart = []
+    for name in names:
+        counts[name] += 1
+        apart.append(name if counts[name] == 1 else f"{name} #{counts[name]}")
+    return apart, [name for name, count in counts.items() if count > 1]
 
 
 def _row(names: list[str], cells: list[str], mark: str) -> Mapping[str, Any]:

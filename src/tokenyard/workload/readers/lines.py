@@ -33,6 +33,7 @@ _PLAIN: dict[type[inspect.Type], str] = {
     inspect.StrType: "a text",
     inspect.ListType: "a list",
     inspect.StructType: "a JSON object",
+    inspect.DictType: "a JSON object",
 }
 
 _NOWHERE = object()
@@ -131,7 +132,7 @@ def _expected(type_: inspect.Type | None) -> str:
         return f"a list of {len(type_.item_types)} elements"
     if isinstance(type_, inspect.StrType) and type_.min_length:
         return "a text that is not empty"
-    return "another value" if type_ is None else _PLAIN[type(type_)]
+    return "another value" if type_ is None else _PLAIN.get(type(type_), "another value")
 
 
 def _bounds(type_: inspect.IntType | inspect.FloatType) -> str:

@@ -403,6 +403,52 @@ def test_hostile_logs_get_one_error(name: str, data: bytes, problem: str, tmp_pa
         load_workload(path, log=LogOptions(max_bad_lines=0))
 
 
+def test_a_duration_of_hundreds_of_digits_is_none(tmp_path: Path) -> None:
+    line = '{"created": 1764000000, "prompt_tokens": 5, "completion_tokens": 2, "latency": 1' + "0" * 400 + "}\n"
+    (only,) = load_workload(_file(tmp_path, line))
+    assert (only.num_prompt_tokens, only.max_tokens) == (5, 2)
+
+
+def test_a_time_of_0_among_unix_times_is_none(tmp_path: Path) -> None:
+    """A gateway that was told no time writes 0: the others would come half a century later."""
+    workload = load_workload(_file(tmp_path, _lines(*({"created": at, "usage": _usage(5, 2)} for at in (0, 1.764e9)))))
+    assert _facts(workload) == [(0.0, 5, 2)]
+    assert "1 requests without a time were left out" in _said(workload)
+
+
+def test_times_that_lie_decades_apart_are_refused(tmp_path: Path) -> None:
+    rows = [
+        {"time": at, "id": at[:4], "usage": _usage(5, 2)} for at in ("0001-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    ]
+    with pytest.raises(WorkloadError, match=r"2,025 years lie between two requests \('0001' and '2026'\): one of them"):
+        load_workload(_file(tmp_path, _lines(*rows)))
+
+
+def test_ids_that_are_made_are_none_of_the_log(tmp_path: Path) -> None:
+    given = ["openai_000002", "x", "x", None, "openai_000002~"]
+    rows = [{"id": each, "created": 1.764e9 + i, "usage": _usage(5 + i, 2)} for i, each in enumerate(given)]
+    ids = [each.request_id for each in load_workload(_file(tmp_path, _lines(*rows)))]
+    assert ids == ["openai_000002", "x", "openai_000002~~", "openai_000003", "openai_000002~"]
+
+
+def test_of_columns_of_one_name_the_first_is_read_and_that_is_said(tmp_path: Path) -> None:
+    text = "timestamp,prompt_tokens,,completion_tokens,prompt_tokens,\n1764000000,5,a,2,999,b\n"
+    workload = load_workload(_file(tmp_path, text))
+    assert _facts(workload) == [(0.0, 5, 2)]
+    assert "the header has the column 'prompt_tokens' more than once: the first one is read" in _said(workload)
+
+
+@pytest.mark.parametrize("text", ["a" + " " * 200_000 + "b", "1" * 200_000 + "x"])
+def test_a_time_as_long_as_a_book_is_refused_at_once(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        Clock().moment(text)
+
+
+def test_a_name_as_long_as_a_book_says_no_unit(tmp_path: Path) -> None:
+    rows = {"created": 1.764e9, "usage": _usage(5, 2), "per" + " " * 200_000 + "x": 1, "[" + " " * 200_000: 2}
+    assert _facts(load_workload(_file(tmp_path, _lines(rows)))) == [(0.0, 5, 2)]
+
+
 # ---- pauses, and what a limit leaves out
 
 

@@ -81,6 +81,13 @@ def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
     assert len(_read(tmp_path, [_span(i, 1.0, f"s{(i + 1) % 9}") for i in range(9)])) == 9
 
 
+def test_a_chain_of_messages_may_be_long(tmp_path: Path) -> None:
+    """Its cost grows with the messages, and not with their pairs."""
+    times = {"latency_ms": 1000, "prompt_tokens": 5, "completion_tokens": 2}
+    records = [{"timestamp": 1.764e9 + i, "span_id": f"s{i}", "parent_id": f"s{i - 1}", **times} for i in range(20_000)]
+    assert len(_read(tmp_path, records)) == 20_000
+
+
 @pytest.mark.parametrize("name", ["num_model_requests", "requests", "request_count"])
 def test_a_sum_of_several_requests_is_refused(tmp_path: Path, name: str) -> None:
     records = [_request(i, **{name: 1 + i}) for i in range(9)]

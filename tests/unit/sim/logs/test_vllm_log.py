@@ -55,6 +55,15 @@ def test_outputs_of_0_33_are_read(tmp_path: Path) -> None:
     assert _warnings(workload) == []
 
 
+@pytest.mark.parametrize("text", ["output: 'a', finish_reason: ", "it's", 'say "hi"', "output: '" * 20_000])
+def test_texts_are_as_long_as_they_are_whatever_they_say(tmp_path: Path, text: str) -> None:
+    line = f"INFO 11-22 03:17:58 [x.py:120] Generated response a: output: {text!r}{{}}, finish_reason: stop\n"
+    for each in (line.format(""), line.format(", output_token_ids: None")):
+        assert _lengths(_read(tmp_path, _received("a", 7, most=10**6) + each)) == [
+            (7, max(1, (len(repr(text)) - 2) // 4))
+        ]
+
+
 def test_streamed_answers_are_counted_once(tmp_path: Path) -> None:
     text = _received("a", 7) + "".join(_generated("a", 3, " (streaming delta)", "None") for _ in range(4))
     end = "INFO 11-22 03:17:59 [x.py:9] Generated response {} (streaming complete): output: {}, finish_reason: x\n"
