@@ -26,6 +26,13 @@ def server() -> Iterator[Served]:
         yield emulation, port
 
 
+@pytest.fixture(scope="module")
+def slow_server() -> Iterator[Served]:
+    """A token is a chunk, also on a busy machine."""
+    with served(0.03) as (emulation, port):
+        yield emulation, port
+
+
 def _request(path: str = "/v1/completions", **fields: object) -> bytes:
     body = {
         "ignore_eos": True,
@@ -73,7 +80,7 @@ def _settled(emulation: Emulation) -> bool:
     ],
 )
 def test_pieces_that_are_written_have_the_bytes_that_are_sent(
-    server: Served, request_: bytes, monkeypatch: pytest.MonkeyPatch
+    slow_server: Served, request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = list[bytes]()
     write = connection.CycleConnection.write
@@ -83,10 +90,10 @@ def test_pieces_that_are_written_have_the_bytes_that_are_sent(
         return write(self, piece)
 
     monkeypatch.setattr(connection.CycleConnection, "write", counted)
-    quick = _ask(server[1], request_)
+    quick = _ask(slow_server[1], request_)
     assert len(written) >= 3
     monkeypatch.setattr(connection.CycleConnection, "write", lambda *_: False)
-    assert _ask(server[1], request_) == quick
+    assert _ask(slow_server[1], request_) == quick
 
 
 def test_requests_behind_each_other_on_one_connection_are_all_answered(server: Served) -> None:
