@@ -8,14 +8,59 @@ from typing import Any
 
 import httpx
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.deploy.deployment import Deployment
 from tokenyard.serve.emulate.host import EmulateSettings, Emulation, emulate
+from tokenyard.serve.emulate.live import WallClock
 from tokenyard.serve.emulate.surface import make_app
 
-__all__ = ["LINE", "Emulated", "emulated", "emulated_servers"]
+__all__ = ["LINE", "Emulated", "InTime", "emulated", "emulated_servers"]
 
 LINE = "vllm serve Qwen/Qwen3-0.6B --max-num-seqs 16 --max-model-len 2048 --served-model-name toy"
+
+
+_TURNS = 5
+"""Of the event loop before what is next happens."""
+
+
+class InTime(WallClock):
+    """A wall that comes to what is next when all clients have taken what was sent: no machine is too busy for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_untaken = 0
+        """Sendings that their clients have not taken."""
+        self._now = self._next = 0.0
+        self._turns = 0
+
+    def now(self) -> float:
+        return self._now
+
+    def seconds_until(self, moment: float) -> float:
+        if moment > self._now:
+            if moment != self._next or self.num_untaken:
+                self._next, self._turns = moment, 0
+            self._turns += 1
+            if self._turns <= _TURNS:
+                return 1e-5
+            self._now = moment
+        return 0.0
+
+    def seen_by(self, app: ASGIApp) -> ASGIApp:
+        """The same application, whose sendings it knows of."""
+
+        async def seen(scope: Scope, receive: Receive, send: Send) -> None:
+            async def counted(message: Message) -> None:
+                self.num_untaken += 1
+                try:
+                    await send(message)
+                finally:
+                    self.num_untaken -= 1
+
+            await app(scope, receive, counted if scope["type"] == "http" else send)
+
+        return seen
 
 
 class Emulated:
@@ -44,12 +89,21 @@ class Emulated:
 
 @contextmanager
 def emulated(
-    line: str = LINE, *, speed: float = 200.0, answers: str = "words", surface: str | None = None, **given: Any
+    line: str = LINE,
+    *,
+    speed: float = 200.0,
+    answers: str = "words",
+    surface: str | None = None,
+    wall: WallClock | None = None,
+    **given: Any,
 ) -> Iterator[Emulated]:
-    """A server of that line, on an H100 that is fast forwarded."""
+    """A server of that line, on an H100 that is fast forwarded, or keeps to ``wall``."""
     deployment = Deployment(line, gpu="h100", **given)
-    with closing(emulate(deployment, EmulateSettings(speed=speed, answers=answers, surface=surface))) as emulation:
-        app = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
+    settings = EmulateSettings(speed=speed, answers=answers, surface=surface)
+    with closing(emulate(deployment, settings, wall=wall)) as emulation:
+        app: ASGIApp = make_app(emulation, emulation.fronts[0], deployment, emulation.faults)
+        if isinstance(wall, InTime):
+            app = wall.seen_by(app)
         with TestClient(app, raise_server_exceptions=False) as client:
             yield Emulated(client, emulation)
 
