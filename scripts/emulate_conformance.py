@@ -4,9 +4,10 @@
         [--recorded FILE]
 
 Starts vLLM on the CPU with a tiny model that it makes, and the emulator with the same settings, for each of the servers
-of ``scripts/emulate_calls.py``; prints a row per call. ``--docs`` writes the table, ``--record`` the forms of vLLM's
-answers, which ``tests/unit/server/emulate/test_forms_of_vllm.py`` holds against; ``--recorded`` takes such a file in
-the place of a vLLM that runs. Exits with 1 if a difference is not among those that are explained here.
+of ``scripts/emulate_calls.py``; prints a row per call. ``--docs`` writes the table (with ``--made-up`` a section of it),
+``--record`` the forms of vLLM's answers, which ``tests/unit/server/emulate/test_forms_of_vllm.py`` holds against;
+``--recorded`` takes such a file in the place of a vLLM that runs. Exits with 1 if a difference is not among those that
+are explained here.
 """
 
 from __future__ import annotations
@@ -39,21 +40,12 @@ EXPLAINED = {
     "messages named tool, stream": _RANDOM,
 }
 """Calls whose answers differ, and why."""
-_FREE = "tokens of the executor that stands in for a GPU keep to no grammar"
-_NO_EXTRAS = "the executor that stands in for a GPU gives no log-probabilities"
-_TAKES_ADAPTERS = "the executor that stands in for a GPU takes every adapter"
 _EMPTY = "tokens of the executor that stands in for a GPU may have no text"
 EXPLAINED_MADE_UP = {
-    **dict.fromkeys(("completion logprobs", "completion prompt logprobs", "completion logprobs stream"), _NO_EXTRAS),
-    **dict.fromkeys(("chat logprobs stream", "chat logprobs", "chat prompt logprobs"), _NO_EXTRAS),
-    "completion echo logprobs": _NO_EXTRAS,
-    "responses": _EMPTY,
+    **EXPLAINED,
     **dict.fromkeys(
-        ("chat schema", "chat json_schema", "messages schema", "tools named", "tools named, stream"), _FREE
-    ),
-    **dict.fromkeys(("messages named tool", "messages named tool, stream", *EXPLAINED), _FREE),
-    **dict.fromkeys(
-        ("adapter without --enable-lora", "an adapter registered", "an adapter unregistered"), _TAKES_ADAPTERS
+        ("responses", "responses stream", "responses instructions", "responses of messages", "chat usage throughout"),
+        _EMPTY,
     ),
 }
 """The same with ``--made-up``."""
@@ -108,7 +100,11 @@ def main() -> int:
     )
     print(f"{same} of {len(rows)} calls are answered alike; {explained} differ for a reason that is told")
     if flags.docs is not None:
-        flags.docs.write_text(_page(rows, flags.surface), encoding="utf-8")
+        text = _page(rows, flags.surface)
+        if flags.made_up:
+            before = flags.docs.read_text(encoding="utf-8") if flags.docs.exists() else ""
+            text = before.partition(_SECTION)[0] + _section(rows, flags.surface)
+        flags.docs.write_text(text, encoding="utf-8")
     if flags.record is not None:
         record = {f"{row.server}: {row.call}": row.there._asdict() for row in rows}
         flags.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -159,6 +155,26 @@ def _page(rows: Sequence[Row], version: str) -> str:
             title = f"vllm serve MODEL {server.flags}".strip()
             lines += ["", f"## `{title}`", "", "| call | vLLM | the emulator |", "| --- | --- | --- |"]
             lines += [f"| {row.call} | {row.there.status} | {row.text.replace('|', '/')} |" for row in own]
+    return "\n".join(lines) + "\n"
+
+
+_SECTION = "\n## By vLLM's own server without a model"
+
+
+def _section(rows: Sequence[Row], version: str) -> str:
+    """What differs from a vLLM whose executor stands in for a GPU."""
+    same = sum(not row.differs for row in rows)
+    lines = [
+        f"{_SECTION}: {version}",
+        "",
+        "Written by `scripts/emulate_conformance.py --made-up --docs docs/emulate-conformance.md`: the same calls to",
+        f"the API server, engine core and scheduler of vLLM {version} on `tokenyard.vllm.EmulatedExecutor`.",
+        f"{same} of {len(rows)} are answered alike; the others are:",
+        "",
+        f"| call | vLLM {version} | the emulator |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {row.call} | {row.there.status} | {row.text.replace('|', '/')} |" for row in rows if row.differs]
     return "\n".join(lines) + "\n"
 
 
