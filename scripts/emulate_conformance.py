@@ -4,7 +4,7 @@
         [--recorded FILE]
 
 Starts vLLM on the CPU with a tiny model that it makes, and the emulator with the same settings, for each of the servers
-of ``scripts/emulate_calls.py``; prints a row per call. ``--docs`` writes the table (with ``--made-up`` a section of it),
+of ``scripts/emulate_calls.py``; prints a row per call. ``--docs`` writes the table (with ``--made-up`` a part),
 ``--record`` the forms of vLLM's answers, which ``tests/unit/server/emulate/test_forms_of_vllm.py`` holds against;
 ``--recorded`` takes such a file in the place of a vLLM that runs. Exits with 1 if a difference is not among those that
 are explained here.
