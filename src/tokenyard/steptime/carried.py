@@ -163,12 +163,21 @@ class Ratios(NamedTuple):
 
 
 def ratios(before: LatencyModel, after: LatencyModel) -> Ratios:
-    """Over a fixed set of steps: decodes of several sizes and contexts, prompts, and both together."""
-    found = [_ratio(step_seconds(before, shape), step_seconds(after, shape)) for shape in _priced()]
+    """Over a fixed set of steps: decodes of several sizes and contexts, prompts, and both together; and over those that
+    fill the largest CUDA graph of either, from which the other may not run them.
+    """
+    shapes = [*_priced(), *(_shape([(1, size, 0)]) for size in {_graph(before), _graph(after)} if size)]
+    found = [_ratio(step_seconds(before, shape), step_seconds(after, shape)) for shape in shapes]
     host = _ratio(host_seconds(before), host_seconds(after))
     if host != 1.0:  # a step as long as before that leaves less of it to be hidden is another step
         found.append(host)
     return Ratios(min(found), max(found))
+
+
+def _graph(model: LatencyModel) -> int:
+    """Tokens of its largest CUDA graph; 0 if there is none, or it knows of none."""
+    size = getattr(model, "capture_size", 0)
+    return size if isinstance(size, int) else 0
 
 
 def _ratio(before: float, after: float) -> float:

@@ -147,6 +147,9 @@ SAME = {"model": "llama-3.1-8b", "gpu": "h100"}
         ({}, {"enable_lora": True, "has_adapters": True}),
         ({"model": "qwen3-30b-a3b", "tensor_parallel_size": 2}, {"enable_expert_parallel": True}),
         ({"model": "qwen3-32b", "tensor_parallel_size": 16}, {"decode_context_parallel_size": 2}),
+        ({"max_cudagraph_capture_size": 8}, {"max_cudagraph_capture_size": 4}),
+        ({"max_cudagraph_capture_size": 16}, {"max_cudagraph_capture_size": 8}),
+        ({"max_cudagraph_capture_size": 512}, {"max_cudagraph_capture_size": 400}),
     ],
 )
 def test_whatever_alters_step_times_is_seen_in_the_steps_that_are_priced(
