@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokenyard.cli.main import main as tokenyard
-from tokenyard.explain.held_back import Disagreements
+from tokenyard.explain.held_back import BUCKETS, Disagreements
 from tokenyard.explain.report.summary import summarize
-from tokenyard.vocabulary import BUCKETS
 
 __all__ = ["Workload", "main", "tables"]
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from tokenyard import vocabulary
+from tokenyard.explain import held_back
 from tokenyard.explain.advice.rules import rule_book
 from tokenyard.explain.report import classes
 from tokenyard.trace.schema import STEP_EVENTS
@@ -50,17 +51,17 @@ def _vocabulary() -> dict[str, Any]:
                 "blocked": entry.blocked,
                 "says": sorted(entry.says),
             }
-            for name, entry in vocabulary.BUCKETS.items()
+            for name, entry in held_back.BUCKETS.items()
         },
         "STEP_REASONS": {
             name: {"meaning": entry.meaning, "bucket": entry.bucket, "proves": entry.proves}
-            for name, entry in vocabulary.STEP_REASONS.items()
+            for name, entry in held_back.STEP_REASONS.items()
         },
         "LIMITS": {
-            "budgetShare": vocabulary.BUDGET_SHARE,
-            "freeLow": vocabulary.FREE_LOW,
-            "freeTight": vocabulary.FREE_TIGHT,
-            "freePlenty": vocabulary.FREE_PLENTY,
+            "budgetShare": held_back.BUDGET_SHARE,
+            "freeLow": held_back.FREE_LOW,
+            "freeTight": held_back.FREE_TIGHT,
+            "freePlenty": held_back.FREE_PLENTY,
         },
         "PHASES": vocabulary.PHASES,
         "WAIT_STATES": vocabulary.WAIT_STATES,
@@ -70,7 +71,7 @@ def _vocabulary() -> dict[str, Any]:
             name: {"needsStep": any(field.name == "step" and field.required for field in msgspec.structs.fields(event))}
             for name, event in STEP_EVENTS.items()
         },
-        "GUESS": vocabulary.GUESS,
+        "GUESS": held_back.GUESS,
         "CLASSES": {"mostValues": classes.MOST_VALUES, "bounds": classes.BOUNDS},
         "UNKNOWN_REASON": vocabulary.UNKNOWN_REASON,
     }

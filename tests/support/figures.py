@@ -13,7 +13,7 @@ import msgspec
 from tests.support.headless import HeadlessViewer, TraceLines
 
 from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, align_jobs, first_difference
-from tokenyard.explain.held_back import classify
+from tokenyard.explain.held_back import classify, meaning_of
 from tokenyard.explain.report.figures import LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import WorstStep
 from tokenyard.explain.report.report import Report
@@ -23,7 +23,6 @@ from tokenyard.explain.why.why import why
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, RequestTimeline, main_reason, micros
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import facts_of
-from tokenyard.vocabulary import meaning_of
 
 __all__ = ["differences", "figures_of_package", "figures_of_viewer"]
 

@@ -12,25 +12,21 @@ from typing import Any
 
 import pytest
 
+from tokenyard.explain.held_back import BUCKETS, STEP_REASONS, Bucket, StepReason, meaning_of
 from tokenyard.vocabulary import (
-    BUCKETS,
     FAMILIES,
     GAPS,
     PHASES,
     PLACES,
     REASONS,
-    STEP_REASONS,
     UNKNOWN_REASON,
     WAIT_STATES,
-    Bucket,
     Family,
     Gap,
     Phase,
     Place,
     Reason,
-    StepReason,
     WaitState,
-    meaning_of,
     reason_meaning,
 )
 

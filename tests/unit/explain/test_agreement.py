@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from generate_agreement import WORKLOADS, main, tables
-from tokenyard.explain.held_back import Agreement, Classification
+from tokenyard.explain.held_back import Agreement, Bucket, Classification, StepReason
 from tokenyard.trace.facts import main_reason
 from tokenyard.trace.schema import AdmissionOutcome
-from tokenyard.vocabulary import Bucket, StepReason
 
 
 def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Classification:

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.held_back import classify
+from tokenyard.explain.held_back import STEP_REASONS, Bucket, StepReason, classify
 from tokenyard.trace.schema import RequestRecord, StepDecision, StepSnapshot
 from tokenyard.trace.steps import Step, facts_of
-from tokenyard.vocabulary import STEP_REASONS, Bucket, StepReason
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "classifier_vectors.json").read_text())["vectors"]
 

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
+from tokenyard.explain.held_back import Bucket, StepReason
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.figures import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, WorstStep
@@ -18,7 +19,6 @@ from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
-from tokenyard.vocabulary import Bucket, StepReason
 
 KEYS = [
     *["steps", "requests", "requests_finished", "buckets", "reasons", "recorded_reasons"],

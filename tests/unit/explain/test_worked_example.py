@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.held_back import classify
+from tokenyard.explain.held_back import Bucket, StepReason, classify
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.reader import TraceReader
 from tokenyard.trace.steps import Step, facts_of
-from tokenyard.vocabulary import Bucket, StepReason
 
 PROMPTS = [6664, *[6872] * 10]
 LAST_PROMPT = 4 * 1788 + 1542

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.held_back import Classification
+from tokenyard.explain.held_back import STEP_REASONS, Classification
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.files import packaged
 from tokenyard.trace.facts import RepeatedFacts, StepFacts, held_by_reason, micros
 from tokenyard.trace.schema import AdmissionOutcome, TraceStart
-from tokenyard.vocabulary import STEP_REASONS, Reason
+from tokenyard.vocabulary import Reason
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a proposed change would do: the figures of a replay with it, beside those of the run.

@@ -25,6 +25,7 @@ from tokenyard.explain.compare.first_difference import (
     PartedRequest,
     StateDifference,
 )
+from tokenyard.explain.held_back import meaning_of
 from tokenyard.explain.render.parts import fitting, goodput_of, print_section, table_of
 from tokenyard.explain.render.units import (
     CLIENT_FIGURES,
@@ -38,7 +39,7 @@ from tokenyard.explain.render.units import (
 from tokenyard.explain.report.report import Header
 from tokenyard.redaction import plain
 from tokenyard.trace.facts import held_by_reason
-from tokenyard.vocabulary import PLACES, Place, meaning_of
+from tokenyard.vocabulary import PLACES, Place
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Where two traces part, in a terminal: the first different decision, and what either trace knew when it was taken.

@@ -14,6 +14,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.held_back import BUCKETS, Bucket
 from tokenyard.explain.render.classes import print_classes
 from tokenyard.explain.render.parts import (
     advice_of,
@@ -30,7 +31,6 @@ from tokenyard.explain.render.units import count, duration, gigabytes, milliseco
 from tokenyard.explain.report.classes import Classes
 from tokenyard.explain.report.report import Header, Report
 from tokenyard.redaction import plain
-from tokenyard.vocabulary import BUCKETS, Bucket
 
 _STYLE = {
     Bucket.TOK_BUDGET: "yellow",

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.held_back import meaning_of
 from tokenyard.explain.render.parts import fitting, print_section, table_of
 from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
@@ -17,7 +18,7 @@ from tokenyard.explain.why.stuck import Standstills, StuckPlace
 from tokenyard.explain.why.why import ReasonShare, Span, Why
 from tokenyard.redaction import plain
 from tokenyard.trace.files import Partial
-from tokenyard.vocabulary import PLACES, Place, meaning_of, reason_meaning
+from tokenyard.vocabulary import PLACES, Place, reason_meaning
 
 _SPANS_SHOWN = 30
 _REASONS_EXPLAINED = 6

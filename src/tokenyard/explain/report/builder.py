@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.explain.advice.rules import SymptomCounter, Symptoms, advise
-from tokenyard.explain.held_back import Agreement, classify
+from tokenyard.explain.held_back import Agreement, Bucket, StepReason, classify
 from tokenyard.explain.report.figures import STEPS_KEPT, ArrivalsCounter, LatencyFigures, Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter
 from tokenyard.explain.report.report import (
@@ -26,7 +26,6 @@ from tokenyard.trace.facts import Drafts, RepeatedFacts, StepFacts, micros
 from tokenyard.trace.files import is_at_step_limit, partial_of
 from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 from tokenyard.trace.steps import ReadNotes
-from tokenyard.vocabulary import Bucket, StepReason
 
 
 class ReportBuilder:
